@@ -1,0 +1,22 @@
+"""Errors that are the user's to mend: one clear line, shown without a traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Wrong input from a user. The message is one line: what, where, what was expected, the nearest right thing."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """'did you mean X?' when a known name is close to `name`, else the list of known names."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
+
+
+def lookup(table: dict, name: str, what: str):
+    """table[name], or a UserError that says which names there are."""
+    if name not in table:
+        raise UserError(f"unknown {what} {name!r}; {nearest(name, table)}")
+    return table[name]

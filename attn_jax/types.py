@@ -1,0 +1,23 @@
+"""Array types and the notation of their shapes, used by every other file.
+
+Axis names in annotations and einsums (one letter, one meaning):
+
+    b batch    h head    q query    k key    d features    t target time    s source time
+    v vocabulary    n candidates
+
+``Float[Array, "... q d"]`` reads: any leading axes, then queries, then features. The
+annotations are checked by beartype while the tests run and cost nothing otherwise.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jax import Array
+from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
+
+Params = PyTree  # nested dict of arrays, as flax.linen's `init` returns under "params"
+Batch = dict[str, Array | np.ndarray]  # see attn_jax.tasks.batching
+Metrics = dict[str, Any]  # name -> attn_jax.metrics.Mean
+
+__all__ = ["Array", "Batch", "Bool", "Callable", "Float", "Int", "Metrics", "PRNGKeyArray", "Params", "PyTree"]

@@ -1,0 +1,99 @@
+"""Every option there is, with its default and its meaning. The other configs start from this one.
+
+Values that are tuples can be overridden as a whole on the command line: --config.seeds="(0, 1, 2)".
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config() -> ConfigDict:
+    config = ConfigDict()
+    config.name = "base"
+    config.description = ""  # shown on the first line of a run
+    config.data_dir = ""  # where the files of the task are; tasks that make their own data need none
+    config.seed = 0  # of parameters, dropout and the order of the examples
+    config.seeds = ()  # several seeds trained together in one vmapped program, e.g. (0, 1, 2); () means (seed,)
+    config.parallel = "auto"  # "auto", "pmap" or "mesh": see attn_jax/parallel.py
+    config.dtype = "float32"  # of the computation: float32 or bfloat16; parameters are always float32
+
+    config.task = ConfigDict()
+    config.task.name = "parallel_text"  # "parallel_text" or "dates"
+    config.task.train = ("train.source", "train.target")  # line-aligned UTF-8 files below data_dir
+    config.task.valid = ("", "")  # validation files; empty: hold out the last valid_size pairs of a fixed shuffle of train
+    config.task.test = ("", "")  # test files; empty: results are measured on the validation split
+    config.task.valid_size = 500
+    config.task.num_examples = 0  # use this many training pairs (dates: generate this many); 0 means all
+    config.task.vocabulary = "words"  # "words" (split at spaces), "characters" or "sentencepiece"
+    config.task.vocab_size = (8000, 8000)  # source, target: exact for sentencepiece, at most this for the others
+    config.task.min_count = 2  # words and characters seen less often in training become unk
+    config.task.sentencepiece = "unigram"  # "unigram" or "bpe"
+    # Batch shapes: a pair goes to the first bucket that holds both its sides, eos included. An integer is a square.
+    config.task.buckets = ((8, 8), (8, 12), (12, 12), (12, 16), (16, 16), (16, 24), (24, 24))
+    config.task.batch_size = 128
+    config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
+
+    config.model = ConfigDict()
+    config.model.name = "seq2seq"
+    config.model.cell = "lstm"  # "rnn", "lstm", "gru" or "peephole_lstm"
+    config.model.embedding_size = 256
+    config.model.hidden_size = 256
+    config.model.num_layers = 1
+    config.model.bidirectional = True  # encoder: each direction has hidden_size / 2 units
+    config.model.decoder = "luong"  # "luong" (step, attend), "bahdanau" (attend, step) or "none" (no attention)
+    config.model.input_feeding = True  # luong: the attentional hidden state enters the next step
+    config.model.feed_summary = False  # none: the encoder's summary enters every step (Cho 2014)
+    config.model.bridge = "dense"  # decoder's initial state: "dense" (of the encoder's last), "copy" or "zeros"
+    config.model.tie_embeddings = False  # the output layer is the transposed target embedding
+    config.model.dropout = 0.2
+    config.model.recurrent_dropout = 0.0  # variational: one mask for all steps of a sentence (Gal 2016)
+    config.model.attention = ConfigDict()
+    config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
+    config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py
+    config.model.attention.features = 256  # width of the additive and concat scores
+    config.model.attention.window = "global"  # "global", "local_m" or "local_p" (Luong 2015)
+    config.model.attention.window_size = 10  # D: keys further than this from the centre are not seen
+
+    config.train = ConfigDict()
+    config.train.num_steps = 0  # optimizer steps; 0: num_epochs decides
+    config.train.num_epochs = 20.0
+    config.train.label_smoothing = 0.0
+    config.train.microbatches = 1  # gradient accumulation: a batch is worked off in this many parts
+    config.train.log_every = 50  # steps
+    config.train.eval_every = 0  # steps; 0: once an epoch
+    config.train.checkpoint_every = 0  # steps; 0: at every evaluation
+    config.train.keep = 2  # newest checkpoints kept, besides the best one
+    config.train.best_metric = "loss"  # of the validation split: "loss", "bleu", "exact_match", ...
+    config.train.patience = 0  # stop after this many evaluations without a better best_metric; 0: never
+    config.train.average = 0  # evaluate the mean of the parameters of the last N checkpoints; 0: the best one
+
+    config.optimizer = ConfigDict()
+    config.optimizer.name = "adam"  # "adam", "adamw" or "sgd"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.schedule = "constant"  # "constant", "inverse_sqrt", "cosine" or "plateau" (halve)
+    config.optimizer.warmup_steps = 0
+    config.optimizer.plateau_patience = 1  # plateau: evaluations without a better loss before the rate is halved
+    config.optimizer.clip_norm = 1.0  # global gradient norm; 0: no clipping
+    config.optimizer.weight_decay = 0.0  # adamw
+    config.optimizer.momentum = 0.0  # sgd
+    config.optimizer.b1 = 0.9
+    config.optimizer.b2 = 0.999
+    config.optimizer.eps = 1e-8
+
+    config.decode = ConfigDict()
+    config.decode.method = "greedy"  # "greedy", "beam" or "sample"
+    config.decode.beam_size = 5
+    config.decode.length_penalty = 1.0  # alpha of ((5 + length) / 6) ** alpha (Wu 2016)
+    config.decode.n_best = 1
+    config.decode.temperature = 1.0
+    config.decode.top_k = 0  # sample from the k most probable tokens; 0: all
+    config.decode.top_p = 1.0  # sample from the smallest set with at least this probability
+    config.decode.max_length = 100  # target tokens, also at most 2 * source + 10
+    config.decode.batch_size = 100  # sentences decoded together
+    config.decode.replace_unk = False  # an unk becomes the source word with the most attention
+    config.decode.with_scores = False  # predict: print "score TAB text"
+
+    config.eval = ConfigDict()
+    config.eval.metrics = ("perplexity", "bleu", "chrf", "exact_match", "accuracy")
+    config.eval.tokenize = "13a"  # of sacrebleu; "none": the corpus is tokenized already
+    config.eval.num_pictures = 8
+    return config

@@ -1,0 +1,18 @@
+"""Shape checks on every annotated function, and a compilation cache, before jax is imported anywhere."""
+
+import os
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Eight devices on one CPU, so that pmap and meshes are tested everywhere.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+
+from jaxtyping import install_import_hook  # noqa: E402
+
+install_import_hook("attn_jax", "beartype.beartype")

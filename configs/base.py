@@ -49,7 +49,9 @@ def get_config() -> ConfigDict:
     config.model.attention = ConfigDict()
     config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
     config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py
-    config.model.attention.features = 256  # width of the additive and concat scores
+    config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
+    config.model.attention.features = 256  # width of the additive and concat scores and of local_p
+    config.model.attention.max_length = 100  # positions that the location score knows
     config.model.attention.window = "global"  # "global", "local_m" or "local_p" (Luong 2015)
     config.model.attention.window_size = 10  # D: keys further than this from the centre are not seen
 

@@ -1,0 +1,135 @@
+"""Scores: how well each key answers each query.
+
+A score is a module because some have parameters. Its work is split in two, so that what does
+not depend on the query is computed once per memory and not once per decoding step:
+
+    projected_keys = score.project_keys(keys [..., k, dk])
+    scores [..., q, k] = score(query [..., q, dq], projected_keys)
+
+Leading axes (batch, heads, beams) are arbitrary and broadcast; a score knows nothing of them.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.errors import UserError
+from attn_jax.types import Array, Float
+
+Query = Float[Array, "... q dq"]
+Keys = Float[Array, "... k dk"]
+Scores = Float[Array, "... q k"]
+
+
+class Score(nn.Module):
+    """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k]."""
+
+    def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
+        """The part of the score that needs no query."""
+        return keys
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        raise NotImplementedError
+
+
+class Dot(Score):
+    """query . key. Luong 2015 (arXiv 1508.04025), equation 8, "dot"; both have the same width."""
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        _same_width(self, query, projected_keys)
+        return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+
+
+class ScaledDot(Score):
+    """query . key / sqrt(d). Vaswani 2017 (arXiv 1706.03762), equation 1."""
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        _same_width(self, query, projected_keys)
+        return jnp.einsum("...qd,...kd->...qk", query, projected_keys) / query.shape[-1] ** 0.5
+
+
+class General(Score):
+    """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), equation 8, "general"."""
+
+    query_features: int  # width of the query
+
+    def setup(self):
+        self.key = nn.Dense(self.query_features, use_bias=False)
+
+    def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
+        return self.key(keys)
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        _same_width(self, query, projected_keys)
+        return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+
+
+class Additive(Score):
+    """v . tanh(W query + U key + b). Bahdanau 2015 (arXiv 1409.0473), appendix A.1.2.
+
+    Computed as [..., q, k, features] at once.
+    """
+
+    features: int  # width of the hidden layer
+    use_bias: bool = True
+
+    def setup(self):
+        self.query = nn.Dense(self.features, use_bias=self.use_bias)
+        self.key = nn.Dense(self.features, use_bias=False)
+        self.vector = nn.Dense(1, use_bias=False)
+
+    def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
+        return self.key(keys)
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        hidden = jnp.tanh(self.query(query)[..., :, None, :] + projected_keys[..., None, :, :])
+        return self.vector(hidden)[..., 0]
+
+
+class Concat(Additive):
+    """v . tanh(W [query; key]). Luong 2015 (arXiv 1508.04025), equation 8, "concat".
+
+    W [query; key] = W_q query + W_k key, so this is the additive score without its bias; the
+    concatenated vectors themselves are never formed.
+    """
+
+    use_bias: bool = False
+
+
+class Location(Score):
+    """scores = W query: from the query alone, one row of W per position of the memory.
+
+    Luong 2015 (arXiv 1508.04025), equation 7. Knows `max_length` positions; a longer memory is a
+    UserError. A shorter one reads the first rows, so padding changes nothing.
+    """
+
+    max_length: int
+
+    def setup(self):
+        self.position = nn.Dense(self.max_length, use_bias=False)
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        length = projected_keys.shape[-2]
+        if length > self.max_length:
+            raise UserError(
+                f"the location score has {self.max_length} positions, but the memory has {length}; "
+                "set a larger model.attention.max_length or use another score"
+            )
+        return self.position(query)[..., :length]
+
+
+def _same_width(score: Score, query: Array, keys: Array) -> None:
+    if query.shape[-1] != keys.shape[-1]:
+        raise UserError(
+            f"the {type(score).__name__} score needs queries and keys of one width, "
+            f"got {query.shape[-1]} and {keys.shape[-1]}; the general score takes different ones"
+        )
+
+
+SCORES = {
+    "dot": Dot,
+    "scaled_dot": ScaledDot,
+    "general": General,
+    "concat": Concat,
+    "additive": Additive,
+    "location": Location,
+}

@@ -1,0 +1,229 @@
+"""What launch.py can be asked to do: train, eval, predict, score, visualize. Results go to standard output.
+
+Each command takes (config, workdir, files) and, `train` aside, needs nothing but a work directory with a checkpoint.
+"""
+
+import pathlib
+import sys
+import time
+from collections.abc import Iterable
+from typing import NamedTuple, TextIO
+
+import jax
+from ml_collections import ConfigDict
+
+from attn_jax import experiment, figures
+from attn_jax.errors import UserError
+from attn_jax.evaluation import Evaluator, evaluate
+from attn_jax.progress import notice
+from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.text import read_lines, read_parallel
+from attn_jax.types import Params
+from attn_jax.workdir import load_json, load_vocabularies, save_json
+
+UNITS = {"exact_match": " %", "accuracy": " %"}
+
+
+class Files(NamedTuple):
+    """Files named on the command line; empty where not given. Without `source`, predict reads standard input."""
+
+    source: str = ""
+    target: str = ""
+
+
+class Trained(NamedTuple):
+    """A run as its work directory keeps it."""
+
+    evaluator: Evaluator
+    params: list[Params]  # one set per seed
+    used: str  # which checkpoint
+
+
+def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """Trains to the end (going on from where it was), measures, and draws."""
+    run = experiment.open_run(config, workdir)
+    print(header(config, workdir, run), flush=True)
+    for what, count in run.task.note.items():
+        notice(f"{'data':<14}{what}: {count:,}")
+    if run.batches.dropped:
+        notice(
+            f"{'data':<14}{run.batches.dropped:,} of {len(run.task.splits['train']):,} training pairs are longer than "
+            f"any bucket and left out; see task.buckets"
+        )
+    fitted = experiment.train(run)
+    if fitted.reason == "interrupted":
+        print(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there", flush=True)
+        return
+    if fitted.reason == "finished before" and (workdir / "result.json").exists():
+        print(f"{'finished':<14}{fitted.step} steps are done already; the result is in {workdir / 'result.json'}")
+        print(table(load_json(workdir / "result.json"), workdir / "result.json"))
+        return
+    params, used = experiment.final_params(config, run.checkpoints, run.evaluator)
+    split = "test" if "test" in run.task.splits else "valid"
+    pairs = run.task.splits[split]
+    result = measure(config, Trained(run.evaluator, params, used), pairs, split)
+    result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
+    save_json(workdir / "result.json", result)
+    print(table(result, workdir / "result.json"), flush=True)
+    if jax.process_index() == 0:
+        draw(config, workdir, run, params[0], pairs)
+    print(f"{'try':<14}echo {run.task.examples[0]!r} | python launch.py --mode=predict --workdir={workdir}", flush=True)
+    run.checkpoints.close()
+
+
+def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: Pairs) -> None:
+    """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
+    figures.curves(workdir / "metrics.jsonl", workdir / "curves.png")
+    count = config.eval.num_pictures
+    if config.model.decoder == "none" or count < 1:
+        print(f"{'pictures':<14}{workdir / 'curves.png'}", flush=True)
+        return
+    texts = [*run.task.examples, *pairs.source][:count]
+    paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(texts))]
+    picture(run.evaluator, params, texts, paths)
+    print(f"{'pictures':<14}{paths[0]} ... {paths[-1].name}, {workdir / 'curves.png'}", flush=True)
+
+
+def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """Measures the checkpoint on the run's own test (or validation) split, or on files it never saw."""
+    trained = restore(config, workdir)
+    if bool(files.source) != bool(files.target):
+        raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
+    if files.source:
+        split, pairs = f"{files.source}, {files.target}", Pairs(*read_parallel(files.source, files.target))
+    else:
+        task = experiment.build_task(config, load_vocabularies(workdir))
+        split = "test" if "test" in task.splits else "valid"
+        pairs = task.splits[split]
+    result = measure(config, trained, pairs, split)
+    save_json(workdir / "result.json", result)
+    print(table(result, workdir / "result.json"), flush=True)
+
+
+def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """Translates lines of standard input (or of --source) to standard output; an empty line stays one.
+
+    decode.n_best > 1 gives so many lines per sentence; decode.with_scores puts "score TAB" before each.
+    """
+    trained = restore(config, workdir)
+    lines = read_lines(files.source) if files.source else stdin_lines(sys.stdin)
+    for some in chunks(lines, config.decode.batch_size):
+        for hypotheses in trained.evaluator.translate(trained.params[0], some):
+            for hypothesis in hypotheses:
+                score = f"{hypothesis.score:.4f}\t" if config.decode.with_scores else ""
+                print(score + hypothesis.text)
+        sys.stdout.flush()
+
+
+def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
+    trained = restore(config, workdir)
+    if files.source and files.target:
+        pairs = Pairs(*read_parallel(files.source, files.target))
+    elif files.source or files.target:
+        raise UserError("--mode=score takes --source=FILE and --target=FILE together, or tab-separated standard input")
+    else:
+        rows = [line.split("\t") for line in stdin_lines(sys.stdin)]
+        for number, row in enumerate(rows, 1):
+            if len(row) != 2:
+                raise UserError(f"standard input, line {number}: expected source TAB target, got {len(row)} columns")
+        pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
+    for value in trained.evaluator.log_probs(trained.params[0], pairs) if len(pairs) else ():
+        print(f"{value:.6f}")
+
+
+def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """Draws where the model looks when it translates each line of standard input (or of --source)."""
+    if config.model.decoder == "none":
+        raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to draw")
+    trained = restore(config, workdir)
+    lines = read_lines(files.source) if files.source else list(stdin_lines(sys.stdin))
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise UserError("--mode=visualize got no sentence on standard input")
+    folder = workdir / "visualize"
+    paths = [folder / f"{i:03d}.png" for i in range(len(texts))]
+    picture(trained.evaluator, trained.params[0], texts, paths)
+    for path in paths:
+        print(path)
+
+
+COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": score, "visualize": visualize}
+
+
+def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
+    """The trained model of a work directory."""
+    evaluator = experiment.build_evaluator(config, load_vocabularies(workdir))
+    with experiment.open_checkpoints(config, workdir, read_only=True) as checkpoints:
+        if checkpoints.latest_step() is None:
+            raise UserError(f"{workdir} has no checkpoint yet; train it first")
+        return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator))
+
+
+def measure(config: ConfigDict, trained: Trained, pairs: Pairs, split: str) -> dict:
+    """What result.json says."""
+    begin = time.monotonic()
+    names, tokenize = config.eval.metrics, config.eval.tokenize
+    metrics, signatures = evaluate(trained.evaluator, trained.params, pairs, names, tokenize)
+    return {
+        "name": config.name,
+        "split": split,
+        "sentences": len(pairs),
+        "seeds": list(experiment.seeds_of(config)),
+        "parameters": trained.used,
+        "decode": config.decode.to_dict(),
+        "metrics": metrics,
+        "signatures": signatures,
+        "eval_seconds": round(time.monotonic() - begin, 2),
+    }
+
+
+def table(result: dict, path: pathlib.Path) -> str:
+    """The metrics of a result, one line: mean, and the standard deviation where there are several seeds."""
+    cells = []
+    for name, values in result["metrics"].items():
+        deviation = f" ± {values['std']:.3g}" if len(values["seeds"]) > 1 else ""
+        cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}")
+    label = result["split"] if len(result["split"]) < 13 else "files"
+    return f"{label:<14}{'   '.join(cells)}   ({path})"
+
+
+def header(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run) -> str:
+    """The first line of a run."""
+    devices = jax.devices()
+    where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
+    seeds = f"seed{'s' * (len(run.seeds) > 1)} {', '.join(map(str, run.seeds))}"
+    return f"{config.name:<14}{config.description}    {where}, {config.dtype}, {seeds}    {workdir}"
+
+
+def picture(evaluator: Evaluator, params: Params, texts: list[str], paths: list[pathlib.Path]) -> None:
+    """Translates, and draws the attention weights of each translation."""
+    outputs = [hypotheses[0].text for hypotheses in evaluator.translate(params, texts)]
+    for text, output, weights, path in zip(
+        texts, outputs, evaluator.weights(params, Pairs(texts, outputs)), paths, strict=True
+    ):
+        source = [*evaluator.source_vocabulary.tokenize(text), "<eos>"]
+        target = [*evaluator.target_vocabulary.tokenize(output), "<eos>"]
+        figures.alignment(weights, source, target, path)
+
+
+def stdin_lines(stream: TextIO) -> Iterable[str]:
+    """Lines as they come, without their ends; one that is no UTF-8 is a UserError with its number."""
+    for number, raw in enumerate(stream.buffer, 1):
+        try:
+            yield raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise UserError(f"standard input, line {number}: not valid UTF-8 ({error.reason})") from None
+
+
+def chunks(lines: Iterable[str], size: int) -> Iterable[list[str]]:
+    """Lists of `size` lines; on a terminal each line by itself, so that a person gets an answer at once."""
+    size = 1 if sys.stdin.isatty() else size
+    some: list[str] = []
+    for line in lines:
+        some.append(line)
+        if len(some) == size:
+            yield some
+            some = []
+    if some:
+        yield some

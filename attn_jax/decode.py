@@ -1,0 +1,292 @@
+"""From a step function to sentences: greedy, sampled and beam search. No model is known here.
+
+    step(memory, state, token [b]) -> (state, log_probs [b, v])
+
+`memory` is what is the same at all steps (encoder states, projected keys), `state` what changes; both are pytrees
+whose leaves have the leading axis b, one row for each sentence, which depends on no other row. log_probs are
+normalized, so <= 0. All functions here are pure, batched and meant to be compiled by the caller's jit.
+
+Each sentence has its own limit of target tokens, `limits` [b]: a sentence's result then depends neither on its
+companions in the batch nor on padding. A sentence that ends with eos or reaches its limit is done; the loop stops
+when all are. Rows that only fill up a batch should have the limit 0. pad and bos are never proposed, but what remains
+is not renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Key
+
+from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
+
+Step = Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]
+
+
+class Decoded(NamedTuple):
+    """Sentences, one for each row; those of `beam_search` have a further axis of beams after b, best first."""
+
+    tokens: Int[Array, "b ... t"]  # t = max_length; eos is included if the sentence ended, pad follows
+    length: Int[Array, "b ..."]  # number of tokens, eos included
+    log_prob: Float[Array, "b ..."]  # sum of the log-probabilities of the tokens
+    score: Float[Array, "b ..."]  # log_prob / length_penalty; log_prob itself unless from `beam_search`
+
+
+def _candidates(log_probs: Float[Array, "... v"], pad: int, bos: int) -> Float[Array, "... v"]:
+    """log_probs with -inf for what must not be generated."""
+    token = jnp.arange(log_probs.shape[-1])
+    return jnp.where((token == pad) | (token == bos), -jnp.inf, log_probs)
+
+
+def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
+    return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
+
+
+def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Decoded:
+    """One sentence per row, token after token: choose(t, candidates [b, v]) -> token [b]."""
+    limits = _limits(limits, max_length)
+    shape = limits.shape
+
+    def advance(carry):
+        t, token, state, tokens, log_prob, length, done = carry
+        state, log_probs = step(memory, state, token)
+        log_probs = log_probs.astype(jnp.float32)
+        token = jnp.where(done, pad, choose(t, _candidates(log_probs, pad, bos)))
+        gain = jnp.take_along_axis(log_probs, token[:, None], axis=1)[:, 0]
+        log_prob = log_prob + jnp.where(done, 0.0, gain)
+        length = length + ~done
+        done = done | (token == eos) | (length >= limits)
+        return t + 1, token, state, tokens.at[:, t].set(token), log_prob, length, done
+
+    carry = (
+        jnp.int32(0),
+        jnp.full(shape, bos, jnp.int32),
+        state,
+        jnp.full((*shape, max_length), pad, jnp.int32),
+        jnp.zeros(shape, jnp.float32),
+        jnp.zeros(shape, jnp.int32),
+        limits == 0,
+    )
+    carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
+    _, _, _, tokens, log_prob, length, _ = carry
+    return Decoded(tokens=tokens, length=length, log_prob=log_prob, score=log_prob)
+
+
+def greedy(
+    step: Step,
+    memory: PyTree,
+    state: PyTree,
+    *,
+    max_length: int,
+    limits: Int[Array | np.ndarray, "b"],
+    bos: int,
+    eos: int,
+    pad: int,
+) -> Decoded:
+    """The most probable token at each step."""
+
+    def choose(t, candidates):
+        return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
+
+    return _generate(step, memory, state, choose, max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+
+
+def sample(
+    step: Step,
+    memory: PyTree,
+    state: PyTree,
+    *,
+    rngs: Key[Array, "b"],
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    max_length: int,
+    limits: Int[Array | np.ndarray, "b"],
+    bos: int,
+    eos: int,
+    pad: int,
+) -> Decoded:
+    """Tokens drawn from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
+
+    Args:
+      rngs: one typed key for each sentence, so that its sample does not depend on its companions.
+      temperature: > 1 is flatter, < 1 sharper than the model; 0 is greedy.
+      top_k: 0 is all tokens.
+      top_p: the smallest set of best tokens with at least this probability; 1 is all of them.
+
+    The log_prob of the result is that of the model, without temperature and cuts.
+    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
+
+    Raises:
+      ValueError: if temperature < 0, top_k < 0, or top_p is not in (0, 1].
+    """
+    if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(
+            "sample: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
+            f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
+        )
+    if temperature == 0:
+        temperature, top_k = 1.0, 1
+
+    def choose(t, candidates):
+        rngs_t = jax.vmap(jax.random.fold_in, in_axes=(0, None))(rngs, t)
+        vocab_size = candidates.shape[-1]
+        logits = candidates / temperature
+        if top_k == 0 and top_p == 1:
+            return jax.vmap(jax.random.categorical)(rngs_t, logits).astype(jnp.int32)
+        logits, tokens = jax.lax.top_k(logits, min(top_k or vocab_size, vocab_size))  # best first
+        if top_p < 1:
+            probs = jax.nn.softmax(logits)
+            better = jnp.cumsum(probs, axis=-1) - probs  # probability of all better ones
+            logits = jnp.where(better < top_p, logits, -jnp.inf).at[:, 0].set(logits[:, 0])
+        rank = jax.vmap(jax.random.categorical)(rngs_t, logits)
+        return jnp.take_along_axis(tokens, rank[:, None], axis=1)[:, 0].astype(jnp.int32)
+
+    return _generate(step, memory, state, choose, max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+
+
+def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
+    """((5 + length) / 6) ** length_penalty: what log_prob is divided by. Wu et al. 2016, "Google's NMT", section 7."""
+    return ((5.0 + length) / 6.0) ** length_penalty
+
+
+def _take(tree: PyTree, index: Int[Array, "b n"]) -> PyTree:
+    """Rows `index` of the second axis of each leaf [b, k, ...]."""
+    return jax.tree.map(lambda x: jax.vmap(lambda rows, i: rows[i])(x, index), tree)
+
+
+def _best(score: Float[Array, "b n"], tree: PyTree, k: int) -> PyTree:
+    """The k rows of the second axis with the best scores, best first; of equal ones the first."""
+    return _take(tree, jax.lax.top_k(score, k)[1])
+
+
+def _only(hypotheses: Decoded, where: Bool[Array, "b n"]) -> Decoded:
+    """The others become impossible."""
+    log_prob = jnp.where(where, hypotheses.log_prob, -jnp.inf)
+    return hypotheses._replace(log_prob=log_prob, score=jnp.where(where, hypotheses.score, -jnp.inf))
+
+
+def _join(first: Decoded, second: Decoded) -> Decoded:
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), first, second)
+
+
+def beam_search(
+    step: Step,
+    memory: PyTree,
+    state: PyTree,
+    *,
+    beam_size: int,
+    length_penalty: float | Float[Array, ""] = 0.0,
+    max_length: int,
+    limits: Int[Array | np.ndarray, "b"],
+    bos: int,
+    eos: int,
+    pad: int,
+) -> Decoded:
+    """The `beam_size` best sentences found, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
+
+    At each step the beam_size alive hypotheses are extended by every token. Of all extensions, those among the best
+    beam_size (by log_prob: they have the same length) that end with eos compete with what ended before for
+    beam_size places; the best beam_size that do not end are alive at the next step. A sentence is done when no
+    alive hypothesis could still, with the best penalty it can reach, beat the worst of beam_size that ended, or at
+    its limit. So the result is that of going on to the limit; a larger length_penalty goes on longer.
+
+    Hypotheses that ended come first; if there are fewer than beam_size, those cut off at the limit follow, best first.
+    If there are fewer sentences than beams at all, empty rows with log_prob and score -inf are last. A beam of 1
+    without a length penalty is greedy; one as wide as there are prefixes is an exhaustive search.
+
+    `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
+    """
+    if beam_size < 1:
+        raise ValueError(f"beam_search: expected a beam_size of at least 1, got {beam_size}")
+    k, limits = beam_size, _limits(limits, max_length)
+    (b,) = limits.shape
+    limit_penalty = length_penalty_of(limits, length_penalty)
+    step_beams = jax.vmap(step, in_axes=(None, 1, 1), out_axes=1)
+
+    def advance(carry):
+        t, token, state, alive, ended, done = carry
+        state, log_probs = step_beams(memory, state, token)
+        extended = alive.log_prob[..., None] + _candidates(log_probs.astype(jnp.float32), pad, bos)
+        vocab_size = extended.shape[-1]
+        # At most k extensions end, one of each beam, so at least k of the best 2k do not.
+        log_prob, index = jax.lax.top_k(extended.reshape(b, k * vocab_size), 2 * k)
+        parent, token = index // vocab_size, (index % vocab_size).astype(jnp.int32)
+        length = jnp.full((b, 2 * k), t + 1, jnp.int32)
+        score = log_prob / length_penalty_of(length, length_penalty)
+        extensions = Decoded(_take(alive.tokens, parent).at[:, :, t].set(token), length, log_prob, score)
+
+        ends = token == eos
+        accepted = _only(extensions, ends & ~done[:, None])
+        hypotheses = _join(ended, jax.tree.map(lambda x: x[:, :k], accepted))
+        ended = _best(hypotheses.score, hypotheses, k)
+
+        going_on = _only(extensions, ~ends)
+        going_on, parent, token = _best(going_on.score, (going_on, parent, token), k)
+        # What is done stays as it is; its state goes on, but nobody looks at it.
+        keep = done[:, None]
+        alive = Decoded(
+            tokens=jnp.where(keep[..., None], alive.tokens, going_on.tokens),
+            length=jnp.where(keep, alive.length, going_on.length),
+            log_prob=jnp.where(keep, alive.log_prob, going_on.log_prob),
+            score=jnp.where(keep, alive.score, going_on.score),
+        )
+        # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
+        penalty = jnp.maximum(length_penalty_of(t + 2, length_penalty), limit_penalty)
+        done = done | (t + 1 >= limits) | (ended.score[:, -1] >= alive.log_prob[:, 0] / penalty)
+        return t + 1, token, _take(state, parent), alive, ended, done
+
+    impossible = Decoded(
+        tokens=jnp.full((b, k, max_length), pad, jnp.int32),
+        length=jnp.zeros((b, k), jnp.int32),
+        log_prob=jnp.full((b, k), -jnp.inf, jnp.float32),
+        score=jnp.full((b, k), -jnp.inf, jnp.float32),
+    )
+    # One alive hypothesis, the empty one: k equal ones would stay equal.
+    empty = impossible._replace(
+        log_prob=impossible.log_prob.at[:, 0].set(0.0), score=impossible.score.at[:, 0].set(0.0)
+    )
+    carry = (
+        jnp.int32(0),
+        jnp.full((b, k), bos, jnp.int32),
+        jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state),
+        empty,
+        impossible,
+        limits == 0,
+    )
+    carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
+    _, _, _, alive, ended, _ = carry
+
+    # Those that ended (their scores are sorted, -inf for none), then those alive at the limit.
+    num_ended = jnp.sum(ended.score > -jnp.inf, axis=1, keepdims=True)
+    place = jnp.arange(k)
+    decoded = _take(_join(ended, alive), jnp.where(place < num_ended, place, k + place - num_ended))
+    exists = decoded.log_prob > -jnp.inf
+    return decoded._replace(
+        tokens=jnp.where(exists[..., None], decoded.tokens, pad), length=jnp.where(exists, decoded.length, 0)
+    )
+
+
+DECODERS = {"greedy": greedy, "beam": beam_search, "sample": sample}
+
+
+def replace_unk(
+    tokens: Sequence[str], weights: Float[np.ndarray, "t s"], source_tokens: Sequence[str], unk: str
+) -> list[str]:
+    """Each token `unk` becomes the source token with the most attention (Jean et al. 2015; Luong et al. 2015).
+
+    Args:
+      tokens: target tokens, without bos and eos.
+      weights: row t is the attention with which token t was generated; further rows (eos, padding) and columns
+        (beyond the source tokens) are not looked at. A row without any attention leaves the token as it is.
+    """
+    weights = np.asarray(weights)[:, : len(source_tokens)]
+    if len(weights) < len(tokens):
+        raise ValueError(f"replace_unk: expected weights of {len(tokens)} tokens, got {len(weights)} rows")
+    replaced = []
+    for token, row in zip(tokens, weights, strict=False):
+        attended = token == unk and row.max(initial=0.0) > 0
+        replaced.append(source_tokens[int(row.argmax())] if attended else token)
+    return replaced

@@ -1,0 +1,217 @@
+"""Measuring and using a trained model: losses, translations, scores and alignments of sentence pairs.
+
+Everything is batched by length, compiled once per batch shape, and put back in the order it came in.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from attn_jax.decode import beam_search, greedy, replace_unk, sample
+from attn_jax.errors import UserError, lookup
+from attn_jax.metrics import corpus_bleu, corpus_chrf, exact_match, perplexity, summarize
+from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
+from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
+from attn_jax.types import Array, Float, Metrics, Params
+
+
+class Hypothesis(NamedTuple):
+    """One translation of one sentence."""
+
+    text: str
+    log_prob: float  # of its tokens, eos included
+    score: float  # log_prob / length penalty
+
+
+class DecodeOptions(NamedTuple):
+    """config.decode, field by field."""
+
+    method: str
+    beam_size: int
+    length_penalty: float
+    n_best: int
+    temperature: float
+    top_k: int
+    top_p: float
+    max_length: int
+    batch_size: int
+    replace_unk: bool
+    with_scores: bool
+
+    def check(self) -> None:
+        """UserError when an option is out of its range."""
+        lookup({"greedy": 0, "beam": 0, "sample": 0}, self.method, "decode.method")
+        for name in ("beam_size", "n_best", "max_length", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"decode.{name} is {getattr(self, name)}; expected at least 1")
+        if self.n_best > (self.beam_size if self.method == "beam" else 1):
+            raise UserError(
+                f"decode.n_best {self.n_best} needs decode.method=beam and a decode.beam_size of at least as many"
+            )
+        if self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1:
+            raise UserError(
+                f"decode: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got temperature="
+                f"{self.temperature}, top_k={self.top_k}, top_p={self.top_p}"
+            )
+
+
+class Evaluator:
+    """A model with its vocabularies: what to ask of it once it has parameters."""
+
+    def __init__(
+        self,
+        model: Any,
+        source_vocabulary: Vocabulary,
+        target_vocabulary: Vocabulary,
+        decode: DecodeOptions,
+        buckets: Sequence = (),
+        seed: int = 0,
+    ):
+        decode.check()
+        self.model, self.options, self.buckets = model, decode, buckets
+        self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        self._rng = jax.random.key(seed)
+        self._losses = jax.jit(model.eval_fn)
+        self._score = jax.jit(model.score)
+        self._align = jax.jit(model.align)
+        self._decode = jax.jit(self._decode_batch)
+
+    def encode(self, pairs: Pairs) -> EncodedPairs:
+        """Both sides as ids."""
+        return encode_pairs(pairs, self.source_vocabulary, self.target_vocabulary)
+
+    def losses(self, params: Params, pairs: EncodedPairs) -> Metrics:
+        """The model's eval_fn over all pairs: {"loss": Mean, "accuracy": Mean} per real target token."""
+        merged: Metrics = {}
+        for _, batch in eval_batches(pairs, self.options.batch_size, self.buckets):
+            metrics = jax.device_get(self._losses(params, batch))
+            merged = {k: merged[k].merge(m) if merged else m for k, m in metrics.items()}
+        return merged
+
+    def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, "n"]:
+        """log p(target | source) of each pair, in nats, eos included."""
+        encoded = self.encode(pairs)
+        scores = np.zeros(len(pairs))
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            scores[indices] = np.asarray(self._score(params, batch))[: len(indices)]
+        return scores
+
+    def weights(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "t s"]]:
+        """The attention weights of each pair: a row per target token, a column per source token, eos last in both."""
+        encoded = self.encode(pairs)
+        return self._weights(params, encoded)
+
+    def _weights(self, params: Params, encoded: EncodedPairs) -> list[np.ndarray]:
+        result: list = [None] * len(encoded)
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            weights = np.asarray(self._align(params, batch))
+            for row, index in enumerate(indices):
+                t, s = encoded.target.lengths[index], encoded.source.lengths[index]
+                result[index] = weights[row, :t, :s]
+        return result
+
+    def translate(self, params: Params, texts: Sequence[str]) -> list[list[Hypothesis]]:
+        """The n_best translations of each text, best first. Independent of the other texts and their order.
+
+        An empty text has the empty translation. A sampled translation depends on its place in `texts`.
+        """
+        results = [[Hypothesis("", 0.0, 0.0)] if not text.strip() else [] for text in texts]
+        places = [i for i, text in enumerate(texts) if text.strip()]
+        if not places:
+            return results
+        encoded = self.encode(Pairs([texts[i] for i in places], [""] * len(places)))
+        for indices, batch in eval_batches(encoded, self.options.batch_size):
+            rows = np.arange(len(batch["source"]))
+            limits = np.zeros(len(rows), np.int32)
+            limits[: len(indices)] = np.minimum(2 * encoded.source.lengths[indices] + 10, self.options.max_length)
+            numbers = np.zeros(len(rows), np.uint32)
+            numbers[: len(indices)] = [places[i] for i in indices]
+            decoded = jax.device_get(self._decode(params, batch["source"], limits, numbers))
+            if self.options.method != "beam":
+                decoded = jax.tree.map(lambda x: x[:, None], decoded)
+            for row, index in enumerate(indices):
+                results[places[index]] = self._hypotheses(params, texts[places[index]], decoded, row)
+        return results
+
+    def _hypotheses(self, params: Params, text: str, decoded: Any, row: int) -> list[Hypothesis]:
+        found = []
+        for beam in range(self.options.n_best):
+            if not np.isfinite(decoded.log_prob[row, beam]):
+                continue  # fewer sentences than beams exist
+            ids = [int(i) for i in decoded.tokens[row, beam, : decoded.length[row, beam]] if i not in (EOS, PAD, BOS)]
+            words = self._replaced(params, text, ids) if self.options.replace_unk and UNK in ids else None
+            decode = self.target_vocabulary.decode(ids) if words is None else self.target_vocabulary.join(words)
+            found.append(Hypothesis(decode, float(decoded.log_prob[row, beam]), float(decoded.score[row, beam])))
+        return found
+
+    def _replaced(self, params: Params, text: str, ids: list[int]) -> list[str]:
+        source = np.array([[*self.source_vocabulary.encode(text), EOS]], np.int32)
+        length = -(-source.shape[1] // 16) * 16
+        source = np.pad(source, ((0, 0), (0, length - source.shape[1])))
+        target_in = np.full((1, -(-(len(ids) + 1) // 16) * 16), PAD, np.int32)
+        target_in[0, : len(ids) + 1] = [BOS, *ids]
+        batch = {"source": source, "target_in": target_in, "target_out": target_in}
+        weights = np.asarray(self._align(params, batch))[0]
+        tokens = self.target_vocabulary.tokens(ids)
+        return replace_unk(tokens, weights, self.source_vocabulary.tokenize(text), SPECIAL[UNK])
+
+    def _decode_batch(self, params: Params, source: Array, limits: Array, numbers: Array):
+        options = self.options
+        memory, state = self.model.start(params, source)
+        step = partial(self.model.step, params)
+        common = dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
+        if options.method == "beam":
+            common |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
+            return beam_search(step, memory, state, **common)
+        if options.method == "sample":
+            rngs = jax.vmap(jax.random.fold_in, (None, 0))(self._rng, numbers)
+            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+            return sample(step, memory, state, rngs=rngs, **common)
+        return greedy(step, memory, state, **common)
+
+
+TEXT_METRICS = {  # name -> (hypotheses, references, tokenize) -> (value, signature)
+    "bleu": corpus_bleu,
+    "chrf": lambda hypotheses, references, tokenize: corpus_chrf(hypotheses, references),
+    "exact_match": lambda hypotheses, references, tokenize: (100 * exact_match(hypotheses, references), "percent"),
+}
+TOKEN_METRICS = {  # name -> metrics of eval_fn -> value
+    "loss": lambda metrics: metrics["loss"].compute(),
+    "perplexity": lambda metrics: perplexity(metrics["loss"]),
+    "accuracy": lambda metrics: 100 * metrics["accuracy"].compute(),
+}
+
+
+def check_metrics(names: Sequence[str]) -> None:
+    """UserError for a name that is neither in TEXT_METRICS nor in TOKEN_METRICS."""
+    for name in names:
+        lookup(TEXT_METRICS | TOKEN_METRICS, name, "metric")
+
+
+def evaluate(
+    evaluator: Evaluator, params_of_seeds: Sequence[Params], pairs: Pairs, names: Sequence[str], tokenize: str
+) -> tuple[dict[str, dict], dict[str, str]]:
+    """({metric: {"mean", "std", "seeds"}}, {metric: signature}) of the named metrics and the loss on these pairs.
+
+    Loss in nats per target token (eos included), accuracy and exact_match in percent, BLEU and chrF 0 to 100.
+    """
+    check_metrics(names)
+    token_names = list(dict.fromkeys(["loss", *(name for name in names if name in TOKEN_METRICS)]))
+    text_names = [name for name in names if name in TEXT_METRICS]
+    encoded = evaluator.encode(pairs)
+    values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
+    signatures = {}
+    for params in params_of_seeds:
+        metrics = evaluator.losses(params, encoded)
+        for name in token_names:
+            values[name].append(float(TOKEN_METRICS[name](metrics)))
+        if text_names:
+            hypotheses = [found[0].text for found in evaluator.translate(params, pairs.source)]
+            for name in text_names:
+                value, signatures[name] = TEXT_METRICS[name](hypotheses, pairs.target, tokenize)
+                values[name].append(value)
+    return {name: summarize(list_) for name, list_ in values.items()}, signatures

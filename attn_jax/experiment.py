@@ -1,0 +1,327 @@
+"""From a config to objects: the only file that resolves the strings of a config, and the training run itself."""
+
+import dataclasses
+import pathlib
+import time
+from operator import itemgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
+from attn_jax.checkpoints import Checkpoints
+from attn_jax.errors import UserError, lookup
+from attn_jax.evaluation import TEXT_METRICS, TOKEN_METRICS, DecodeOptions, Evaluator, check_metrics, evaluate
+from attn_jax.metrics import MetricsWriter
+from attn_jax.models.decoders import BRIDGES, DECODERS, Stack
+from attn_jax.models.rnn import CELLS, RNN
+from attn_jax.models.seq2seq import Seq2Seq, Seq2SeqModule
+from attn_jax.optimizers import SinceBest, halve, make_optimizer
+from attn_jax.outputs import FullSoftmax
+from attn_jax.parallel import PARALLEL, choose
+from attn_jax.progress import Progress, notice
+from attn_jax.tasks import TASKS, Task
+from attn_jax.tasks.batching import Batches
+from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.training import Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
+from attn_jax.types import Params, PyTree
+from attn_jax.workdir import claim, load_vocabularies, plain, save_vocabularies
+
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+
+
+def build_attention(config: ConfigDict, query_features: int) -> Attention:
+    """config.model.attention as a module; `query_features` is the width of the states that ask."""
+    score = lookup(SCORES, config.score, "model.attention.score")
+    window = None if config.window == "global" else lookup(WINDOWS, config.window, "model.attention.window")
+    options = {
+        "query_features": query_features,
+        "features": config.features,
+        "max_length": config.max_length,
+        "size": config.window_size,
+    }
+    return Attention(
+        score=_construct(score, options),
+        normalize=lookup(NORMALIZERS, config.normalize, "model.attention.normalize"),
+        read=lookup(READINGS, config.read, "model.attention.read"),
+        window=window and _construct(window, options),
+    )
+
+
+def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
+    """config.model as a sequence-to-sequence model."""
+    model = config.model
+    dtype = lookup(DTYPES, config.dtype, "dtype")
+    cell = lookup(CELLS, model.cell, "model.cell")
+    decoder = lookup(DECODERS, model.decoder, "model.decoder")
+    if model.bidirectional and model.hidden_size % 2:
+        raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
+    if model.tie_embeddings and model.embedding_size != model.hidden_size:
+        raise UserError(
+            f"model.tie_embeddings needs model.embedding_size and model.hidden_size to be equal, "
+            f"got {model.embedding_size} and {model.hidden_size}"
+        )
+    options = {
+        "input_feeding": model.input_feeding,
+        "feed_summary": model.feed_summary,
+        "attention": None if model.decoder == "none" else build_attention(model.attention, model.hidden_size),
+        "features": model.hidden_size,
+    }
+    common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)
+    common |= dict(dropout=model.dropout, recurrent_dropout=model.recurrent_dropout)
+    # What a step reads besides the embedded token: nothing, the hidden state before, the context, or the summary.
+    extra = {"none": model.feed_summary, "luong": model.input_feeding}.get(model.decoder, True)
+    stack = Stack(bridge=lookup(BRIDGES, model.bridge, "model.bridge"), has_extra=extra, **common)
+    module = Seq2SeqModule(
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        embedding_size=model.embedding_size,
+        encoder=RNN(bidirectional=model.bidirectional, **common),
+        decoder=_construct(decoder, options | {"stack": stack}),
+        output=FullSoftmax(target_vocab_size, model.tie_embeddings, config.train.label_smoothing, dtype),
+        dropout=model.dropout,
+        dtype=dtype,
+    )
+    return Seq2Seq(module)
+
+
+MODELS = {"seq2seq": build_seq2seq}
+
+
+def build_task(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Task:
+    """config.task and config.data_dir as a Task."""
+    fields = config.task.to_dict()
+    for field in ("name", "buckets", "batch_size", "batch_unit"):
+        fields.pop(field)
+    build = lookup(TASKS, config.task.name, "task.name")
+    return build(data_dir=config.data_dir, vocabularies=vocabularies, **fields)
+
+
+def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> Evaluator:
+    """The model of a config between its vocabularies, ready to be measured."""
+    model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
+    options = DecodeOptions(**config.decode.to_dict())
+    return Evaluator(model, *vocabularies, options, config.task.buckets, config.seed)
+
+
+def _construct(kind: type, options: dict[str, Any]) -> Any:
+    """kind(...) with those options that it has a field for."""
+    return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
+
+
+@dataclasses.dataclass
+class Run:
+    """A training run: everything that `train` puts together, and what its callbacks keep between calls."""
+
+    config: ConfigDict
+    workdir: pathlib.Path
+    evaluator: Evaluator
+    task: Task
+    batches: Batches
+    checkpoints: Checkpoints
+    seeds: tuple[int, ...]
+    num_steps: int
+    parallel: Any = None
+    writer: MetricsWriter | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self):
+        self.meter, self.seconds, self.started = Meter(), 0.0, time.monotonic()
+        _, mode = best_metric(self.config)
+        self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
+
+    @property
+    def trained_seconds(self) -> float:
+        """Time spent in training, validation included, over all the processes that worked on this run."""
+        return self.seconds + time.monotonic() - self.started
+
+    @property
+    def extra(self) -> dict:
+        """What the host has to remember besides the state."""
+        return {
+            "meter": self.meter.state,
+            "best": self.best.state,
+            "plateau": self.plateau.state,
+            "seconds": self.trained_seconds,
+            "finished": self.finished,
+        }
+
+    def remember(self, extra: dict) -> None:
+        """Goes on from the `extra` of a checkpoint."""
+        self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
+        self.seconds, self.finished = extra["seconds"], extra["finished"]
+
+    def save(self, step: int, state: PyTree, metrics: dict | None = None) -> None:
+        """A checkpoint of the state on the devices."""
+        host = self.parallel.get_state(state)
+        self.checkpoints.save(step, host, config=plain(self.config), extra=self.extra, metrics=metrics)
+
+    def on_step(self, step: int, metrics: dict) -> None:
+        """Logs the mean over the last log_every steps."""
+        self.meter.add(metrics)
+        tokens = float(np.sum(metrics["loss"].count))
+        loss = float(np.mean(metrics["loss"].compute()))
+        self.progress.update(step, tokens, loss=loss)
+        if step % self.config.train.log_every == 0:
+            means = {f"train/{name}": mean.compute() for name, mean in self.meter.take().items()}
+            self.writer.write(step, means)
+
+    def on_evaluation(self, step: int, state: PyTree) -> Outcome:
+        """Measures the validation split, saves, halves the learning rate, stops early."""
+        host = self.parallel.get_state(state)
+        name, _ = best_metric(self.config)
+        names = [name] if name != "loss" else []
+        params = params_of_seeds(host.params, self.seeds)
+        results, _ = evaluate(
+            self.evaluator, params, self.task.splits["valid"], names, self.config.eval.tokenize
+        )
+        values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
+        if len(self.seeds) == 1:
+            values = {metric: value[0] for metric, value in values.items()}
+        self.writer.write(step, {f"valid/{metric}": value for metric, value in values.items()})
+        shown = "  ".join(f"{metric} {result['mean']:.4g}" for metric, result in results.items())
+        self.progress.clear()
+        notice(f"{'valid':<14}step {step}  {shown}")
+        self.best.update(results[name]["mean"])
+        outcome = Outcome()
+        if self.config.optimizer.schedule == "plateau":
+            self.plateau.update(values["loss"])
+            spent = self.plateau.spent(self.config.optimizer.plateau_patience)
+            if np.any(spent):
+                host = host.replace(opt_state=halve(host.opt_state, spent))
+                outcome = Outcome(state=self.parallel.put_state(host))
+        patience = self.config.train.patience
+        stop = bool(patience and self.best.count >= patience)
+        self.finished = stop or step == self.num_steps
+        metrics = {metric: result["mean"] for metric, result in results.items()}
+        self.checkpoints.save(step, host, config=plain(self.config), extra=self.extra, metrics=metrics)
+        return outcome._replace(stop=stop)
+
+
+def best_metric(config: ConfigDict) -> tuple[str, str]:
+    """(train.best_metric, whether "min" or "max" of it is best)."""
+    name = config.train.best_metric
+    lookup(TEXT_METRICS | TOKEN_METRICS, name, "train.best_metric")
+    return name, "min" if name in ("loss", "perplexity") else "max"
+
+
+def seeds_of(config: ConfigDict) -> tuple[int, ...]:
+    """config.seeds, or the one config.seed."""
+    seeds = tuple(config.seeds) or (config.seed,)
+    if len(set(seeds)) != len(seeds) or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
+        raise UserError(f"seeds {seeds}: expected different integers >= 0")
+    return seeds
+
+
+def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
+    """One set of parameters per seed, from the state's leading seed axis if there is one."""
+    if len(seeds) == 1:
+        return [params]
+    return [jax.tree.map(itemgetter(i), params) for i in range(len(seeds))]
+
+
+def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
+    """The checkpoints of a run."""
+    keep = max(config.train.keep, config.train.average)
+    return Checkpoints(workdir / "checkpoints", keep=keep, best_metric=best_metric(config), read_only=read_only)
+
+
+def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
+    """Task, vocabularies, model and batches of a run; claims the work directory."""
+    seeds = seeds_of(config)
+    check_metrics(config.eval.metrics)
+    best_metric(config)
+    stored = load_vocabularies(workdir) if (workdir / "vocabularies.json").exists() else None
+    task = build_task(config, stored)
+    vocabularies = task.source_vocabulary, task.target_vocabulary
+    evaluator = build_evaluator(config, vocabularies)
+    pairs = evaluator.encode(task.splits["train"])
+    devices = 1 if choose(config.parallel) == "single" else len(jax.devices())
+    sizes = config.task.batch_size, config.task.batch_unit
+    batches = Batches(pairs, config.task.buckets, *sizes, seeds=seeds, row_multiple=devices)
+    num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
+    claim(workdir, config)
+    if stored is None:
+        save_vocabularies(workdir, vocabularies)
+    checkpoints = open_checkpoints(config, workdir)
+    return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps)
+
+
+def train(run: Run) -> Fitted:
+    """Trains a run to its end, from the newest checkpoint if there is one."""
+    config, seeds = run.config, run.seeds
+    tx = make_optimizer(**config.optimizer.to_dict(), num_steps=run.num_steps)
+    model = run.evaluator.model
+    several = len(seeds) > 1
+
+    def create(rng: jax.Array) -> TrainState:
+        init_rng, train_rng = jax.random.split(rng)
+        first = jax.tree.map(lambda x: x[0], example) if several else example
+        return TrainState.create(model.init(init_rng, first), tx, train_rng)
+
+    example = run.batches.batch_at(0)
+    rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
+    state = jax.jit(jax.vmap(create))(rngs) if several else jax.jit(create)(rngs[0])
+    run.parallel = PARALLEL[choose(config.parallel)](
+        lambda axis_name: make_train_step(
+            model.loss_fn, tx, axis_name=axis_name, microbatches=config.train.microbatches
+        ),
+        seeds=several,
+    )
+    restored = run.checkpoints.restore(state)
+    start = 0
+    if restored is not None:
+        start, state = restored.step, restored.state
+        run.remember(restored.extra)
+    state = run.parallel.put_state(state)
+    if run.finished:
+        return Fitted(state, start, "finished before")
+    if start:
+        notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
+    every = [(config.train.eval_every or run.batches.steps_per_epoch, run.on_evaluation)]
+    if config.train.checkpoint_every:
+        every.append((config.train.checkpoint_every, lambda step, state: run.save(step, state)))
+    with (
+        stop_on_sigterm() as should_stop,
+        MetricsWriter(run.workdir, start) as run.writer,
+        Progress("training", run.num_steps, start=start) as run.progress,
+    ):
+        run.started = time.monotonic()
+        fitted = fit(
+            run.parallel,
+            state,
+            run.batches.batch_at,
+            start=start,
+            num_steps=run.num_steps,
+            every=every,
+            on_step=run.on_step,
+            should_stop=should_stop,
+        )
+        if fitted.reason == "interrupted":
+            run.save(fitted.step, fitted.state)
+        run.checkpoints.wait()
+    return fitted
+
+
+def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: Evaluator) -> tuple[list[Params], str]:
+    """The parameters to use, one set per seed, and where they come from: the average asked for, or the best."""
+    seeds = seeds_of(config)
+    example = {name: np.zeros((1, 1), np.int32) for name in ("source", "target_in", "target_out")}
+
+    def init(rng: jax.Array) -> Params:
+        return evaluator.model.init(rng, example)
+
+    rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
+    target = jax.eval_shape(jax.vmap(init), rngs) if len(seeds) > 1 else jax.eval_shape(init, rngs[0])
+    if config.train.average:
+        params = checkpoints.average(target, config.train.average)
+        used = f"mean of the last {config.train.average} checkpoints"
+    else:
+        params = checkpoints.restore_params(target)
+        used = f"best checkpoint (step {checkpoints.best_step()})"
+    # Of several devices the first is enough to evaluate.
+    params = jax.device_put(params, jax.devices()[0])
+    return params_of_seeds(params, seeds), used

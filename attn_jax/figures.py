@@ -1,0 +1,2 @@
+def curves(*a): pass
+def alignment(*a): pass

@@ -1,0 +1,1 @@
+"""Models: each builds a memory and reads it."""

@@ -1,0 +1,260 @@
+"""Recurrent networks: four cells, one scan, stacked and bidirectional layers.
+
+A cell is a function of arrays, so that the expensive parts can be taken out of the scan:
+
+    state' = cell.update(extra, state, projected, recurrent)        elementwise
+    projected = W x + b      for all time steps at once, before the scan
+    recurrent = U h          the only matrix product inside the scan
+
+The gradient of `scan_cell` is written by hand for the same reason: dU is one product over all time
+steps after the backward scan, where automatic differentiation would add T matrices of its size.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.types import Array, Bool, Dtype, Float, PyTree
+
+State = tuple[Array, ...]  # hidden first: (h,) or (h, c), each [..., d]
+
+
+class Cell(NamedTuple):
+    """What makes a recurrent network an LSTM or a GRU; h is the first entry of its state, and its output."""
+
+    num_gates: int  # `projected` and `recurrent` are num_gates * d wide
+    num_states: int
+    update: Callable  # (extra params, state, projected [..., g d], recurrent [..., g d]) -> state
+    extra: dict[str, int]  # further parameters: name -> width in units of d
+
+
+def _rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
+    """h' = tanh(W x + b + U h). Elman 1990."""
+    return (jnp.tanh(projected + recurrent),)
+
+
+def _lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
+    """i, f, o = sigmoid(.), g = tanh(.) of W x + b + U h;  c' = f c + i g;  h' = o tanh(c'). Gers 2000."""
+    i, f, g, o = jnp.split(projected + recurrent, 4, axis=-1)
+    c = nn.sigmoid(f) * state[1] + nn.sigmoid(i) * jnp.tanh(g)
+    return nn.sigmoid(o) * jnp.tanh(c), c
+
+
+def _peephole_lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
+    """The LSTM whose gates see the cell: i and f see c, o sees c', each through a vector. Gers & Schmidhuber 2000."""
+    i, f, g, o = jnp.split(projected + recurrent, 4, axis=-1)
+    peep_i, peep_f, peep_o = jnp.split(extra["peephole"], 3, axis=-1)
+    c = nn.sigmoid(f + peep_f * state[1]) * state[1] + nn.sigmoid(i + peep_i * state[1]) * jnp.tanh(g)
+    return nn.sigmoid(o + peep_o * c) * jnp.tanh(c), c
+
+
+def _gru(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
+    """r, z = sigmoid(.);  n = tanh(W_n x + b_n + r (U_n h + c_n));  h' = (1 - z) n + z h.
+
+    Cho 2014 (arXiv 1406.1078) in the form of cuDNN and PyTorch, with r after the product U_n h.
+    """
+    x_r, x_z, x_n = jnp.split(projected, 3, axis=-1)
+    h_r, h_z, h_n = jnp.split(recurrent, 3, axis=-1)
+    r, z = nn.sigmoid(x_r + h_r), nn.sigmoid(x_z + h_z)
+    n = jnp.tanh(x_n + r * (h_n + extra["candidate_bias"]))
+    return ((1 - z) * n + z * state[0],)
+
+
+CELLS = {
+    "rnn": Cell(num_gates=1, num_states=1, update=_rnn, extra={}),
+    "lstm": Cell(num_gates=4, num_states=2, update=_lstm, extra={}),
+    "gru": Cell(num_gates=3, num_states=1, update=_gru, extra={"candidate_bias": 1}),
+    "peephole_lstm": Cell(num_gates=4, num_states=2, update=_peephole_lstm, extra={"peephole": 3}),
+}
+
+
+def cell_step(cell: Cell, params: PyTree, state: State, projected: Array, dropped: Array | None = None) -> State:
+    """One step. `dropped` [..., d] multiplies h on its way into U h (variational dropout, Gal 2016)."""
+    h = state[0] if dropped is None else state[0] * dropped
+    return cell.update(params["extra"], state, projected, h @ params["kernel"])
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def scan_cell(
+    cell: Cell,
+    params: PyTree,
+    state: State,
+    projected: Float[Array, "t b gd"],
+    mask: Bool[Array, "t b"],
+    dropped: Float[Array, "b d"],
+) -> tuple[State, tuple[Float[Array, "t b d"], ...]]:
+    """Runs a cell over time: (last state, states of every step); a masked step leaves the state as it was.
+
+    `params` = {"kernel": U [d, g d], "extra": {...}}; `dropped` multiplies h before U at every step.
+    """
+    return _forward(cell, params, state, projected, mask, dropped)[0]
+
+
+def _forward(cell, params, state, projected, mask, dropped):
+    def step(state, inputs):
+        projected, mask = inputs
+        recurrent = (state[0] * dropped) @ params["kernel"]
+        new = cell.update(params["extra"], state, projected, recurrent)
+        new = _keep(mask, new, state)
+        return new, (new, recurrent)
+
+    last, (states, recurrent) = jax.lax.scan(step, state, (projected, mask))
+    return (last, states), (params, state, projected, mask, dropped, states, recurrent)
+
+
+def _backward(cell, residuals, cotangents):
+    params, first, projected, mask, dropped, states, recurrent = residuals
+    before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]]), first, states)
+    d_last, d_states = cotangents
+
+    def step(carry, inputs):
+        d_state, d_extra = carry
+        before, projected, recurrent, mask, d_out = inputs
+        d_state = jax.tree.map(jnp.add, d_state, d_out)
+        d_new = _keep(mask, d_state, jax.tree.map(jnp.zeros_like, d_state))
+        d_old = _keep(mask, jax.tree.map(jnp.zeros_like, d_state), d_state)
+        _, pull = jax.vjp(cell.update, params["extra"], before, projected, recurrent)
+        d_extra_step, d_before, d_projected, d_recurrent = pull(d_new)
+        d_h = (d_recurrent @ params["kernel"].T) * dropped
+        d_before = jax.tree.map(jnp.add, d_before, d_old)
+        d_before = (d_before[0] + d_h, *d_before[1:])
+        return (d_before, jax.tree.map(jnp.add, d_extra, d_extra_step)), (d_projected, d_recurrent)
+
+    carry = d_last, jax.tree.map(jnp.zeros_like, params["extra"])
+    inputs = before, projected, recurrent, mask, d_states
+    (d_first, d_extra), (d_projected, d_recurrent) = jax.lax.scan(step, carry, inputs, reverse=True)
+    d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped, d_recurrent)
+    # The dropout mask is noise: nobody asks for its gradient.
+    return {"kernel": d_kernel, "extra": d_extra}, d_first, d_projected, None, jnp.zeros_like(dropped)
+
+
+scan_cell.defvjp(_forward, _backward)
+
+
+def _keep(mask: Bool[Array, "b"], new: State, old: State) -> State:
+    return jax.tree.map(lambda n, o: jnp.where(mask[:, None], n, o), new, old)
+
+
+class Recurrence(nn.Module):
+    """The parameters of one cell, with the ways to use it: all steps at once, or one by one.
+
+    Call = the whole sequence: (inputs [b, t, i], mask [b, t]) -> (last state, outputs [b, t, d]);
+    `offset` is added to W x + b at every step.
+    """
+
+    cell: Cell
+    features: int
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        gates = self.cell.num_gates * self.features
+        self.input = nn.Dense(gates, bias_init=self._bias_init, dtype=self.dtype)
+        self.kernel = self.param("kernel", _per_gate_orthogonal(self.cell.num_gates), (self.features, gates))
+        self.extra = {
+            name: self.param(name, nn.initializers.zeros, (width * self.features,))
+            for name, width in self.cell.extra.items()
+        }
+
+    def _bias_init(self, rng, shape, dtype=jnp.float32):
+        bias = jnp.zeros(shape, dtype)
+        # Forget gates start open (Jozefowicz 2015, section 2.3.2): what an LSTM writes, it first remembers.
+        return bias.at[self.features : 2 * self.features].set(1.0) if self.cell.num_states == 2 else bias
+
+    def initial_state(self, batch_size: int) -> State:
+        """Zeros."""
+        return tuple(jnp.zeros((batch_size, self.features), self.dtype) for _ in range(self.cell.num_states))
+
+    def project(self, inputs: Float[Array, "... i"]) -> Float[Array, "... gd"]:
+        """W x + b: the part of every step that needs no state."""
+        return self.input(inputs)
+
+    def step(self, state: State, projected: Float[Array, "b gd"], dropped: Array | None = None) -> State:
+        """One step from a projected input."""
+        return cell_step(self.cell, self._params(), state, projected, dropped)
+
+    def __call__(
+        self,
+        inputs: Float[Array, "b t i"],
+        mask: Bool[Array, "b t"],
+        state: State | None = None,
+        dropped: Float[Array, "b d"] | None = None,
+        offset: Float[Array, "b 1 gd"] | None = None,
+        reverse: bool = False,
+    ) -> tuple[State, Float[Array, "b t d"]]:
+        batch_size = inputs.shape[0]
+        state = self.initial_state(batch_size) if state is None else state
+        dropped = jnp.ones((batch_size, self.features), self.dtype) if dropped is None else dropped
+        projected = self.project(inputs) if offset is None else self.project(inputs) + offset
+        projected, mask = jnp.swapaxes(projected, 0, 1), mask.T
+        if reverse:
+            # Padding comes first then, and leaves the initial state alone.
+            projected, mask = projected[::-1], mask[::-1]
+        last, states = scan_cell(self.cell, self._params(), state, projected, mask, dropped)
+        outputs = states[0][::-1] if reverse else states[0]
+        return last, jnp.swapaxes(outputs, 0, 1)
+
+    def _params(self) -> PyTree:
+        cast = partial(jax.tree.map, lambda x: x.astype(self.dtype))
+        return cast({"kernel": self.kernel, "extra": self.extra})
+
+
+def _per_gate_orthogonal(num_gates: int):
+    """U of each gate starts orthogonal, so that no gate shrinks or blows up the state."""
+
+    def init(rng, shape, dtype=jnp.float32):
+        square = (shape[0], shape[1] // num_gates)
+        rngs = jax.random.split(rng, num_gates)
+        return jnp.concatenate([nn.initializers.orthogonal()(r, square, dtype) for r in rngs], axis=-1)
+
+    return init
+
+
+def recurrent_mask(rng: Array | None, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
+    """A variational dropout mask [b, d], kept for all steps of a sentence; None where nothing is dropped."""
+    if rng is None or rate == 0.0:
+        return None
+    return jax.random.bernoulli(rng, 1 - rate, (batch_size, features)).astype(dtype) / (1 - rate)
+
+
+class RNN(nn.Module):
+    """A stack of layers, each of them one- or bidirectional; dropout between them.
+
+    Returns (the last states, one per layer, with both directions side by side; outputs [b, t, d]).
+    A bidirectional layer gives each direction half of `features`, so its outputs are `features` wide.
+    """
+
+    cell: Cell
+    features: int
+    num_layers: int = 1
+    bidirectional: bool = False
+    dropout: float = 0.0
+    recurrent_dropout: float = 0.0
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], train: bool = False
+    ) -> tuple[tuple[State, ...], Float[Array, "b t d"]]:
+        directions = (False, True) if self.bidirectional else (False,)
+        width = self.features // len(directions)
+        last, outputs = [], inputs
+        for layer in range(self.num_layers):
+            if layer > 0:
+                outputs = nn.Dropout(self.dropout)(outputs, deterministic=not train)
+            ends, sides = [], []
+            for reverse in directions:
+                rng = self.make_rng("dropout") if train and self.recurrent_dropout else None
+                dropped = recurrent_mask(rng, self.recurrent_dropout, inputs.shape[0], width, self.dtype)
+                name = f"{'backward' if reverse else 'forward'}_{layer}"
+                end, side = Recurrence(self.cell, width, dtype=self.dtype, name=name)(
+                    outputs, mask, dropped=dropped, reverse=reverse
+                )
+                ends.append(end)
+                sides.append(side)
+            last.append(tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*ends, strict=True)))
+            outputs = jnp.concatenate(sides, axis=-1)
+        return tuple(last), outputs

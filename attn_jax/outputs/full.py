@@ -1,0 +1,58 @@
+"""The full softmax over the vocabulary: exact, and the reference for every cheaper output layer."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.types import Array, Dtype, Float, Int
+
+
+class FullSoftmax(nn.Module):
+    """log_probs = log_softmax(W hidden + b); the bias is the only own parameter when `embedding` is given.
+
+    `embedding` [v, d] ties W to the target embedding (Press & Wolf 2017, arXiv 1608.05859).
+    """
+
+    vocab_size: int
+    tied: bool = False
+    label_smoothing: float = 0.0
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def logits(
+        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v d"] | None = None
+    ) -> Float[Array, "... v"]:
+        """W hidden + b in float32, whatever the type of the computation."""
+        if not self.tied:
+            return nn.Dense(self.vocab_size, dtype=self.dtype, name="dense")(hidden).astype(jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.vocab_size,))
+        logits = jnp.einsum("...d,vd->...v", hidden.astype(self.dtype), embedding.astype(self.dtype))
+        return logits.astype(jnp.float32) + bias
+
+    def log_probs(
+        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v d"] | None = None
+    ) -> Float[Array, "... v"]:
+        """Normalized, for evaluation and decoding."""
+        return jax.nn.log_softmax(self.logits(hidden, embedding))
+
+    def loss(
+        self,
+        hidden: Float[Array, "... d"],
+        targets: Int[Array, "..."],
+        embedding: Float[Array, "v d"] | None = None,
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
+        """(training loss, negative log-likelihood, 1 where the best token is the target) of each position.
+
+        With label smoothing e the training loss is the cross entropy with (1 - e) onehot + e / v:
+        (1 - e) nll + e mean_v(-log p_v) (Szegedy 2016, arXiv 1512.00567, section 7).
+        """
+        logits = self.logits(hidden, embedding)
+        log_normalizer = jax.nn.logsumexp(logits, axis=-1)
+        target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+        nll = log_normalizer - target_logit
+        smooth = log_normalizer - jnp.mean(logits, axis=-1)
+        loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
+        return loss, nll, (target_logit >= jnp.max(logits, axis=-1)).astype(jnp.float32)
+
+
+OUTPUTS = {"full": FullSoftmax}

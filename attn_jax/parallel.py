@@ -1,0 +1,159 @@
+"""The same pure step on one device, on several (pmap), or on a mesh across hosts.
+
+    parallel = PARALLEL[choose("auto", devices)](step_factory, devices, seeds=False)
+    state = parallel.put_state(state)
+    state, metrics = parallel.train_step(state, parallel.put_batch(batch))
+    state = parallel.get_state(state)
+
+A batch is split by rows, the state is on every device. `step_factory(axis_name)` makes the step (see
+make_train_step): with pmap it sums over `axis_name` itself; on a mesh it sees the whole batch and the compiler
+puts in the sums, so that its random numbers, too, are the same on any number of devices. With `seeds` the state
+and the batch have a leading axis of seeds, over which the step is mapped within each device: metrics are [num_seeds].
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from attn_jax.errors import UserError, lookup
+from attn_jax.types import Callable, PyTree
+
+AXIS = "data"
+
+
+class Parallel(NamedTuple):
+    """A train step and the ways to its devices and back."""
+
+    train_step: Callable  # (state, batch) -> (state, metrics), both as put_state puts them; the old state is given up
+    put_state: Callable  # pytree (arrays anywhere, without a device axis) -> pytree on every device
+    put_batch: Callable  # the numpy batch of all devices (the same in every process) -> its rows on their devices
+    get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), without a device axis
+
+
+def choose(name: str, devices: Sequence | None = None, process_count: int | None = None) -> str:
+    """A name in PARALLEL; "auto" is single for one device, pmap for several, mesh across processes."""
+    devices = jax.devices() if devices is None else devices
+    process_count = jax.process_count() if process_count is None else process_count
+    if name == "auto":
+        return "mesh" if process_count > 1 else "pmap" if len(devices) > 1 else "single"
+    lookup(PARALLEL | {"auto": None}, name, "parallel")
+    if process_count > 1 and name != "mesh":
+        raise UserError(f"parallel={name!r} works within one process, there are {process_count}; use 'mesh' or 'auto'")
+    return name
+
+
+def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
+    """jit on the first device."""
+    device = (jax.devices() if devices is None else devices)[0]
+    step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
+
+    def put(tree: PyTree) -> PyTree:
+        # A copy, since the step writes over the state it is given.
+        return jax.tree.map(lambda x: on_keys(lambda data: jax.device_put(np.array(data), device), x), tree)
+
+    return Parallel(
+        train_step=jax.jit(step, donate_argnums=0),
+        put_state=put,
+        put_batch=lambda batch: jax.device_put(batch, device),
+        get_state=partial(to_host, has_device_axis=False),
+    )
+
+
+def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
+    """jax.pmap over the devices of this process: state [D, ...], rows [D, B / D, ...]."""
+    devices = jax.devices() if devices is None else devices
+    batch_axis = int(seeds)
+    step = jax.vmap(step_factory(AXIS)) if seeds else step_factory(AXIS)
+    # pmap compiles once, not twice, when its first state already has the sharding that its results have.
+    sharding = NamedSharding(Mesh(np.array(devices), (AXIS,)), PartitionSpec(AXIS))
+
+    def put(x):
+        x = np.asarray(x)
+        return jax.make_array_from_callback((len(devices), *x.shape), sharding, lambda index: x[None])
+
+    def put_rows(x: np.ndarray):
+        rows = x.shape[batch_axis]
+        check_rows(rows, len(devices))
+        shape = (*x.shape[:batch_axis], len(devices), rows // len(devices), *x.shape[batch_axis + 1 :])
+        return jax.device_put(np.moveaxis(x.reshape(shape), batch_axis, 0), sharding)
+
+    return Parallel(
+        train_step=jax.pmap(step, axis_name=AXIS, devices=devices, donate_argnums=0),
+        put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
+        put_batch=lambda batch: jax.tree.map(put_rows, batch),
+        get_state=partial(to_host, has_device_axis=True),
+    )
+
+
+def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
+    """jit over a one-dimensional mesh of all devices, also those of other processes (after jax.distributed)."""
+    devices = jax.devices() if devices is None else devices
+    batch_axis = int(seeds)
+    # Mesh(...), unlike jax.make_mesh, leaves the sharding within the step to the compiler.
+    over = Mesh(np.array(devices), (AXIS,))
+    everywhere = NamedSharding(over, PartitionSpec())
+    by_rows = NamedSharding(over, PartitionSpec(*[None] * batch_axis, AXIS))
+    step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
+
+    def put(x):
+        x = np.array(x)
+        return jax.make_array_from_callback(x.shape, everywhere, lambda index: x)
+
+    def put_rows(x: np.ndarray):
+        check_rows(x.shape[batch_axis], len(devices))
+        return jax.make_array_from_callback(x.shape, by_rows, lambda index: x[index])
+
+    return Parallel(
+        train_step=jax.jit(
+            step, donate_argnums=0, in_shardings=(everywhere, by_rows), out_shardings=(everywhere, everywhere)
+        ),
+        put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
+        put_batch=lambda batch: jax.tree.map(put_rows, batch),
+        get_state=partial(to_host, has_device_axis=False),
+    )
+
+
+def check_rows(rows: int, devices: int) -> None:
+    """UserError unless the rows can be dealt out evenly."""
+    if rows % devices:
+        raise UserError(
+            f"a batch of {rows} rows cannot be split evenly over {devices} devices; "
+            f"the next size that can is {rows + devices - rows % devices}"
+        )
+
+
+def is_key(x: Any) -> bool:
+    """Whether it is an array of typed PRNG keys, or the shape of one."""
+    return isinstance(x, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def on_keys(function: Callable, x: Any):
+    """function(x), with the bits of typed keys in place of the keys."""
+    if not is_key(x):
+        return function(x)
+    return jax.random.wrap_key_data(function(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+
+
+def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
+    """Numpy copies of what the first device of this process holds: a view would be written over by the next step."""
+
+    def first(x):
+        if not isinstance(x, jax.Array):
+            return x
+        return x.addressable_data(0)
+
+    def copy(x, data):
+        data = np.array(data)
+        data = np.asarray(data[0]) if has_device_axis and isinstance(x, jax.Array) else data
+        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x)) if is_key(x) else data
+
+    local = jax.tree.map(lambda x: first(jax.random.key_data(x) if is_key(x) else x), tree)
+    return jax.tree.map(copy, tree, jax.device_get(local))
+
+
+PARALLEL = {"single": single, "pmap": pmap, "mesh": mesh}

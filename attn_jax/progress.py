@@ -1,0 +1,123 @@
+"""One line on standard error that says how far the work is.
+
+    training      [##############......]  1200/1500  loss 0.012  41k tokens/s  0:12 left
+
+On a terminal the line is rewritten in place; elsewhere (a log file) a plain line is printed now and then.
+"""
+
+import collections
+import shutil
+import sys
+import time
+from numbers import Real
+from typing import Any
+
+from attn_jax.types import Callable
+
+
+def notice(message: str) -> None:
+    """One line for the user on standard error, beside results and progress."""
+    print(message, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """The progress line of `total` steps, of which `start` were done before.
+
+    Speed and time left are those of the last `window` seconds, and count from the first update on, so that the
+    compilation before it does not spoil them. Use as a context manager: leaving it ends the line.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        *,
+        start: int = 0,
+        unit: str = "tokens",
+        stream: Any = None,
+        clock: Callable = time.monotonic,
+        width: int = 20,
+        window: Real = 20.0,
+        every: Real | None = None,
+    ):
+        self.label, self.total, self.unit, self.width, self.window = label, total, unit, width, window
+        self.stream = sys.stderr if stream is None else stream
+        self.clock = clock
+        self.terminal = self.stream.isatty()
+        self.every = every if every is not None else (0.1 if self.terminal else 30.0)
+        self.history: collections.deque = collections.deque()  # (time, step, units done)
+        self.step, self.units, self.values = start, 0.0, {}
+        self.written_at: float | None = None
+        self.written = ""
+
+    def update(self, step: int, units: Real = 0.0, **values: Real) -> None:
+        """`step` steps are done, with `units` more tokens than at the last call; `values` are shown by name."""
+        now = self.clock()
+        self.step, self.units, self.values = step, self.units + units, {**self.values, **values}
+        self.history.append((now, step, self.units))
+        while len(self.history) > 2 and now - self.history[1][0] >= self.window:
+            self.history.popleft()
+        if self.written_at is None or now - self.written_at >= self.every:
+            self._write(now)
+
+    def line(self) -> str:
+        """The text of the line as it stands now."""
+        done = min(self.step / self.total, 1.0) if self.total else 1.0
+        filled = int(done * self.width)
+        parts = [f"[{'#' * filled}{'.' * (self.width - filled)}]", f"{self.step}/{self.total}"]
+        parts += [f"{name} {value:.4g}" for name, value in self.values.items()]
+        if len(self.history) > 1:
+            (time0, step0, units0), (time1, step1, units1) = self.history[0], self.history[-1]
+            seconds = max(time1 - time0, 1e-9)
+            if units1 > units0:
+                parts.append(f"{short((units1 - units0) / seconds)} {self.unit}/s")
+            if step1 > step0 and self.step < self.total:
+                parts.append(f"{clock_time((self.total - self.step) * seconds / (step1 - step0))} left")
+        return f"{self.label:<14}" + "  ".join(parts)
+
+    def clear(self) -> None:
+        """Wipe the line off a terminal, before something else is printed; the next update brings it back."""
+        if self.terminal and self.written:
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+            self.written, self.written_at = "", None
+
+    def close(self) -> None:
+        """Write the last state and end the line."""
+        if self.history and (not self.written or self.line() != self.written):
+            self._write(self.clock())
+        if self.terminal and self.written:
+            self.stream.write("\n")
+            self.stream.flush()
+        self.written, self.written_at = "", None
+        self.history.clear()
+
+    def _write(self, now: Real) -> None:
+        self.written_at, self.written = now, self.line()
+        if self.terminal:  # cut to fit: a line that wraps could not be rewritten in place
+            self.stream.write(f"\r\x1b[K{self.written[: shutil.get_terminal_size().columns - 1]}")
+        else:
+            self.stream.write(f"{self.written}\n")
+        self.stream.flush()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+
+def short(number: Real) -> str:
+    """Three figures or so: 950, 4.1k, 41k, 1.2M."""
+    for unit in ("", "k", "M"):
+        if number < 999.5 or unit == "M":
+            return f"{number:.1f}{unit}" if number < 9.95 and unit else f"{number:.0f}{unit}"
+        number /= 1000
+    raise AssertionError
+
+
+def clock_time(seconds: Real) -> str:
+    """0:12, 3:05 or 1:02:03."""
+    minutes, second = divmod(int(seconds + 0.5), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

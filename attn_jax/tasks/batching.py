@@ -1,0 +1,228 @@
+"""From sentence pairs to batches of few, fixed shapes; batch `step` is a function of (seed, step) only.
+
+A batch is a dict of int32 arrays of one bucket (S source positions, T target positions):
+
+    source     [B, S]  tokens, eos, pad ...
+    target_in  [B, T]  bos, tokens, pad ...
+    target_out [B, T]  tokens, eos, pad ...
+
+A position is real where it is not pad. Rows that only fill up a batch are all pad and weigh nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, Vocabulary
+
+ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step
+ROUND_UP = 16  # sides of evaluation batches that no bucket holds are rounded up to a multiple of this
+FILL = -1  # index of a row that is no pair
+
+Buckets = tuple[tuple[int, int], ...]
+
+
+class Ragged(NamedTuple):
+    """Sequences of different lengths in one array: sequence i is tokens[offsets[i] : offsets[i + 1]]."""
+
+    tokens: Int[np.ndarray, " n"]
+    offsets: Int[np.ndarray, " m"]  # one more than there are sequences
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " m"]:
+        return np.diff(self.offsets)
+
+    def gather(self, indices: Int[np.ndarray, "..."], length: int) -> tuple[Int[np.ndarray, "..."], np.ndarray]:
+        """Sequences at `indices` [...], padded to [..., length], and where they are real. FILL gives all pad."""
+        start = self.offsets[indices]  # of FILL: some sequence's, masked below
+        own = np.where(indices == FILL, 0, self.offsets[np.where(indices == FILL, 0, indices + 1)] - start)
+        position = np.arange(length)
+        real = position < own[..., None]
+        return np.where(real, self.tokens[np.where(real, start[..., None] + position, 0)], PAD), real
+
+
+class EncodedPairs(NamedTuple):
+    """Pairs as ids, each sequence with its eos."""
+
+    source: Ragged
+    target: Ragged
+
+    def __len__(self) -> int:  # of pairs, not of fields
+        return len(self.source.offsets) - 1
+
+    def batch(self, indices: Int[np.ndarray, "..."], shape: tuple[int, int]) -> dict[str, np.ndarray]:
+        """The batch of the pairs at `indices` [...]: arrays [..., S] and [..., T]; FILL gives an all-pad row."""
+        source, _ = self.source.gather(indices, shape[0])
+        target_out, real = self.target.gather(indices, shape[1])
+        shifted = np.concatenate([np.full_like(target_out[..., :1], BOS), target_out[..., :-1]], axis=-1)
+        return {"source": source, "target_in": np.where(real, shifted, np.int32(PAD)), "target_out": target_out}
+
+
+def encode(texts: Sequence[str], vocabulary: Vocabulary) -> Ragged:
+    """The ids of each text followed by eos."""
+    ids = [[*vocabulary.encode(text), EOS] for text in texts]
+    offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+    return Ragged(np.fromiter((i for row in ids for i in row), np.int32, count=int(offsets[-1])), offsets)
+
+
+def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary: Vocabulary) -> EncodedPairs:
+    """Both sides of the pairs as ids. For sources without targets, give empty target texts."""
+    return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary))
+
+
+def make_buckets(entries: Sequence) -> Buckets:
+    """(source, target) lengths in order of increasing area, eos included; an integer n is the square (n, n).
+
+    Raises:
+        UserError: no entry, or one that is neither a positive integer nor a pair of them.
+    """
+    buckets = set()
+    for entry in entries:
+        sides = tuple(entry) if isinstance(entry, Sequence) and not isinstance(entry, str) else (entry, entry)
+        if len(sides) != 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sides):
+            raise UserError(
+                f"bucket {entry!r}: expected a length such as 16, or a pair (source, target) such as (16, 24)"
+            )
+        buckets.add(sides)
+    if not buckets:
+        raise UserError("no buckets; expected lengths such as (8, 16, 24), or pairs (source, target)")
+    return tuple(sorted(buckets, key=lambda sides: (sides[0] * sides[1], sides)))
+
+
+def assign(pairs: EncodedPairs, buckets: Buckets) -> Int[np.ndarray, " n"]:
+    """For each pair the first bucket that holds both its sides, len(buckets) where there is none."""
+    source, target = pairs.source.lengths, pairs.target.lengths
+    fits = [(source <= s) & (target <= t) for s, t in buckets]
+    return np.argmax(np.stack([*fits, np.ones(len(pairs), bool)]), axis=0)
+
+
+class _Epoch(NamedTuple):
+    number: int
+    steps: Int[np.ndarray, "steps 2"]  # bucket of the step, and which of the bucket's batches it is
+    rows: list[Int[np.ndarray, "seeds n"]]  # per bucket: the pairs in this epoch's order, FILL at the end
+
+
+class Batches:
+    """Shuffled training batches without end.
+
+    Step n belongs to epoch n // steps_per_epoch, and an epoch has every pair exactly once. Which pairs sit in a row
+    depends on (seed, epoch), which bucket a step uses on the epoch alone. The last batch of a bucket is filled up
+    with all-pad rows, so a bucket has one shape.
+
+    Attributes:
+        steps_per_epoch: number of batches of each epoch.
+        shapes: (rows, S, T) of each bucket that has pairs.
+        num_pairs: pairs that fit a bucket; dropped: pairs longer than any.
+    """
+
+    def __init__(
+        self,
+        pairs: EncodedPairs,
+        buckets: Sequence,
+        batch_size: int,
+        batch_unit: str = "sentences",
+        seeds: Sequence[int] = (0,),
+        row_multiple: int = 1,
+    ):
+        """
+        Args:
+            pairs: the training split.
+            buckets: lengths or pairs of lengths, eos included: see `make_buckets`.
+            batch_size: rows of a batch, or padded target positions where batch_unit is "tokens".
+            batch_unit: "sentences" or "tokens".
+            seeds: several give batches with a leading seed axis, each slice of which is that seed's own batch.
+            row_multiple: the number of rows is a multiple of this, the number of devices.
+
+        Raises:
+            UserError: a wrong bucket, unit, size or seed; no pair fits.
+        """
+        buckets = make_buckets(buckets)
+        if not seeds or any(seed < 0 for seed in seeds):
+            raise UserError(f"seeds {tuple(seeds)}: expected one or more integers >= 0")
+        bucket_of = assign(pairs, buckets)
+        self._pairs, self._seeds = pairs, tuple(seeds)
+        used = [i for i in range(len(buckets)) if (bucket_of == i).any()]
+        if not used:
+            shortest = int(pairs.source.lengths.min()), int(pairs.target.lengths.min())
+            raise UserError(
+                f"no pair fits any of the buckets {buckets}: the shortest source has {shortest[0]} tokens, the "
+                f"shortest target {shortest[1]}, eos included"
+            )
+        self._members = [np.flatnonzero(bucket_of == i) for i in used]
+        self.shapes = [(_rows(batch_size, batch_unit, row_multiple, buckets[i][1]), *buckets[i]) for i in used]
+        self._counts = [-(-len(m) // rows) for m, (rows, _, _) in zip(self._members, self.shapes, strict=True)]
+        self.steps_per_epoch = sum(self._counts)
+        self.num_pairs = sum(map(len, self._members))
+        self.dropped = len(pairs) - self.num_pairs
+        self._epoch = self._make_epoch(0)
+
+    def batch_at(self, step: int) -> dict[str, np.ndarray]:
+        """The batch of a step: [B, S] and [B, T] arrays, with several seeds [N, B, S] and [N, B, T]."""
+        number, position = divmod(step, self.steps_per_epoch)
+        epoch = self._epoch
+        if epoch.number != number:
+            epoch = self._epoch = self._make_epoch(number)
+        bucket, which = epoch.steps[position]
+        rows, *shape = self.shapes[bucket]
+        indices = epoch.rows[bucket][:, which * rows : (which + 1) * rows]
+        return self._pairs.batch(indices if len(self._seeds) > 1 else indices[0], tuple(shape))
+
+    def _make_epoch(self, number: int) -> _Epoch:
+        steps = np.array([(bucket, which) for bucket, n in enumerate(self._counts) for which in range(n)])
+        steps = np.random.default_rng((ORDER, number)).permutation(steps)
+        rows = [
+            np.full((len(self._seeds), n * size), FILL)
+            for n, (size, _, _) in zip(self._counts, self.shapes, strict=True)
+        ]
+        for i, seed in enumerate(self._seeds):
+            rng = np.random.default_rng((seed, number))
+            for members, filled in zip(self._members, rows, strict=True):
+                filled[i, : len(members)] = rng.permutation(members)
+        return _Epoch(number, steps, rows)
+
+
+def eval_batches(
+    pairs: EncodedPairs, batch_size: int, buckets: Sequence = (), row_multiple: int = 1
+) -> Iterator[tuple[Int[np.ndarray, " r"], dict[str, np.ndarray]]]:
+    """Every pair once, of similar length together: yields (indices of the real rows, batch).
+
+    A batch takes the first bucket that holds all of it, else its own sides rounded up to a multiple of ROUND_UP, so
+    no pair is too long. Row r < len(indices) of the batch is pair indices[r]; the rows after these are all pad.
+    """
+    if batch_size < 1:
+        raise UserError(f"batch_size {batch_size}: expected at least 1")
+    buckets = make_buckets(buckets) if buckets else ()
+    source, target = pairs.source.lengths, pairs.target.lengths
+    order = np.lexsort((np.arange(len(pairs)), target, source, assign(pairs, buckets)))
+    rows = max(row_multiple, _round_up(min(batch_size, len(pairs)), row_multiple))
+    for start in range(0, len(pairs), rows):
+        indices = order[start : start + rows]
+        longest = int(source[indices].max()), int(target[indices].max())
+        own = (_round_up(longest[0], ROUND_UP), _round_up(longest[1], ROUND_UP))
+        shape = next((b for b in buckets if b[0] >= longest[0] and b[1] >= longest[1]), own)
+        filled = np.full(rows, FILL)
+        filled[: len(indices)] = indices
+        yield indices, pairs.batch(filled, shape)
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _rows(batch_size: int, batch_unit: str, row_multiple: int, target_length: int) -> int:
+    if batch_size < 1:
+        raise UserError(f"batch_size {batch_size}: expected at least 1")
+    if batch_unit == "tokens":
+        return max(1, batch_size // target_length // row_multiple) * row_multiple
+    if batch_unit != "sentences":
+        raise UserError(f"unknown batch_unit {batch_unit!r}; known: sentences, tokens")
+    if batch_size % row_multiple:
+        raise UserError(
+            f"batch_size {batch_size} cannot be shared equally by {row_multiple} devices; the next size that can is "
+            f"{_round_up(batch_size, row_multiple)}"
+        )
+    return batch_size

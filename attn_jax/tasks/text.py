@@ -1,0 +1,70 @@
+"""Reading line-aligned UTF-8 text files. Whatever is wrong with a file is one clear line, with the line's number."""
+
+import pathlib
+
+from attn_jax.errors import UserError, nearest
+
+Path = str | pathlib.Path
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, without their line ends (LF or CR LF); a byte order mark at the start is dropped.
+
+    Only LF ends a line: other separators of Unicode, such as U+2028, stay part of the text, so that the line
+    numbers agree with those of other programs and of the file on the other side.
+
+    Raises:
+        UserError: the file is missing, a directory, unreadable, empty, not UTF-8, or has an empty line.
+    """
+    path = pathlib.Path(path)
+    data = _read_bytes(path)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise UserError(f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8") from None
+    text = text.removeprefix("\ufeff")
+    if not text:
+        raise UserError(f"{path}: the file is empty; expected one sentence per line")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    for number, line in enumerate(lines, 1):
+        if not line or line.isspace():
+            raise UserError(f"{path}, line {number}: the line is empty; expected one sentence per line")
+    return lines
+
+
+def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """The lines of two files of which line i of one is the translation of line i of the other.
+
+    Raises:
+        UserError: as `read_lines`, or the files have different numbers of lines.
+    """
+    source_lines, target_lines = read_lines(source), read_lines(target)
+    if len(source_lines) != len(target_lines):
+        raise UserError(
+            f"{source} has {len(source_lines)} lines but {target} has {len(target_lines)}; expected line i of one "
+            "to be the translation of line i of the other"
+        )
+    return source_lines, target_lines
+
+
+def _read_bytes(path: pathlib.Path) -> bytes:
+    if path.is_dir():
+        raise UserError(f"{path}: is a directory; expected a text file")
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {_hint(path)}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _hint(path: pathlib.Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"the folder {folder} does not exist either"
+    names = [entry.name for entry in folder.iterdir()]
+    if not names:
+        return f"the folder {folder} is empty"
+    return nearest(path.name, names) if len(names) < 30 else f"the folder {folder} holds {len(names)} other files"

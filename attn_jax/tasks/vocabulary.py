@@ -1,0 +1,243 @@
+"""From text to ids and back: words, characters, or the pieces of a SentencePiece model.
+
+Every vocabulary has the same four special ids; `encode` never gives one of them except UNK, so that a real
+position of a batch is one that is not PAD.
+"""
+
+import base64
+import collections
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
+
+import sentencepiece
+
+from attn_jax.errors import UserError, lookup
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
+
+
+class _Table:
+    """A vocabulary that is a list of tokens: id i is the i-th of SPECIAL + tokens. Subclasses split and join text."""
+
+    kind = ""
+
+    def __init__(self, tokens: Sequence[str]):
+        self._tokens = [*SPECIAL, *tokens]
+        self._ids = {token: i for i, token in enumerate(self._tokens) if i >= len(SPECIAL)}
+        if len(self._ids) != len(tokens):
+            raise UserError(f"a vocabulary of {self.kind} with the same entry twice")
+
+    @classmethod
+    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = ""):
+        """The tokens seen at least `min_count` times, most frequent first, ties in order of their code points.
+
+        Args:
+            lines: the training text.
+            vocab_size: at most this many entries, the four special ones included.
+            min_count: rarer tokens become UNK.
+            model_type: not used; only SentencePiece has several.
+
+        Raises:
+            UserError: vocab_size has no room for a token.
+        """
+        if vocab_size <= len(SPECIAL):
+            raise UserError(f"vocab_size {vocab_size} is too small; the smallest possible is {len(SPECIAL) + 1}")
+        counts = collections.Counter(token for line in lines for token in cls._split(line))
+        for special in SPECIAL:
+            counts.pop(special, None)  # "<unk>" as a word of the text is an unknown word, not a second entry
+        ranked = sorted((token for token in counts if counts[token] >= min_count), key=lambda t: (-counts[t], t))
+        return cls(ranked[: vocab_size - len(SPECIAL)])
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        raise NotImplementedError
+
+    def tokenize(self, text: str) -> list[str]:
+        """The text's tokens as written, one for each id of `encode`, unknown ones too."""
+        return self._split(text)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without BOS and EOS."""
+        ids = self._ids
+        return [ids.get(token, UNK) for token in self._split(text)]
+
+    def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        """One string for each id, special ones too: the labels of a picture's axes."""
+        return [self._tokens[i] for i in ids]
+
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
+        """The text of the ids before the first EOS; PAD and BOS are skipped."""
+        return self.join(self.tokens(_content(ids)))
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """The text that these tokens make up."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def to_json(self) -> dict:
+        """A dict of strings and lists from which `from_json` makes this vocabulary again."""
+        return {"kind": self.kind, "tokens": self._tokens[len(SPECIAL) :]}
+
+    @classmethod
+    def from_json(cls, data: dict):
+        """The vocabulary that `to_json` described."""
+        return cls(data["tokens"])
+
+
+class Words(_Table):
+    """Whatever stands between white space is a token."""
+
+    kind = "words"
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        return text.split()
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """The tokens with one space between them."""
+        return " ".join(tokens)
+
+
+class Characters(_Table):
+    """Each code point is a token, spaces too."""
+
+    kind = "characters"
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        return list(text)
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """The tokens one after the other."""
+        return "".join(tokens)
+
+
+class SentencePiece:
+    """Subword pieces of a unigram or BPE model, trained on the text itself.
+
+    The model is held as bytes, so that nothing depends on a file. The text is normalized (NFKC), hence
+    decode(encode(text)) is the normalized text. Kudo and Richardson 2018, arXiv 1808.06226.
+    """
+
+    kind = "sentencepiece"
+
+    def __init__(self, model: bytes):
+        self._model = model
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise UserError(f"not a SentencePiece model ({error})") from None
+
+    @classmethod
+    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "unigram"):
+        """A model with exactly `vocab_size` pieces, the four special ones included, that knows every character.
+
+        Args:
+            lines: the training text.
+            vocab_size: number of pieces.
+            min_count: not used; a model has as many pieces as it was asked for.
+            model_type: "unigram" or "bpe".
+
+        Raises:
+            UserError: no model of this size can be made from this text; the nearest possible size is told.
+        """
+        model_type = lookup(MODEL_TYPES, model_type, "sentencepiece model")
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=model,
+                vocab_size=vocab_size,
+                model_type=model_type,
+                character_coverage=1.0,  # rare kanji are rare, but they carry the meaning
+                max_sentence_length=1 << 20,  # bytes; longer lines would be left out without a word
+                num_threads=1,  # partial sums in one order: the same text gives the same model on every machine
+                pad_id=PAD,
+                unk_id=UNK,
+                bos_id=BOS,
+                eos_id=EOS,
+                pad_piece=SPECIAL[PAD],
+                unk_piece=SPECIAL[UNK],
+                bos_piece=SPECIAL[BOS],
+                eos_piece=SPECIAL[EOS],
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise UserError(_size_error(vocab_size, str(error))) from None
+        return cls(model.getvalue())
+
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of the normalized text, one for each id of `encode`; "▁" stands for a space before it."""
+        return self._processor.encode(text, out_type=str)
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without BOS and EOS."""
+        return self._processor.encode(text)
+
+    def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        """One piece for each id, special ones too: the labels of a picture's axes."""
+        return [self._processor.id_to_piece(int(i)) for i in ids]
+
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
+        """The text of the ids before the first EOS; PAD and BOS are skipped."""
+        return self.join(self.tokens(_content(ids)))
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """The pieces one after the other, "▁" as a space."""
+        return "".join(tokens).replace("▁", " ").strip()
+
+    def __len__(self) -> int:
+        return len(self._processor)
+
+    def to_json(self) -> dict:
+        """A dict of strings from which `from_json` makes this vocabulary again."""
+        return {"kind": self.kind, "model": base64.b64encode(self._model).decode("ascii")}
+
+    @classmethod
+    def from_json(cls, data: dict) -> "SentencePiece":
+        """The vocabulary that `to_json` described."""
+        return cls(base64.b64decode(data["model"]))
+
+    def __reduce__(self):
+        return SentencePiece, (self._model,)
+
+
+def from_json(data: dict) -> "Vocabulary":
+    """The vocabulary that some class's `to_json` described.
+
+    Raises:
+        UserError: the dict describes no vocabulary.
+    """
+    if "kind" not in data:
+        raise UserError("not a saved vocabulary: it has no 'kind'")
+    return lookup(VOCABULARIES, data["kind"], "vocabulary").from_json(data)
+
+
+def _content(ids: Iterable[SupportsIndex]) -> list[int]:
+    content = []
+    for i in map(int, ids):  # of a list, or of an array of any library
+        if i == EOS:
+            break
+        if i not in (PAD, BOS):
+            content.append(i)
+    return content
+
+
+def _size_error(vocab_size: int, message: str) -> str:
+    """One line out of SentencePiece's message, which begins with a C++ file and condition."""
+    if largest := re.search(r"too high .*<= (\d+)", message):
+        return f"vocab_size {vocab_size} is too large for this text; the largest possible is {largest[1]}"
+    if smallest := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
+        return f"vocab_size {vocab_size} is too small for this text; the smallest possible is {smallest[1]}"
+    return f"no SentencePiece model of vocab_size {vocab_size} can be trained on this text: {' '.join(message.split())}"
+
+
+Vocabulary = Words | Characters | SentencePiece
+
+MODEL_TYPES = {"unigram": "unigram", "bpe": "bpe"}
+VOCABULARIES = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}

@@ -1,0 +1,92 @@
+"""Work directories: a run's config.json, vocabularies.json and checkpoints/ are enough to go on with the
+training, or to evaluate, translate and draw, without the training data.
+"""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary
+
+# What may differ between a run and its continuation: nothing of this changes what is trained.
+MAY_CHANGE = ("name", "description", "data_dir", "parallel", "decode.", "eval.", "train.log_every", "train.keep")
+
+
+def save_json(path: pathlib.Path, data: Any) -> None:
+    """Written as a whole or not at all."""
+    partial = path.with_suffix(".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror.lower()}") from error
+
+
+def load_json(path: pathlib.Path) -> Any:
+    """The contents, or a UserError where the file is missing or no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: {path.parent} is not the work directory of a run") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
+def plain(config: ConfigDict) -> dict:
+    """The config as JSON has it: tuples are lists."""
+    return json.loads(config.to_json_best_effort())
+
+
+def flatten(config: dict, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    flat = {}
+    for key, value in config.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Makes the work directory this config's, or a UserError if it holds the run of another one."""
+    path, new = workdir / "config.json", plain(config)
+    if path.exists():
+        old = load_json(path)
+        before, now = flatten(old), flatten(new)
+        for key in sorted(before.keys() | now.keys()):
+            if not key.startswith(MAY_CHANGE) and before.get(key) != now.get(key):
+                raise UserError(
+                    f"{workdir} holds the run of another config: {key} is {before.get(key)!r} there and "
+                    f"{now.get(key)!r} here; choose another --workdir"
+                )
+    save_json(path, new)
+
+
+def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
+    """The config of a work directory, typed like `base`."""
+    config = base.copy_and_resolve_references()
+    known = flatten(plain(base))
+    stored = {key: value for key, value in flatten(load_json(workdir / "config.json")).items() if key in known}
+    with config.unlocked():
+        config.update_from_flattened_dict({k: _tuples(v) if isinstance(v, list) else v for k, v in stored.items()})
+    return config
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
+    """As vocabularies.json."""
+    source, target = (vocabulary.to_json() for vocabulary in vocabularies)
+    save_json(workdir / "vocabularies.json", {"source": source, "target": target})
+
+
+def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+    """Those that a run was trained with."""
+    stored = load_json(workdir / "vocabularies.json")
+    source, target = (VOCABULARIES[stored[side]["kind"]].from_json(stored[side]) for side in ("source", "target"))
+    return source, target

@@ -1,0 +1,29 @@
+"""English to Japanese with soft attention on small_parallel_enja (50,000 short sentences, tokenized).
+
+    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python launch.py --config=configs/enja_soft.py --config.data_dir=data/enja
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "enja_soft"
+    config.description = "LSTM 256, general attention, input feeding, English to Japanese"
+    config.task.train = ("train.en", "train.ja")
+    config.task.valid = ("dev.en", "dev.ja")
+    config.task.buckets = ((8, 8), (8, 12), (12, 12), (12, 16), (16, 16), (20, 20), (32, 32))
+    config.model.hidden_size = 256
+    config.model.dropout = 0.3
+    config.train.label_smoothing = 0.1
+    config.train.num_epochs = 15.0
+    config.train.average = 5
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 200
+    config.eval.tokenize = "none"
+    config.decode.replace_unk = True
+    return config

@@ -1,0 +1,37 @@
+"""Dates as people write them, in English and Japanese, to ISO: 令和8年11月21日 -> 2026-11-21.
+
+The data is made by the package. Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) at the smallest size that shows
+the alignments: character LSTM, additive attention.
+
+    python launch.py --config=configs/quickstart.py
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "quickstart"
+    config.description = "LSTM 128, additive attention, dates to ISO"
+    config.task.name = "dates"
+    config.task.vocabulary = "characters"
+    config.task.valid_size = 500
+    config.task.buckets = ((12, 11), (20, 11), (32, 11))
+    config.task.batch_size = 64
+    config.model.embedding_size = 64
+    config.model.hidden_size = 128
+    config.model.decoder = "luong"
+    config.model.input_feeding = False
+    config.model.attention.score = "additive"
+    config.model.attention.features = 64
+    config.model.dropout = 0.1
+    config.train.num_steps = 1500
+    config.train.eval_every = 500
+    config.optimizer.learning_rate = 3e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 100
+    config.decode.max_length = 20
+    config.eval.metrics = ("exact_match", "perplexity")
+    return config

@@ -1,0 +1,68 @@
+"""Trains, evaluates and uses models of attention.
+
+python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
+python launch.py --mode=eval|predict|score|visualize --workdir=runs/quickstart [--config.decode.method=beam ...]
+python launch.py --sweep=experiments/X.py
+"""
+
+import os
+import pathlib
+import sys
+import warnings
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "attn_jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+warnings.filterwarnings("ignore")
+
+from absl import flags, logging  # noqa: E402
+from ml_collections import config_flags  # noqa: E402
+
+from attn_jax.arguments import parse  # noqa: E402
+from attn_jax.errors import UserError  # noqa: E402
+
+MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
+WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
+SOURCE = flags.DEFINE_string("source", "", "Source sentences: a UTF-8 text file (eval, predict, score, visualize).")
+TARGET = flags.DEFINE_string("target", "", "Target sentences, line by line (eval, score).")
+SWEEP = flags.DEFINE_string("sweep", "", "A file whose sweep() yields dicts of overrides: each becomes a run.")
+COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for several processes or hosts.")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "How many processes train together.")
+PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Which of them this is.")
+CONFIG = config_flags.DEFINE_config_file("config", None, "A config file; override with --config.key=value.")
+
+
+def main(argv: list[str]) -> int:
+    """0 when done, 1 after an error of the user's, which is one line on standard error."""
+    logging.set_verbosity(logging.ERROR)
+    try:
+        config, overrides = parse(argv, CONFIG)
+        if SWEEP.value:
+            from attn_jax.sweep import run_sweep
+
+            run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides)
+            return 0
+        if config is None:
+            raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
+        if MODE.value != "train" and not WORKDIR.value:
+            raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
+        workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
+        if NUM_PROCESSES.value > 1:
+            import jax
+
+            jax.distributed.initialize(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+        from attn_jax.commands import COMMANDS, Files
+
+        COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value))
+    except UserError as error:
+        print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of a filter, `head` say, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,111 @@
+"""Files to splits: a real held-out split, nested subsets, vocabularies of the training split only."""
+
+import pytest
+
+from attn_jax.errors import UserError
+from attn_jax.tasks import TASKS, Pairs
+from attn_jax.tasks.vocabulary import UNK, Words
+
+DEFAULTS = {
+    "train": ("train.en", "train.ja"),
+    "valid": ("", ""),
+    "test": ("", ""),
+    "valid_size": 5,
+    "num_examples": 0,
+    "vocabulary": "words",
+    "vocab_size": (1000, 1000),
+    "min_count": 1,
+    "sentencepiece": "unigram",
+}
+
+
+@pytest.fixture
+def task(tmp_path):
+    def write(name, n, prefix=""):
+        for language in ("en", "ja"):
+            lines = [f"{prefix}{language}{i} x" for i in range(n)]
+            (tmp_path / f"{name}.{language}").write_text("\n".join(lines) + "\n")
+
+    write("train", 50)
+    write("valid", 7, "v")
+    write("test", 6, "t")
+    return lambda **options: TASKS["parallel_text"](data_dir=tmp_path, **(DEFAULTS | options))
+
+
+def together(pairs):
+    return set(zip(pairs.source, pairs.target, strict=True))
+
+
+def test_held_out_pairs_are_not_trained_on(task):
+    splits = task().splits
+    assert list(splits) == ["train", "valid"] and len(splits["valid"]) == 5
+    assert not together(splits["train"]) & together(splits["valid"])
+    assert together(splits["train"]) | together(splits["valid"]) == {(f"en{i} x", f"ja{i} x") for i in range(50)}
+    assert together(task().splits["valid"]) == together(splits["valid"])
+    assert together(task(num_examples=10).splits["valid"]) == together(splits["valid"])
+
+
+def test_repeated_pairs_do_not_leak(task, tmp_path):
+    for language in ("en", "ja"):
+        path = tmp_path / f"train.{language}"
+        path.write_text(path.read_text() * 2)
+    result = task()
+    assert not together(result.splits["train"]) & together(result.splits["valid"])
+    left_out = result.note["training pairs equal to a held-out one"]
+    assert left_out > 0 and len(result.splits["train"]) == 100 - 5 - left_out
+
+
+def test_given_files_are_the_splits(task):
+    result = task(valid=("valid.en", "valid.ja"), test=("test.en", "test.ja"))
+    assert {name: len(split) for name, split in result.splits.items()} == {"train": 50, "valid": 7, "test": 6}
+    assert result.splits["train"].source == [f"en{i} x" for i in range(50)]
+    assert result.splits["test"].target == [f"tja{i} x" for i in range(6)]
+    assert result.note == {"train": 50, "valid": 7, "test": 6}
+    assert set(result.examples) <= set(result.splits["valid"].source)
+
+
+def test_fewer_examples_are_a_subset(task):
+    small, large, everything = (together(task(num_examples=n).splits["train"]) for n in (10, 20, 0))
+    assert len(small) == 10 and len(large) == 20 and len(everything) == 45
+    assert small < large < everything
+
+
+def test_vocabularies_know_the_training_split_only(task):
+    result = task()
+    valid = result.splits["valid"]
+    assert all(result.source_vocabulary.encode(text)[0] == UNK for text in valid.source)
+    assert all(UNK not in result.target_vocabulary.encode(text) for text in result.splits["train"].target)
+
+
+def test_given_vocabularies_are_used(task):
+    vocabularies = (Words(["en"]), Words(["ja"]))
+    result = task(vocabularies=vocabularies)
+    assert (result.source_vocabulary, result.target_vocabulary) == vocabularies
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"train": ("train.en", "train.de")}, "train.de: no such file; did you mean train"),
+        ({"train": ("", "")}, "task.train names no files"),
+        ({"valid": ("valid.en", "")}, r"task.valid is \('valid.en', ''\); expected a source file and a target file"),
+        ({"train": ("train.en", "valid.ja")}, "train.en has 50 lines but .*valid.ja has 7"),
+        ({"valid_size": 50}, "task.valid_size 50: expected 1 to 49, as there are 50 training pairs"),
+        ({"valid_size": 0}, "task.valid_size 0: expected"),
+        ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45"),
+        ({"num_examples": -1}, "task.num_examples -1: expected"),
+        ({"vocabulary": "word"}, "unknown vocabulary 'word'; did you mean words"),
+        ({"vocab_size": (1000, 2)}, "the target vocabulary: vocab_size 2 is too small"),
+        ({"vocabulary": "sentencepiece"}, "the source vocabulary: vocab_size 1000 is too large .* possible is \\d+$"),
+    ],
+)
+def test_wrong_options(task, options, message):
+    with pytest.raises(UserError, match=message):
+        task(**options)
+
+
+def test_pairs():
+    pairs = Pairs(["a", "b", "c"], ["1", "2", "3"])
+    assert pairs.select([2, 0]) == Pairs(["c", "a"], ["3", "1"]) and len(pairs) == 3
+    with pytest.raises(UserError, match="1 source sentences but 0 target sentences"):
+        Pairs(["a"], [])

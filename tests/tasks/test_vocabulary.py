@@ -1,0 +1,129 @@
+"""encode and decode are inverse, ids agree with tokens, and a saved vocabulary is the same vocabulary."""
+
+import json
+import pickle
+import re
+
+import pytest
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.vocabulary import (
+    BOS,
+    EOS,
+    PAD,
+    SPECIAL,
+    UNK,
+    VOCABULARIES,
+    Characters,
+    SentencePiece,
+    Words,
+    from_json,
+)
+
+LINES = [
+    "the cat sat on the mat .",
+    "the dog sat on the log .",
+    "a cat and a dog ran .",
+    "猫 が マット の 上 に 座 っ た 。",
+    "犬 が 丸太 の 上 に 座 っ た 。",
+]
+UNSEEN = "the 鯨 sat on a zebra ."
+
+
+@pytest.fixture(
+    params=[("words", ""), ("characters", ""), ("sentencepiece", "unigram"), ("sentencepiece", "bpe")], ids="-".join
+)
+def vocabulary(request):
+    kind, model_type = request.param
+    return VOCABULARIES[kind].train(LINES, vocab_size=36, min_count=1, model_type=model_type)
+
+
+def test_round_trip(vocabulary):
+    for line in LINES:
+        ids = vocabulary.encode(line)
+        assert vocabulary.decode(ids) == line
+        assert min(ids) > EOS and max(ids) < len(vocabulary)
+
+
+def test_special_ids(vocabulary):
+    assert tuple(vocabulary.tokens([PAD, UNK, BOS, EOS])) == SPECIAL
+    ids = vocabulary.encode(LINES[0])
+    assert vocabulary.decode([BOS, *ids, EOS, PAD, *ids]) == LINES[0]
+    assert vocabulary.decode([EOS]) == vocabulary.decode([]) == ""
+
+
+def test_one_token_for_each_id_also_of_unknown_ones(vocabulary):
+    ids = vocabulary.encode(UNSEEN)
+    assert UNK in ids and not {PAD, BOS, EOS} & set(ids)
+    written = vocabulary.tokenize(UNSEEN)
+    assert len(written) == len(ids) == len(vocabulary.tokens(ids))
+    assert vocabulary.join(written) == UNSEEN  # so an unk can be replaced by what was written
+    assert all(a == b for a, b, i in zip(written, vocabulary.tokens(ids), ids, strict=True) if i != UNK)
+    assert "<unk>" in vocabulary.decode(ids)
+
+
+def test_saved_is_the_same(vocabulary):
+    again = from_json(json.loads(json.dumps(vocabulary.to_json())))
+    for copy in (again, pickle.loads(pickle.dumps(vocabulary))):
+        assert type(copy) is type(vocabulary) and len(copy) == len(vocabulary)
+        assert copy.to_json() == vocabulary.to_json()
+        assert [copy.encode(line) for line in LINES] == [vocabulary.encode(line) for line in LINES]
+
+
+def test_not_a_vocabulary():
+    with pytest.raises(UserError, match="unknown vocabulary 'word'; did you mean words"):
+        from_json({"kind": "word"})
+    with pytest.raises(UserError, match="no 'kind'"):
+        from_json({})
+    with pytest.raises(UserError, match="not a SentencePiece model"):
+        SentencePiece(b"nonsense")
+
+
+def test_most_frequent_first_and_ties_alphabetical():
+    vocabulary = Words.train(["b a b c", "c a b d"], vocab_size=100, min_count=1)
+    assert vocabulary.tokens(range(4, len(vocabulary))) == ["b", "a", "c", "d"]
+
+
+def test_vocab_size_and_min_count():
+    lines = ["b a b c", "c a b d"]
+    assert len(Words.train(lines, vocab_size=6, min_count=1)) == 6
+    assert Words.train(lines, vocab_size=6, min_count=1).encode("a b c d") == [5, 4, UNK, UNK]
+    assert Words.train(lines, vocab_size=100, min_count=2).encode("a d") == [5, UNK]
+    with pytest.raises(UserError, match="vocab_size 4 is too small; the smallest possible is 5"):
+        Words.train(lines, vocab_size=4)
+
+
+def test_text_that_looks_special_is_unknown():
+    vocabulary = Words.train(["<pad> <unk> x"] * 3, vocab_size=100)
+    assert len(vocabulary) == 5
+    assert vocabulary.encode("<pad> <eos> x") == [UNK, UNK, 4]
+
+
+def test_characters_are_code_points():
+    vocabulary = Characters.train(["ab 日"], vocab_size=100)
+    assert vocabulary.tokenize("日 b") == ["日", " ", "b"]
+    assert vocabulary.decode(vocabulary.encode("日 b")) == "日 b"
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_sentencepiece_size_is_exact_and_a_wrong_one_names_the_nearest(model_type, capfd):
+    for wrong, word in ((5000, "large"), (10, "small")):
+        with pytest.raises(UserError, match=f"vocab_size {wrong} is too {word} for this text") as error:
+            SentencePiece.train(LINES, vocab_size=wrong, model_type=model_type)
+        possible = int(re.search(r"(\d+)$", str(error.value))[1])
+        assert len(SentencePiece.train(LINES, vocab_size=possible, model_type=model_type)) == possible
+    assert capfd.readouterr() == ("", "")
+
+
+def test_sentencepiece_training_is_deterministic():
+    models = [SentencePiece.train(LINES, vocab_size=36).to_json() for _ in range(2)]
+    assert models[0] == models[1]
+
+
+def test_sentencepiece_uses_very_long_lines():
+    assert SentencePiece.train(["鯨 " * 4000], vocab_size=7).encode("鯨") != [UNK]
+
+
+def test_unknown_model_type():
+    with pytest.raises(UserError, match="unknown sentencepiece model 'bpee'; did you mean bpe"):
+        SentencePiece.train(LINES, vocab_size=60, model_type="bpee")

@@ -29,8 +29,8 @@ class Decoded(NamedTuple):
     """Sentences, one for each row; those of `beam_search` have a further axis of beams after b, best first."""
 
     tokens: Int[Array, "b ... t"]  # t = max_length; eos is included if the sentence ended, pad follows
-    length: Int[Array, "b ..."]  # number of tokens, eos included
     log_prob: Float[Array, "b ..."]  # sum of the log-probabilities of the tokens
+    length: Int[Array, "b ..."]  # number of tokens, eos included
     score: Float[Array, "b ..."]  # log_prob / length_penalty; log_prob itself unless from `beam_search`
 
 
@@ -71,7 +71,7 @@ def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad)
     )
     carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
     _, _, _, tokens, log_prob, length, _ = carry
-    return Decoded(tokens=tokens, length=length, log_prob=log_prob, score=log_prob)
+    return Decoded(tokens=tokens, log_prob=log_prob, length=length, score=log_prob)
 
 
 def greedy(
@@ -198,6 +198,9 @@ def beam_search(
     without a length penalty is greedy; one as wide as there are prefixes is an exhaustive search.
 
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
+
+    Raises:
+      ValueError: if beam_size < 1.
     """
     if beam_size < 1:
         raise ValueError(f"beam_search: expected a beam_size of at least 1, got {beam_size}")
@@ -216,7 +219,7 @@ def beam_search(
         parent, token = index // vocab_size, (index % vocab_size).astype(jnp.int32)
         length = jnp.full((b, 2 * k), t + 1, jnp.int32)
         score = log_prob / length_penalty_of(length, length_penalty)
-        extensions = Decoded(_take(alive.tokens, parent).at[:, :, t].set(token), length, log_prob, score)
+        extensions = Decoded(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)
 
         ends = token == eos
         accepted = _only(extensions, ends & ~done[:, None])
@@ -229,8 +232,8 @@ def beam_search(
         keep = done[:, None]
         alive = Decoded(
             tokens=jnp.where(keep[..., None], alive.tokens, going_on.tokens),
-            length=jnp.where(keep, alive.length, going_on.length),
             log_prob=jnp.where(keep, alive.log_prob, going_on.log_prob),
+            length=jnp.where(keep, alive.length, going_on.length),
             score=jnp.where(keep, alive.score, going_on.score),
         )
         # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
@@ -240,8 +243,8 @@ def beam_search(
 
     impossible = Decoded(
         tokens=jnp.full((b, k, max_length), pad, jnp.int32),
-        length=jnp.zeros((b, k), jnp.int32),
         log_prob=jnp.full((b, k), -jnp.inf, jnp.float32),
+        length=jnp.zeros((b, k), jnp.int32),
         score=jnp.full((b, k), -jnp.inf, jnp.float32),
     )
     # One alive hypothesis, the empty one: k equal ones would stay equal.

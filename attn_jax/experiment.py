@@ -59,16 +59,18 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
     decoder = lookup(DECODERS, model.decoder, "model.decoder")
     if model.bidirectional and model.hidden_size % 2:
         raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
-    if model.tie_embeddings and model.embedding_size != model.hidden_size:
+    sutskever = model.decoder == "none" and not model.feed_summary
+    width = "hidden_size" if sutskever else "readout_size"  # of what the output layer takes
+    if model.tie_embeddings and model.embedding_size != model[width]:
         raise UserError(
-            f"model.tie_embeddings needs model.embedding_size and model.hidden_size to be equal, "
-            f"got {model.embedding_size} and {model.hidden_size}"
+            f"model.tie_embeddings needs model.embedding_size and model.{width} to be equal, "
+            f"got {model.embedding_size} and {model[width]}"
         )
     options = {
         "input_feeding": model.input_feeding,
         "feed_summary": model.feed_summary,
         "attention": None if model.decoder == "none" else build_attention(model.attention, model.hidden_size),
-        "features": model.hidden_size,
+        "features": model.readout_size,
     }
     common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)
     common |= dict(dropout=model.dropout, recurrent_dropout=model.recurrent_dropout)

@@ -159,7 +159,7 @@ class SinceBest:
 
     def spent(self, patience: int) -> np.ndarray:
         """Which seeds just had another `patience` evaluations without a better one: where the rate is to be halved."""
-        return (self.count > 0) & (self.count % patience == 0)
+        return np.asarray((self.count > 0) & (self.count % patience == 0))
 
     @property
     def state(self) -> dict:

@@ -37,6 +37,7 @@ def get_config() -> ConfigDict:
     config.model.cell = "lstm"  # "rnn", "lstm", "gru" or "peephole_lstm"
     config.model.embedding_size = 256
     config.model.hidden_size = 256
+    config.model.readout_size = 256  # of the attentional hidden state that the output layer takes, and that is fed
     config.model.num_layers = 1
     config.model.bidirectional = True  # encoder: each direction has hidden_size / 2 units
     config.model.decoder = "luong"  # "luong" (step, attend), "bahdanau" (attend, step) or "none" (no attention)

@@ -12,16 +12,17 @@ from configs import base
 def get_config() -> ConfigDict:
     config = base.get_config()
     config.name = "enja_soft"
-    config.description = "LSTM 256, general attention, input feeding, English to Japanese"
+    config.description = "LSTM 512, general attention, input feeding, English to Japanese"
     config.task.train = ("train.en", "train.ja")
     config.task.valid = ("dev.en", "dev.ja")
-    config.task.buckets = ((8, 8), (8, 12), (12, 12), (12, 16), (16, 16), (20, 20), (32, 32))
-    config.model.hidden_size = 256
+    config.task.buckets = ((8, 11), (10, 11), (10, 14), (12, 17), (17, 17), (32, 32))
+    config.model.hidden_size = 512
+    config.model.tie_embeddings = True
     config.model.dropout = 0.3
     config.train.label_smoothing = 0.1
-    config.train.num_epochs = 15.0
-    config.train.average = 5
-    config.optimizer.learning_rate = 2e-3
+    config.train.num_epochs = 12.0
+    config.train.average = 4
+    config.optimizer.learning_rate = 1.5e-3
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = 200
     config.eval.tokenize = "none"

@@ -33,7 +33,7 @@ def updates_of(tx, grads, count=1, params=PARAMS):
 def test_schedule_is_its_closed_form(name, decay):
     rate = SCHEDULES[name](RATE, WARMUP, STEPS)
     expected = [RATE * (t / WARMUP if t <= WARMUP else decay(t)) for t in range(1, STEPS + 1)]
-    np.testing.assert_allclose([rate(count) for count in range(STEPS)], expected, rtol=1e-6)
+    np.testing.assert_allclose([rate(count) for count in range(STEPS)], expected, rtol=1e-4)
 
 
 def test_cosine_ends_at_zero_and_stays():
@@ -69,7 +69,7 @@ def test_optimizer_is_its_closed_form(name, expected):
     tx = optimizer(name=name, learning_rate=RATE, clip_norm=0.0, weight_decay=0.1)
     grads = {"matrix": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
     updates = updates_of(tx, grads, count=2)
-    jax.tree.map(lambda u, g, p: np.testing.assert_allclose(u, expected(g, p), rtol=1e-5), updates, grads, PARAMS)
+    jax.tree.map(lambda u, g, p: np.testing.assert_allclose(u, expected(g, p), rtol=1e-4), updates, grads, PARAMS)
 
 
 def test_halve_halves_the_update():

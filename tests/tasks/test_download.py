@@ -196,8 +196,8 @@ def make_zip(files):
 
 
 TALKS = {
-    "ja-en/train.tags.ja-en.ja": "<url>u</url>\n<title>題</title>\n こんにちは \n<拍手>\n空\n<talkid>1</talkid>\nまた\n",
-    "ja-en/train.tags.ja-en.en": "<url>u</url>\n<title>T</title>\nhello\n<Applause> !\n\n<talkid>1</talkid>\nagain\n",
+    "ja-en/train.tags.ja-en.ja": "<url>u</url>\n<title>題\n こんにちは \n<拍手>\n空\n<talkid>1</talkid>\nまた\n",
+    "ja-en/train.tags.ja-en.en": "<url>u</url>\n<title>T\nhello\n<Applause> !\n\n<talkid>1</talkid>\nagain\n",
     "ja-en/IWSLT17.TED.dev2010.ja-en.ja.xml": '<mteval>\n<doc docid="1">\n<seg id="1"> はい </seg>\n</doc>\n',
     "ja-en/IWSLT17.TED.dev2010.ja-en.en.xml": '<mteval>\n<doc docid="1">\n<seg id="1"> yes > no </seg>\n</doc>\n',
     "ja-en/README": "<x>",

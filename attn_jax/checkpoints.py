@@ -10,12 +10,14 @@ any number of devices.
 import contextlib
 import dataclasses
 import errno
+import functools
 import json
 import logging
 import math
 import os
 import pathlib
 import shutil
+import sys
 import zlib
 from typing import Any, NamedTuple
 
@@ -65,6 +67,7 @@ class Checkpoints:
     ):
         self.directory = pathlib.Path(directory).absolute()
         self.best_name, self.best_mode = best_metric
+        self.read_only = read_only
         if self.best_mode not in ("min", "max"):
             raise UserError(f"best_metric {self.best_name!r}: expected 'min' or 'max', got {self.best_mode!r}")
         if keep < 1:
@@ -143,7 +146,8 @@ class Checkpoints:
         for step, error in bad:
             if jax.process_index() == 0:
                 notice(f"checkpoint {self.directory}/{step} is damaged ({error}); going on from step {good.step}")
-            self.manager.delete(step)
+            if not self.read_only:
+                self.manager.delete(step)
         return restored
 
     def restore_best(self, target: PyTree) -> Restored:
@@ -237,6 +241,7 @@ class Checkpoints:
         except MemoryError:
             raise
         except Exception as error:  # whatever the many layers below think of a broken file
+            silence_closed_loops()
             raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
 
     def _read_meta(self, step: int) -> dict:
@@ -344,3 +349,16 @@ class KeepStep(policies.PreservationPolicy):
 def from_others(record: logging.LogRecord) -> bool:
     """False for what orbax logs: what matters of it is raised, or said by `notice`."""
     return "orbax" not in record.pathname
+
+
+def silence_closed_loops() -> None:
+    """A failed read leaves threads that complain on stderr, later, that nobody waits for them any more."""
+    if getattr(sys.unraisablehook, "func", None) is report_unraisable:
+        return
+    sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
+
+
+def report_unraisable(report: Callable, unraisable: Any) -> None:
+    """`report`, unless it is one of those."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        report(unraisable)

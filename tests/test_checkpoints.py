@@ -182,7 +182,7 @@ def test_only_damaged_ones_are_a_user_error_and_kept(three, tmp_path):
     shutil.copytree(three / "3", tmp_path / "3")
     flip_a_bit(largest_array_file(tmp_path / "3" / "params"))
     with Checkpoints(tmp_path) as checkpoints:
-        with pytest.raises(UserError, match="no readable checkpoint .*step 3: "):
+        with pytest.raises(UserError, match=r"no readable checkpoint .*step 3: "):
             checkpoints.restore(state_of(0))
         assert checkpoints.all_steps() == [3]
 
@@ -270,7 +270,7 @@ def test_a_full_disk_without_a_disk(three, tmp_path, monkeypatch):
 
 def test_what_cannot_be_opened_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot open checkpoints in .*file: (file exists|not a directory)"):
+    with pytest.raises(UserError, match=r"cannot open checkpoints in .*file: (file exists|not a directory)"):
         Checkpoints(tmp_path / "file")
     with pytest.raises(UserError, match="at least 1, got 0"):
         Checkpoints(tmp_path, keep=0)

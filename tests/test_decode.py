@@ -260,9 +260,7 @@ def test_the_sharpest_sample_is_greedy(options):
     assert_same(sample(TABLES, LIMITS, **options), run("greedy", TABLES, LIMITS))
 
 
-@pytest.mark.parametrize(
-    "options", [dict(), dict(top_p=0.7), dict(temperature=0.5, top_k=3, top_p=0.99)], ids=str
-)
+@pytest.mark.parametrize("options", [dict(), dict(top_p=0.7), dict(temperature=0.5, top_k=3, top_p=0.99)], ids=str)
 def test_frequencies_are_probabilities(options):
     n = 4000
     table = np.broadcast_to(TABLES[:1], (n, *TABLES.shape[1:]))

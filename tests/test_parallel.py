@@ -6,9 +6,11 @@ SGD, since Adam would hide a gradient that is too large by a factor.
 import logging
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -22,7 +24,7 @@ import tiny_model as tiny
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError
 from attn_jax.parallel import PARALLEL, choose, is_key
-from attn_jax.training import fit, make_train_step
+from attn_jax.training import fit, make_train_step, stop_on_sigterm
 
 STEPS = 6
 
@@ -143,6 +145,17 @@ def worker(directory, process):
         checkpoints.save(STEPS, after, config={"name": "two"})
         checkpoints.wait()
         assert checkpoints.all_steps() == [2, 3, STEPS]
+
+    def batch_at(step):
+        if (step, process) == (20, 0):  # one of them is told to stop
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        return tiny.batch_at(step)
+
+    with stop_on_sigterm() as should_stop:
+        state = parallel.put_state(restored.state)
+        fitted = fit(parallel, state, batch_at, start=0, num_steps=1000, should_stop=should_stop)
+        print(fitted.reason, fitted.step)
     np.savez(directory / f"{process}.npz", *tiny.bits(after))
 
 
@@ -165,6 +178,8 @@ def test_two_processes_are_one(tmp_path):
             process.kill()  # jax.distributed does not let them die of less
     assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
     assert "checkpoints/4 is damaged" in outputs[0] and "damaged" not in outputs[1]
+    ends = [output.splitlines()[-1].split() for output in outputs]
+    assert ends[0] == ends[1] and ends[0][0] == "interrupted" and 20 < int(ends[0][1]) < 1000
     expected, _ = train(build("single"), tiny.create(tiny.optimizer()))
     for i in range(2):
         with np.load(tmp_path / f"{i}.npz") as found:

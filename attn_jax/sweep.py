@@ -1,0 +1,92 @@
+"""Sweeps: every set of overrides that a file's sweep() yields becomes its own process and work directory.
+
+    def sweep():                                     # experiments/X.py
+        for score in ("dot", "general", "additive"):
+            yield {"config": "configs/enja_soft.py", "model.attention.score": score}
+
+Each dict names its config file under "config"; the rest are keys of that config. A run that is finished is
+skipped, one that was interrupted goes on, one that failed is reported and does not stop the others.
+"""
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from attn_jax.arguments import load_file
+from attn_jax.errors import UserError
+from attn_jax.progress import notice
+from attn_jax.workdir import load_json
+
+LAUNCH = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
+
+
+class Job(NamedTuple):
+    """One run of a sweep."""
+
+    name: str  # of its work directory: the overrides, spelled out
+    config: str
+    overrides: dict[str, Any]
+
+
+def jobs(path: pathlib.Path) -> Iterator[Job]:
+    """The runs that a file's sweep() asks for."""
+    seen = set()
+    for overrides in load_file(path, "sweep"):
+        overrides = dict(overrides)
+        if not isinstance(overrides.get("config"), str):
+            raise UserError(f"{path}: sweep() yielded {overrides} without a \"config\", the file of the run's config")
+        config = overrides.pop("config")
+        parts = [pathlib.Path(config).stem, *(f"{key.split('.')[-1]}={value}" for key, value in overrides.items())]
+        name = ",".join(parts).replace("/", "_").replace(" ", "")
+        if name in seen:
+            raise UserError(f"{path}: sweep() yielded {name} twice")
+        seen.add(name)
+        yield Job(name, config, overrides)
+
+
+def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
+    """Runs all jobs one after the other, then prints the table. `common` are overrides as written, for every job."""
+    folder = pathlib.Path(workdir or pathlib.Path("runs") / path.stem)
+    todo = list(jobs(path))
+    failed = []
+    for number, job in enumerate(todo, 1):
+        where = folder / job.name
+        notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
+        if (where / "result.json").exists():
+            notice(f"{'':<14}finished before: {where / 'result.json'}")
+            continue
+        overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
+        command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
+        where.mkdir(parents=True, exist_ok=True)
+        with open(where / "log.txt", "a", encoding="utf-8") as log:
+            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+        if code or not (where / "result.json").exists():
+            lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
+            notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")
+            failed.append(job.name)
+    print(table(folder, todo))
+    if failed:
+        raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+
+
+def table(folder: pathlib.Path, todo: list[Job]) -> str:
+    """A Markdown table: a row per run, a column per metric, mean ± standard deviation over the seeds."""
+    results = {job.name: load_json(folder / job.name / "result.json") for job in todo if _done(folder, job)}
+    metrics = list(dict.fromkeys(name for result in results.values() for name in result["metrics"]))
+    rows = [["run", *metrics, "seeds"], ["---"] * (len(metrics) + 2)]
+    for name, result in results.items():
+        cells = [_cell(result["metrics"].get(metric)) for metric in metrics]
+        rows.append([name, *cells, str(len(result["seeds"]))])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _done(folder: pathlib.Path, job: Job) -> bool:
+    return (folder / job.name / "result.json").exists()
+
+
+def _cell(values: dict | None) -> str:
+    if values is None:
+        return ""
+    return f"{values['mean']:.4g}" + (f" ± {values['std']:.2g}" if len(values["seeds"]) > 1 else "")

@@ -1,0 +1,21 @@
+"""English to Japanese without attention: all of the source goes through one vector (Sutskever 2014).
+
+Everything else as in enja_soft, so that the difference is what attention makes.
+
+    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
+"""
+
+from ml_collections import ConfigDict
+
+from configs import enja_soft
+
+
+def get_config() -> ConfigDict:
+    config = enja_soft.get_config()
+    config.name = "enja_none"
+    config.description = "LSTM 512, no attention, English to Japanese"
+    config.model.decoder = "none"
+    config.model.feed_summary = True  # the summary enters every step and the readout (Cho 2014)
+    config.decode.replace_unk = False
+    return config

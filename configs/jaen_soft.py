@@ -1,0 +1,19 @@
+"""Japanese to English with soft attention: enja_soft the other way round.
+
+    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python launch.py --config=configs/jaen_soft.py --config.data_dir=data/enja
+"""
+
+from ml_collections import ConfigDict
+
+from configs import enja_soft
+
+
+def get_config() -> ConfigDict:
+    config = enja_soft.get_config()
+    config.name = "jaen_soft"
+    config.description = "LSTM 512, general attention, input feeding, Japanese to English"
+    config.task.train = ("train.ja", "train.en")
+    config.task.valid = ("dev.ja", "dev.en")
+    config.task.buckets = ((11, 8), (11, 10), (14, 10), (17, 12), (17, 17), (32, 32))
+    return config

@@ -85,5 +85,3 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
     if not hasattr(module, function):
         raise UserError(f"{path} has no function {function}()")
     return getattr(module, function)(*arguments)
-
-

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import itertools
 import json
 import logging
 import math
@@ -19,6 +20,7 @@ import pathlib
 import shutil
 import sys
 import zlib
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import flax
@@ -104,11 +106,12 @@ class Checkpoints:
             return False
         if latest is not None and latest > step:
             raise UserError(f"cannot save step {step}: {self.directory} already has step {latest}")
-        # copies of what is on a device: on a CPU they would be views of memory that the next step writes over
+        # Copies of what is on a device: on a CPU they would be views of memory that the next step is to use.
         arrays = {name: to_numpy(x) for name, x in flatten(state).items()}
         metrics = {name: float(value) for name, value in (metrics or {}).items()}
         crc32 = {"/".join(name): checksum(x) for name, x in arrays.items()}
-        meta = json.dumps({"config": config, "extra": extra or {}, "metrics": metrics, "crc32": crc32})
+        meta = {"config": config, "extra": extra or {}, "metrics": metrics, "crc32": crc32}
+        meta = json.loads(json.dumps(meta))  # as it will be read: lists for tuples
         tree = flax.traverse_util.unflatten_dict(arrays)
         params = tree.pop("params")
         self.measured[step] = metrics
@@ -118,7 +121,7 @@ class Checkpoints:
                 args=ocp.args.Composite(
                     params=ocp.args.StandardSave(params),
                     state=ocp.args.StandardSave(tree),
-                    meta=ocp.args.JsonSave({"content": json.loads(meta), "crc32": text_checksum(json.loads(meta))}),
+                    meta=ocp.args.JsonSave({"content": meta, "crc32": text_checksum(meta)}),
                 ),
             )
         if not saved:
@@ -152,42 +155,21 @@ class Checkpoints:
 
     def restore_best(self, target: PyTree) -> Restored:
         """The best checkpoint, or if it is damaged the next best, or the newest if none has metrics."""
-        for step in self._by_merit():
-            try:
-                good = self._read(step)
-            except Damaged as error:
-                notice(f"checkpoint {self.directory}/{step} is damaged ({error}); it is left out")
-                continue
-            return good._replace(state=fit_into(target, good.state, f"{self.directory}/{step}"))
-        raise UserError(f"there is no readable checkpoint in {self.directory}")
+        good = next(self._good(self._by_merit()))
+        return good._replace(state=fit_into(target, good.state, f"{self.directory}/{good.step}"))
 
     def restore_params(self, target: Params, step: int | None = None) -> Params:
         """Only the parameters: of `step`, or of the best checkpoint. `target` as in `restore`."""
-        for candidate in self._by_merit() if step is None else [step]:
-            try:
-                stored = self._read(candidate, only_params=True).state
-            except Damaged as error:
-                notice(f"checkpoint {self.directory}/{candidate} is damaged ({error}); it is left out")
-                continue
-            return fit_into({"params": target}, stored, f"{self.directory}/{candidate}")["params"]
-        raise UserError(f"there is no readable checkpoint in {self.directory}")
+        good = next(self._good(self._by_merit() if step is None else [step], only_params=True))
+        return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
 
     def average(self, target: Params, count: int) -> Params:
         """The mean of the parameters of the `count` newest checkpoints (fewer if there are fewer good ones)."""
         sums, n = None, 0
-        for step in reversed(self.all_steps()):
-            try:
-                stored = self._read(step, only_params=True).state
-            except Damaged as error:
-                notice(f"checkpoint {self.directory}/{step} is damaged ({error}); it is left out")
-                continue
-            params = fit_into({"params": target}, stored, f"{self.directory}/{step}")["params"]
+        for good in itertools.islice(self._good(reversed(self.all_steps()), only_params=True), count):
+            params = fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
             params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
             sums, n = params if sums is None else jax.tree.map(np.add, sums, params), n + 1
-            if n == count:
-                break
-        if sums is None:
-            raise UserError(f"there is no readable checkpoint in {self.directory}")
         return jax.tree.map(lambda total, x: (total / n).astype(x.dtype), sums, target)
 
     def all_steps(self) -> list[int]:
@@ -230,18 +212,33 @@ class Checkpoints:
         measured.sort(key=lambda step: values[step], reverse=self.best_mode == "max")
         return measured + [step for step in steps if not math.isfinite(values[step])]
 
+    def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Restored]:
+        """Those of `steps` that can be read, with a notice for each that cannot; UserError if that is all of them."""
+        found = False
+        for step in steps:
+            try:
+                good = self._read(step, only_params)
+            except Damaged as error:
+                notice(f"checkpoint {self.directory}/{step} is damaged ({error}); it is left out")
+                continue
+            found = True
+            yield good
+        if not found:
+            raise UserError(f"there is no readable checkpoint in {self.directory}")
+
     def _read_items(self, step: int, **items: Any) -> dict:
         """What orbax finds; Damaged if it does not find it."""
         self.wait()
         try:
             found = self.manager.restore(step, args=ocp.args.Composite(**items))
             return {name: found[name] for name in items}
-        except PermissionError as error:  # this and the next say nothing about the checkpoint
+        except PermissionError as error:  # says nothing about the checkpoint, nor does want of memory
             raise UserError(f"cannot read {self.directory}/{step}: permission denied") from error
         except MemoryError:
             raise
         except Exception as error:  # whatever the many layers below think of a broken file
-            silence_closed_loops()
+            if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
+                sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
             raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
 
     def _read_meta(self, step: int) -> dict:
@@ -351,14 +348,7 @@ def from_others(record: logging.LogRecord) -> bool:
     return "orbax" not in record.pathname
 
 
-def silence_closed_loops() -> None:
-    """A failed read leaves threads that complain on stderr, later, that nobody waits for them any more."""
-    if getattr(sys.unraisablehook, "func", None) is report_unraisable:
-        return
-    sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
-
-
 def report_unraisable(report: Callable, unraisable: Any) -> None:
-    """`report`, unless it is one of those."""
+    """`report`, except that the threads of a failed read complain, later, that nobody waits for them any more."""
     if str(unraisable.exc_value) != "Event loop is closed":
         report(unraisable)

@@ -24,8 +24,8 @@ from attn_jax.outputs import FullSoftmax
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS, Task
-from attn_jax.tasks.batching import Batches
-from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.tasks.batching import Batches, make_buckets
+from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, Vocabulary
 from attn_jax.training import Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
 from attn_jax.workdir import claim, load_vocabularies, plain, save_vocabularies
@@ -177,9 +177,7 @@ class Run:
         name, _ = best_metric(self.config)
         names = [name] if name != "loss" else []
         params = params_of_seeds(host.params, self.seeds)
-        results, _ = evaluate(
-            self.evaluator, params, self.task.splits["valid"], names, self.config.eval.tokenize
-        )
+        results, _ = evaluate(self.evaluator, params, self.task.splits["valid"], names, self.config.eval.tokenize)
         values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
         if len(self.seeds) == 1:
             values = {metric: value[0] for metric, value in values.items()}
@@ -231,11 +229,27 @@ def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool 
     return Checkpoints(workdir / "checkpoints", keep=keep, best_metric=best_metric(config), read_only=read_only)
 
 
-def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
-    """Task, vocabularies, model and batches of a run; claims the work directory."""
-    seeds = seeds_of(config)
+def check(config: ConfigDict) -> None:
+    """UserError for whatever is wrong with a config that can be known before the data is read."""
+    lookup(TASKS, config.task.name, "task.name")
+    lookup(VOCABULARIES, config.task.vocabulary, "task.vocabulary")
+    lookup(MODELS, config.model.name, "model.name")(config, len(SPECIAL), len(SPECIAL))
+    make_optimizer(**config.optimizer.to_dict(), num_steps=1)
+    make_buckets(config.task.buckets)
+    DecodeOptions(**config.decode.to_dict()).check()
     check_metrics(config.eval.metrics)
     best_metric(config)
+    seeds_of(config)
+    choose(config.parallel)
+    for name in ("log_every", "microbatches", "keep"):
+        if config.train[name] < 1:
+            raise UserError(f"train.{name} is {config.train[name]}; expected at least 1")
+
+
+def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
+    """Task, vocabularies, model and batches of a run; claims the work directory."""
+    check(config)
+    seeds = seeds_of(config)
     stored = load_vocabularies(workdir) if (workdir / "vocabularies.json").exists() else None
     task = build_task(config, stored)
     vocabularies = task.source_vocabulary, task.target_vocabulary

@@ -140,7 +140,7 @@ def on_keys(function: Callable, x: Any):
 
 
 def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
-    """Numpy copies of what the first device of this process holds: a view would be written over by the next step."""
+    """Numpy copies of what the first device of this process holds (no views: the next step uses the memory)."""
 
     def first(x):
         if not isinstance(x, jax.Array):

@@ -36,7 +36,7 @@ def jobs(path: pathlib.Path) -> Iterator[Job]:
     for overrides in load_file(path, "sweep"):
         overrides = dict(overrides)
         if not isinstance(overrides.get("config"), str):
-            raise UserError(f"{path}: sweep() yielded {overrides} without a \"config\", the file of the run's config")
+            raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
         config = overrides.pop("config")
         parts = [pathlib.Path(config).stem, *(f"{key.split('.')[-1]}={value}" for key, value in overrides.items())]
         name = ",".join(parts).replace("/", "_").replace(" ", "")

@@ -19,7 +19,10 @@ def get_config() -> ConfigDict:
     config.task = ConfigDict()
     config.task.name = "parallel_text"  # "parallel_text" or "dates"
     config.task.train = ("train.source", "train.target")  # line-aligned UTF-8 files below data_dir
-    config.task.valid = ("", "")  # validation files; empty: hold out the last valid_size pairs of a fixed shuffle of train
+    config.task.valid = (
+        "",
+        "",
+    )  # validation files; empty: hold out the last valid_size pairs of a fixed shuffle of train
     config.task.test = ("", "")  # test files; empty: results are measured on the validation split
     config.task.valid_size = 500
     config.task.num_examples = 0  # use this many training pairs (dates: generate this many); 0 means all

@@ -1,7 +1,7 @@
 """English to Japanese with soft attention on small_parallel_enja (50,000 short sentences, tokenized).
 
-    python -m attn_jax.tasks.download enja --data_dir=data/enja
-    python launch.py --config=configs/enja_soft.py --config.data_dir=data/enja
+python -m attn_jax.tasks.download enja --data_dir=data/enja
+python launch.py --config=configs/enja_soft.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict

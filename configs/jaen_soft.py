@@ -1,7 +1,7 @@
 """Japanese to English with soft attention: enja_soft the other way round.
 
-    python -m attn_jax.tasks.download enja --data_dir=data/enja
-    python launch.py --config=configs/jaen_soft.py --config.data_dir=data/enja
+python -m attn_jax.tasks.download enja --data_dir=data/enja
+python launch.py --config=configs/jaen_soft.py --config.data_dir=data/enja
 """
 
 from ml_collections import ConfigDict

@@ -162,6 +162,22 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(three, tmp_
     assert f"{tmp_path}/3 is damaged" in err and err.count("going on from step 2") == 2
 
 
+def test_a_flipped_bit_that_only_the_checksum_sees(tmp_path, capsys):
+    """Small arrays are within files that the array library checks, large ones are not."""
+
+    def large(step):
+        noise = np.random.default_rng(step).normal(size=(300, 300)).astype(np.float32)
+        return {"params": {"matrix": noise}, "step": np.int32(step)}
+
+    with Checkpoints(tmp_path) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, large(step), config={})
+    flip_a_bit(largest_array_file(tmp_path / "2" / "params"))
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore(large(0)).step == 1
+    assert "2 is damaged (wrong checksum of params/matrix); going on from step 1" in capsys.readouterr().err
+
+
 def test_every_single_bit_counts(three, tmp_path):
     """Wherever a bit flips, what comes back is what was saved, if not then, then before."""
     rng = np.random.default_rng(0)

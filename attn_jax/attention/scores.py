@@ -114,7 +114,10 @@ class Location(Score):
                 f"the location score has {self.max_length} positions, but the memory has {length}; "
                 "set a larger model.attention.max_length or use another score"
             )
-        return self.position(query)[..., :length]
+        scores = self.position(query)[..., :length]
+        # It never looks at a key, but takes the leading axes of the keys like every other score.
+        leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
+        return jnp.broadcast_to(scores, leading + scores.shape[-2:])
 
 
 def _same_width(score: Score, query: Array, keys: Array) -> None:

@@ -84,7 +84,10 @@ class Seq2Seq:
         loss, nll, _ = self._losses(params, batch, train=True, rngs={"dropout": rng})
         real = self._real(batch)
         count = jnp.sum(real)
-        return jnp.sum(loss * real), {"loss": Mean(jnp.sum(loss * real), count), "nll": Mean(jnp.sum(nll * real), count)}
+        return jnp.sum(loss * real), {
+            "loss": Mean(jnp.sum(loss * real), count),
+            "nll": Mean(jnp.sum(nll * real), count),
+        }
 
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
         """Evaluation: nll per real target token and the share of tokens that the model would have chosen."""

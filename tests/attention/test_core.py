@@ -1,0 +1,139 @@
+"""The formula of attention, for combinations of its parts, with masks, padding and windows."""
+
+import jax
+import numpy as np
+import pytest
+from random_params import params_of
+
+from attn_jax.attention import NORMALIZERS, SCORES, Attention
+from attn_jax.attention.scores import Additive, Concat, Dot, General, Location, ScaledDot
+from attn_jax.attention.windows import LocalM, LocalP
+
+WIDTH, QUERIES, KEYS, SIZE = 4, 3, 9, 2
+LENGTHS = np.array([9, 6, 1, 0])  # the last row has nothing to attend to
+MASK = np.arange(KEYS) < LENGTHS[:, None]
+RNG = np.random.default_rng(0)
+QUERY = RNG.normal(size=(len(LENGTHS), QUERIES, WIDTH)).astype(np.float32)
+MEMORY = RNG.normal(size=(len(LENGTHS), KEYS, WIDTH)).astype(np.float32)
+POSITIONS = np.tile(np.array([0, 2, 7], np.int32), (len(LENGTHS), 1))
+
+# Each score, normalizer and window at least once; their own tests say what each of them computes.
+CASES = {
+    "softmax of dot": (Dot(), "softmax", None),
+    "sparsemax of additive": (Additive(5), "sparsemax", None),
+    "hardmax of general": (General(WIDTH), "hardmax", None),
+    "linear scaled dot": (ScaledDot(), "linear", None),
+    "local-m concat": (Concat(5), "softmax", LocalM(SIZE)),
+    "local-p location": (Location(20), "softmax", LocalP(SIZE, 3)),
+}
+
+
+def read(attention, query, keys, mask, positions):
+    attended = attention(query, attention.prepare(keys, mask=mask), positions=positions)
+    return attended.context, attended.weights
+
+
+@pytest.fixture(scope="module", params=CASES)
+def attend(request):
+    """(query, keys, mask, positions) -> (context, weights), compiled once for each shape."""
+    score, normalize, window = CASES[request.param]
+    attention = Attention(score, NORMALIZERS[normalize], window=window)
+    params = params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read)
+    return jax.jit(lambda *args: attention.apply({"params": params}, *args, method=read))
+
+
+def test_context_is_the_mean_value_and_what_is_masked_has_no_weight(attend):
+    context, weights = attend(QUERY, MEMORY, MASK, POSITIONS)
+    np.testing.assert_allclose(context, np.einsum("bqk,bkd->bqd", weights, MEMORY), rtol=1e-5, atol=1e-6)
+    assert np.all(np.moveaxis(weights, 1, 2)[~MASK] == 0)
+    assert np.any(weights[:2] != 0)
+    np.testing.assert_array_equal(context[3], 0)
+
+
+def test_masked_keys_may_hold_anything(attend):
+    expected = attend(QUERY, MEMORY, MASK, POSITIONS)
+    for got, want in zip(attend(QUERY, np.where(MASK[..., None], MEMORY, 1e3), MASK, POSITIONS), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_masking_is_deleting_and_a_batch_is_its_rows(attend):
+    context, weights = attend(QUERY, MEMORY, MASK, POSITIONS)
+    alone = attend(*(x[1:2] for x in (QUERY, MEMORY[:, :6], MASK[:, :6], POSITIONS)))
+    np.testing.assert_allclose(context[1], alone[0][0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights[1, :, :6], alone[1][0], rtol=1e-5, atol=1e-6)
+
+
+def test_keys_outside_a_local_window_have_no_weight():
+    attention = Attention(Dot(), window=LocalM(SIZE))
+    _, weights = jax.jit(lambda *args: attention.apply({}, *args, method=read))(QUERY, MEMORY, MASK, POSITIONS)
+    outside = np.abs(np.arange(KEYS) - POSITIONS[..., None]) > SIZE
+    assert np.all(weights[outside] == 0)
+    # Within it the weights are those of attention to these keys alone; where none is left there is no weight at all.
+    left = ~outside & MASK[:, None]
+    scores = np.einsum("bqd,bkd->bqk", QUERY, MEMORY)
+    for b, q in np.ndindex(len(LENGTHS), QUERIES):
+        exp = np.exp(scores[b, q]) * left[b, q]
+        np.testing.assert_allclose(weights[b, q], exp / max(exp.sum(), 1e-9), rtol=1e-4, atol=1e-6)
+
+
+def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
+    attention = Attention(Dot(), window=LocalP(SIZE, 3))
+    params = params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read)
+
+    def both(attention, query, keys, mask, positions):
+        return read(attention, query, keys, mask, positions)[1], attention.window(query, positions, mask)
+
+    weights, (near, factor) = jax.jit(lambda *args: attention.apply({"params": params}, *args, method=both))(
+        QUERY, MEMORY, MASK, POSITIONS
+    )
+    exp = np.exp(np.einsum("bqd,bkd->bqk", QUERY, MEMORY)) * near * MASK[:, None]
+    expected = factor * exp / np.maximum(exp.sum(-1, keepdims=True), 1e-9)
+    np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_mask_for_each_query_narrows_the_memory():
+    causal = np.arange(KEYS) <= np.array([0, 4, 8])[:, None]
+    attention = Attention(ScaledDot())
+
+    def masked(attention, query, keys, mask, causal):
+        return attention(query, attention.prepare(keys, mask=mask), causal).weights
+
+    call = jax.jit(lambda *args: attention.apply({}, *args, method=masked))
+    weights = call(QUERY, MEMORY, MASK, causal)
+    for q, last in enumerate([1, 5, 9]):
+        narrow = call(QUERY, MEMORY, MASK & (np.arange(KEYS) < last), np.ones_like(causal))
+        np.testing.assert_array_equal(weights[:, q], narrow[:, q])
+
+
+def test_values_may_differ_from_keys_and_have_heads():
+    rng = np.random.default_rng(1)
+    query, keys = rng.normal(size=(2, 2, 5, QUERIES, WIDTH)).astype(np.float32)[:, :, :1]
+    values = rng.normal(size=(2, 1, QUERIES, 7)).astype(np.float32)
+    attention = Attention(ScaledDot())
+
+    def apart(attention, query, keys, values):
+        return attention(query, attention.prepare(keys, values)).context
+
+    context = jax.jit(lambda *args: attention.apply({}, *args, method=apart))(query, keys, values)
+    scores = np.einsum("bhqd,bhkd->bhqk", query, keys) / 2
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    np.testing.assert_allclose(context, weights @ values, rtol=1e-4, atol=1e-6)
+
+
+def test_torch_computes_the_same():
+    torch = pytest.importorskip("torch", reason="torch (requirements-oracles.txt) is the oracle")
+    mask = MASK[:3]
+    query, memory = map(torch.tensor, (QUERY[:3], MEMORY[:3]))
+    positions = POSITIONS[:3]
+    scaled = torch.nn.functional.scaled_dot_product_attention(query, memory, memory, torch.tensor(mask)[:, None])
+    scores = torch.bmm(query, memory.transpose(1, 2)).masked_fill(~torch.tensor(mask)[:, None], -torch.inf)
+    plain = torch.bmm(scores.softmax(-1), memory)
+    for score, expected in [(ScaledDot(), scaled), (Dot(), plain)]:
+        call = jax.jit(lambda *args, score=score: Attention(score).apply({}, *args, method=read)[0])
+        np.testing.assert_allclose(call(QUERY[:3], MEMORY[:3], mask, positions), expected.numpy(), atol=1e-5)
+
+
+def test_every_score_and_normalizer_is_tried():
+    scores, normalizers, _ = (set(column) for column in zip(*CASES.values(), strict=True))
+    assert {type(score) for score in scores} == set(SCORES.values())
+    assert normalizers == set(NORMALIZERS)

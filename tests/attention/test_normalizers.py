@@ -1,0 +1,123 @@
+"""The contract of every normalizer, and what each of them is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from optax import projections
+
+from attn_jax.attention.normalizers import NORMALIZERS, hardmax, linear, softmax, sparsemax
+
+UNNORMALIZED = {"linear"}  # any sign, any sum
+RNG = np.random.default_rng(0)
+SCORES = RNG.normal(0, 1.5, (6, 5)).astype(np.float32)
+MASK = np.array(
+    [[1, 1, 0, 1, 1], [0, 1, 0, 1, 0], [0, 0, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 1], [0, 0, 0, 0, 0]], bool
+)
+SENSES = RNG.normal(size=SCORES.shape).astype(np.float32)  # what the weights are multiplied with before the gradient
+
+
+@pytest.fixture(scope="module", params=NORMALIZERS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def weights_and_gradient(name):
+    """(scores, mask) -> (weights, gradient of sum(weights * SENSES)), compiled once for all tests of a normalizer."""
+
+    def both(scores, mask):
+        weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask), scores)
+        return weights, pull(jnp.asarray(SENSES))[0]
+
+    return jax.jit(both)
+
+
+def test_weights_are_a_distribution_over_the_keys_that_the_mask_keeps(name, weights_and_gradient):
+    weights, gradient = weights_and_gradient(SCORES, MASK)
+    assert weights.shape == SCORES.shape and weights.dtype == SCORES.dtype
+    assert np.all(weights[~MASK] == 0) and np.all(gradient[~MASK] == 0)
+    if name not in UNNORMALIZED:
+        assert np.all(weights >= 0)
+        np.testing.assert_allclose(weights.sum(-1), MASK.any(-1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 3e38])
+def test_the_score_of_a_masked_key_changes_nothing(weights_and_gradient, rubbish):
+    expected = weights_and_gradient(SCORES, MASK)
+    for got, want in zip(weights_and_gradient(np.where(MASK, SCORES, rubbish), MASK), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+        assert np.all(np.isfinite(got))
+
+
+def test_masking_a_key_is_deleting_it(name, weights_and_gradient):
+    kept = MASK[0]
+    weights, gradient = weights_and_gradient(SCORES, kept)  # one mask for all rows
+
+    @jax.jit
+    def deleted(scores):
+        weights, pull = jax.vjp(NORMALIZERS[name], scores)
+        return weights, pull(jnp.asarray(SENSES[:, kept]))[0]
+
+    expected_weights, expected_gradient = deleted(SCORES[:, kept])
+    np.testing.assert_allclose(weights[:, kept], expected_weights, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient[:, kept], expected_gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_shifting_all_scores_changes_nothing(name, weights_and_gradient):
+    if name in UNNORMALIZED:
+        pytest.skip(f"{name} is not shift invariant")
+    expected = weights_and_gradient(SCORES, MASK)
+    for shift in [7.0, -300.0]:
+        for got, want in zip(weights_and_gradient(SCORES + np.float32(shift), MASK), expected, strict=True):
+            np.testing.assert_allclose(got, want, atol=2e-4)
+
+
+def test_large_scores_stay_finite(weights_and_gradient):
+    for array in weights_and_gradient(SCORES * 1e30, MASK):
+        assert np.all(np.isfinite(array))
+
+
+def test_softmax_formula():
+    for row, mask, weights in zip(SCORES[:5], MASK, jax.jit(softmax)(SCORES, MASK), strict=False):
+        np.testing.assert_allclose(weights[mask], np.exp(row[mask]) / np.exp(row[mask]).sum(), rtol=1e-5)
+
+
+def test_sparsemax_is_the_projection_onto_the_simplex():
+    @jax.jit
+    def both(scores):
+        project = jax.vmap(projections.projection_simplex)
+        (ours, our_pull), (theirs, their_pull) = jax.vjp(sparsemax, scores), jax.vjp(project, scores)
+        return ours, theirs, our_pull(jnp.asarray(SENSES))[0], their_pull(jnp.asarray(SENSES))[0]
+
+    ours, theirs, our_gradient, their_gradient = both(SCORES)
+    assert np.any(ours == 0) and np.any((ours > 0) & (ours < 1)), "nothing to tell sparsemax by"
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    np.testing.assert_allclose(our_gradient, their_gradient, atol=1e-6)
+
+
+def test_sparsemax_gradient_by_finite_differences():
+    rng = np.random.default_rng(3)
+    scores, direction = rng.normal(size=(2, 40, 5)).astype(np.float32)
+    mask = rng.random((40, 5)) < 0.8
+    step = 1e-2
+    call = jax.jit(sparsemax)
+    ahead, behind = call(scores + step * direction, mask), call(scores - step * direction, mask)
+    _, tangent = jax.jit(lambda s, d, mask: jax.jvp(lambda s: sparsemax(s, mask), (s,), (d,)))(scores, direction, mask)
+    # Linear between its kinks: where the support is the same on both sides, the difference quotient is exact.
+    smooth = np.all((ahead > 0) == (behind > 0), axis=-1)
+    assert smooth.sum() > 20
+    np.testing.assert_allclose(tangent[smooth], (ahead - behind)[smooth] / (2 * step), atol=1e-4)
+
+
+def test_hardmax_is_one_at_the_best_key_and_has_no_gradient():
+    weights, pull = jax.vjp(lambda scores: hardmax(scores, jnp.asarray(MASK)), jnp.asarray(SCORES))
+    best = np.argmax(np.where(MASK, SCORES, -np.inf), axis=-1)
+    np.testing.assert_array_equal(weights, np.eye(5)[best] * MASK.any(-1, keepdims=True))
+    np.testing.assert_array_equal(pull(jnp.asarray(SENSES))[0], 0)
+    np.testing.assert_array_equal(hardmax(jnp.array([1.0, 2.0, 2.0])), [0, 1, 0])
+
+
+def test_linear_is_the_scores():
+    np.testing.assert_array_equal(linear(jnp.asarray(SCORES)), SCORES)
+    np.testing.assert_array_equal(linear(jnp.asarray(SCORES), jnp.asarray(MASK)), SCORES * MASK)

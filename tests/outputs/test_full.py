@@ -1,0 +1,69 @@
+"""The full softmax against its definition in numpy."""
+
+import jax
+import numpy as np
+import pytest
+from random_params import params_of
+
+from attn_jax.outputs import FullSoftmax
+
+BATCH, TIME, WIDTH, VOCAB = 2, 3, 4, 7
+RNG = np.random.default_rng(0)
+HIDDEN = RNG.normal(size=(BATCH, TIME, WIDTH)).astype(np.float32)
+EMBEDDING = RNG.normal(size=(VOCAB, WIDTH)).astype(np.float32)
+TARGETS = RNG.integers(0, VOCAB, (BATCH, TIME), dtype=np.int32)
+
+
+def built(**options):
+    output = FullSoftmax(VOCAB, **options)
+    params = params_of(output, HIDDEN, EMBEDDING, method="logits")
+    call = lambda method, *args: jax.jit(lambda *args: output.apply({"params": params}, *args, method=method))(*args)  # noqa: E731
+    return params, call
+
+
+def log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_log_probs_are_normalized_and_loss_agrees_with_them(tied):
+    params, call = built(tied=tied)
+    if tied:
+        assert set(params) == {"bias"}
+        logits = HIDDEN @ EMBEDDING.T + params["bias"]
+    else:
+        logits = HIDDEN @ params["dense"]["kernel"] + params["dense"]["bias"]
+    log_probs = call("log_probs", HIDDEN, EMBEDDING)
+    np.testing.assert_allclose(log_probs, log_softmax(logits), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
+    loss, nll, correct = call("loss", HIDDEN, TARGETS, EMBEDDING)
+    picked = np.take_along_axis(np.asarray(log_probs), TARGETS[..., None], -1)[..., 0]
+    np.testing.assert_allclose(nll, -picked, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(loss, nll)  # no label smoothing
+    np.testing.assert_array_equal(correct, log_probs.argmax(-1) == TARGETS)
+
+
+def test_label_smoothing_is_the_cross_entropy_with_the_smoothed_distribution():
+    _, call = built(label_smoothing=0.3)
+    loss, nll, _ = call("loss", HIDDEN, TARGETS)
+    log_probs = np.asarray(call("log_probs", HIDDEN))
+    smoothed = 0.7 * np.eye(VOCAB)[TARGETS] + 0.3 / VOCAB
+    np.testing.assert_allclose(loss, -(smoothed * log_probs).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(nll, -np.take_along_axis(log_probs, TARGETS[..., None], -1)[..., 0], rtol=1e-5)
+
+
+def test_bfloat16_computes_in_it_and_normalizes_in_float32():
+    options = dict(tied=True, dtype=jax.numpy.bfloat16)
+    _, call = built(**options)
+    log_probs = call("log_probs", HIDDEN.astype(jax.numpy.bfloat16), EMBEDDING)
+    assert log_probs.dtype == np.float32
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
+    exact = built(tied=True)[1]("log_probs", HIDDEN, EMBEDDING)
+    np.testing.assert_allclose(log_probs, exact, atol=0.1)
+    assert np.any(log_probs != exact)
+
+
+def test_large_logits_stay_finite():
+    params, call = built()
+    for array in call("loss", HIDDEN * 1e6, TARGETS):
+        assert np.all(np.isfinite(array))

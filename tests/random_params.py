@@ -1,0 +1,16 @@
+"""Parameters to test with, without compiling `init`: every leaf random, biases and peepholes too."""
+
+import jax
+import numpy as np
+
+
+def fill(shapes, seed=0, scale=0.5):
+    """The same pytree with float32 normal numbers in place of each leaf."""
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: rng.normal(0, scale, leaf.shape).astype(leaf.dtype), shapes)
+
+
+def params_of(module, *args, seed=0, scale=0.5, **kwargs):
+    """Random parameters of a linen module called with these arguments; {} for one that has none."""
+    init = lambda *args: module.init(jax.random.key(0), *args, **kwargs)  # noqa: E731
+    return fill(jax.eval_shape(init, *args).get("params", {}), seed, scale)

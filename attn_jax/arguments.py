@@ -1,7 +1,8 @@
 """The config of a command line, with errors a person can act on: --config=FILE --config.a.b=value ...
 
 Parsing is that of ml_collections.config_flags; here is what it leaves out: unknown keys are named with the
-nearest known one, and a work directory alone brings the config it was trained with.
+nearest known one, numbers that make no sense are refused, and a work directory alone brings the config it was
+trained with. Nothing here needs jax, so that a slip is told at once.
 """
 
 import importlib.util
@@ -15,6 +16,34 @@ from ml_collections import ConfigDict
 from attn_jax.errors import UserError, nearest
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
+KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
+
+# key -> (smallest, largest) number that makes sense
+RANGES = {
+    "task.num_examples": (0, None),
+    "task.valid_size": (1, None),
+    "task.batch_size": (1, None),
+    "model.embedding_size": (1, None),
+    "model.hidden_size": (1, None),
+    "model.readout_size": (1, None),
+    "model.num_layers": (1, None),
+    "model.dropout": (0, 0.999),
+    "model.recurrent_dropout": (0, 0.999),
+    "model.attention.features": (1, None),
+    "model.attention.max_length": (1, None),
+    "model.attention.window_size": (1, None),
+    "train.num_steps": (0, None),
+    "train.num_epochs": (0, None),
+    "train.label_smoothing": (0, 0.999),
+    "train.microbatches": (1, None),
+    "train.log_every": (1, None),
+    "train.eval_every": (0, None),
+    "train.checkpoint_every": (0, None),
+    "train.keep": (1, None),
+    "train.patience": (0, None),
+    "train.average": (0, None),
+    "eval.num_pictures": (0, None),
+}
 
 
 def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | None, list[str]]:
@@ -23,25 +52,34 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     Raises:
         UserError: unknown flag, key, file; a value of the wrong type; a stray argument.
     """
-    argv = list(argv)
+    argv = [argv[0], *_join(argv[1:])]
     given = {name: value for name, value in map(_split, argv[1:]) if name}
     if "config" not in given and given.get("workdir") and "sweep" not in given:
-        argv.insert(1, f"--config={CONFIGS / 'of_workdir.py'}:{given['workdir']}")
-    for argument in argv[1:]:
-        name, value = _split(argument)
-        if name == "config":
-            _check_keys(value, [key.removeprefix("config.") for key in given if key.startswith("config.")])
+        given["config"] = f"{CONFIGS / 'of_workdir.py'}:{given['workdir']}"
+        argv.insert(1, f"--config={given['config']}")
+    config = _load_config(given["config"]) if "config" in given else None
+    overridden = [name.removeprefix("config.") for name in given if name.startswith("config.")]
+    for key in overridden if config is not None else ():
+        if key not in (known := keys(config)):
+            raise UserError(f"unknown config key {key}; {nearest(key, known)}")
     sys.argv = argv  # config_flags looks for the overrides there
     try:
         rest = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        known = [name for name in flags.FLAGS if not name.startswith("config.")]
+        known = [name for name in flags.FLAGS if _is_own(name)]
         raise UserError(f"unknown option --{error.flagname}; {nearest(error.flagname, known)}") from None
     except (flags.Error, TypeError, ValueError) as error:
-        raise UserError(" ".join(str(error).split())) from None
+        raise UserError(_explain(str(error), given, config)) from None
     if rest:
         raise UserError(f"unexpected argument {rest[0]!r}; options look like --mode=eval")
-    return config_flag.value, [argument for argument in argv[1:] if argument.startswith("--config.")]
+    if config is not None:
+        check_ranges(config_flag.value)
+    return config_flag.value, [arg for arg in argv[1:] if _split(arg)[0].startswith("config.")]
+
+
+def _is_own(name: str) -> bool:
+    """Whether it is an option of launch.py, not one that comes with absl, nor a key of the config."""
+    return "." not in name and not flags.FLAGS.find_module_defining_flag(name).startswith("absl")
 
 
 def _split(argument: str) -> tuple[str, str]:
@@ -52,13 +90,59 @@ def _split(argument: str) -> tuple[str, str]:
     return (name[2:] if name.startswith("noconfig.") else name), value
 
 
-def _check_keys(spec: str, overridden: list[str]) -> None:
-    path, _, argument = spec.partition(":")
-    config = load_file(pathlib.Path(path), "get_config", *([argument] if argument else []))
-    known = keys(config)
-    for key in overridden:
-        if key not in known:
-            raise UserError(f"unknown config key {key}; {nearest(key, known)}")
+def _join(arguments: list[str]) -> list[str]:
+    """--name value -> --name=value."""
+    joined: list[str] = []
+    for argument in arguments:
+        before = joined[-1] if joined else ""
+        name, _ = _split(before)
+        takes_value = name.startswith("config.") or (name in flags.FLAGS and not flags.FLAGS[name].boolean)
+        if takes_value and "=" not in before and "noconfig." not in before and not argument.startswith("--"):
+            joined[-1] = f"{before}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _explain(message: str, given: dict[str, str], config: ConfigDict | None) -> str:
+    """One line for a value that an option does not take."""
+    for name, value in given.items():
+        if not message.startswith(f"flag --{name}={value}:"):
+            continue
+        if name.startswith("config."):
+            default = config[name.removeprefix("config.")]
+            kind = KINDS.get(type(default), type(default).__name__)
+            return f"--{name}={value}: expected {kind}, such as {default!r}"
+        if isinstance(flags.FLAGS[name].parser, flags.EnumParser):
+            return f"unknown --{name}={value}; {nearest(value, flags.FLAGS[name].parser.enum_values)}"
+    return " ".join(message.split())
+
+
+def check_ranges(config: ConfigDict) -> None:
+    """UserError for a number of the config that makes no sense."""
+    for key, (low, high) in RANGES.items():
+        if config[key] < low or (high is not None and config[key] > high):
+            expected = f"at least {low}" if high is None else f"{low} to {high}"
+            raise UserError(f"{key} is {config[key]}; expected {expected}")
+    if not config.train.num_steps and not config.train.num_epochs:
+        raise UserError("train.num_steps and train.num_epochs are both 0; expected one of them to be more")
+    if len(config.task.vocab_size) != 2:
+        raise UserError(f"task.vocab_size is {config.task.vocab_size}; expected two sizes, of source and target")
+
+
+def _load_config(spec: str) -> ConfigDict:
+    """The config of --config=FILE or FILE:ARGUMENT; UserError if it has not the keys of configs/base.py."""
+    name, _, argument = spec.partition(":")
+    path = pathlib.Path(name)
+    config = load_file(path, "get_config", *([argument] if argument else []))
+    if not isinstance(config, ConfigDict):
+        raise UserError(f"{path}: get_config() gave a {type(config).__name__}; expected a ConfigDict")
+    own, known = set(keys(config)), set(keys(load_file(CONFIGS / "base.py", "get_config")))
+    if unknown := sorted(own - known):
+        raise UserError(f"{path}: unknown config key {unknown[0]}; {nearest(unknown[0], known)}")
+    if missing := sorted(known - own):
+        raise UserError(f"{path}: there is no config key {missing[0]}; start from configs/base.py, which has them all")
+    return config
 
 
 def keys(config: ConfigDict, prefix: str = "") -> list[str]:
@@ -80,8 +164,10 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise UserError(f"cannot load {path}: {error}") from error
-    if not hasattr(module, function):
-        raise UserError(f"{path} has no function {function}()")
-    return getattr(module, function)(*arguments)
+        if not hasattr(module, function):
+            raise UserError(f"{path} has no function {function}()")
+        return getattr(module, function)(*arguments)
+    except (ImportError, SyntaxError, NameError, AttributeError, KeyError, TypeError) as error:
+        # ml_collections tells all it knows; the first sentence is enough, and the last if it names the nearest key.
+        lines = [line.split(" Other fields present")[0] for line in str(error).strip("\"'").splitlines()]
+        raise UserError(f"cannot load {path}: {' '.join(dict.fromkeys([lines[0], lines[-1]]))}") from error

@@ -52,8 +52,10 @@ class Damaged(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of one run: the `keep` newest and the best one are kept.
+    """The checkpoints of one run: the `keep` newest and the best one are kept, and what `average` needs.
 
+    average: so many of the newest checkpoints that were saved with metrics are kept, too. (Those without are saved
+        when a run is interrupted; the average must not depend on whether it was.)
     best_metric: (name in `metrics`, "min" or "max"). A checkpoint saved without a finite value of it is never best.
     read_only: for prediction and reports; leaves a training that may be under way alone.
     With jax.distributed every process makes one, and calls its methods in the same order. Use as a context manager.
@@ -64,6 +66,7 @@ class Checkpoints:
         directory: str | os.PathLike,
         *,
         keep: int = 2,
+        average: int = 0,
         best_metric: tuple[str, str] = ("loss", "min"),
         read_only: bool = False,
     ):
@@ -85,7 +88,8 @@ class Checkpoints:
                     for unfinished in self.directory.glob("*.orbax-checkpoint-tmp*"):
                         shutil.rmtree(unfinished, ignore_errors=True)
             # Not orbax's max_to_keep with best_fn, which deletes the newest checkpoint when it is not among the best.
-            keep_policy = policies.AnyPreservationPolicy([policies.LatestN(keep), KeepStep(self.best_step)])
+            others = KeepSteps(lambda steps: [self.best_step(), *self._evaluated(steps, average)])
+            keep_policy = policies.AnyPreservationPolicy([policies.LatestN(keep), others])
             options = ocp.CheckpointManagerOptions(preservation_policy=keep_policy, read_only=read_only)
             self.manager = ocp.CheckpointManager(self.directory, options=options)
         for step in self.all_steps():
@@ -164,9 +168,13 @@ class Checkpoints:
         return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
 
     def average(self, target: Params, count: int) -> Params:
-        """The mean of the parameters of the `count` newest checkpoints (fewer if there are fewer good ones)."""
+        """The mean of the parameters of the `count` newest checkpoints (fewer if there are fewer good ones).
+
+        Only those saved with metrics count, unless none was.
+        """
         sums, n = None, 0
-        for good in itertools.islice(self._good(reversed(self.all_steps()), only_params=True), count):
+        steps = self.all_steps()
+        for good in itertools.islice(self._good(self._evaluated(steps) or reversed(steps), only_params=True), count):
             params = fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
             params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
             sums, n = params if sums is None else jax.tree.map(np.add, sums, params), n + 1
@@ -211,6 +219,10 @@ class Checkpoints:
         measured = [step for step in steps if math.isfinite(values[step])]
         measured.sort(key=lambda step: values[step], reverse=self.best_mode == "max")
         return measured + [step for step in steps if not math.isfinite(values[step])]
+
+    def _evaluated(self, steps: Iterable[int], count: int | None = None) -> list[int]:
+        """The newest `count` (or all) of `steps` that were saved with metrics, newest first."""
+        return sorted((step for step in steps if self.metrics(step)), reverse=True)[:count]
 
     def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Restored]:
         """Those of `steps` that can be read, with a notice for each that cannot; UserError if that is all of them."""
@@ -333,14 +345,14 @@ def checksum(x: np.ndarray) -> int:
 
 
 @dataclasses.dataclass
-class KeepStep(policies.PreservationPolicy):
-    """Keeps the one checkpoint whose step `wanted()` gives."""
+class KeepSteps(policies.PreservationPolicy):
+    """Keeps those that `wanted(all steps)` names."""
 
     wanted: Callable
 
     def should_preserve(self, checkpoints, *, context):
-        step = self.wanted()
-        return [info.step == step for info in checkpoints]
+        steps = self.wanted([info.step for info in checkpoints])
+        return [info.step in steps for info in checkpoints]
 
 
 def from_others(record: logging.LogRecord) -> bool:

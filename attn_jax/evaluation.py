@@ -114,10 +114,11 @@ class Evaluator:
                 result[index] = weights[row, :t, :s]
         return result
 
-    def translate(self, params: Params, texts: Sequence[str]) -> list[list[Hypothesis]]:
+    def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Hypothesis]]:
         """The n_best translations of each text, best first. Independent of the other texts and their order.
 
-        An empty text has the empty translation. A sampled translation depends on its place in `texts`.
+        An empty text has the empty translation. A sampled translation depends on its number: `first` for the first
+        text, when `texts` are part of a longer list, and so on.
         """
         results = [[Hypothesis("", 0.0, 0.0)] if not text.strip() else [] for text in texts]
         places = [i for i, text in enumerate(texts) if text.strip()]
@@ -129,7 +130,7 @@ class Evaluator:
             limits = np.zeros(len(rows), np.int32)
             limits[: len(indices)] = np.minimum(2 * encoded.source.lengths[indices] + 10, self.options.max_length)
             numbers = np.zeros(len(rows), np.uint32)
-            numbers[: len(indices)] = [places[i] for i in indices]
+            numbers[: len(indices)] = [first + places[i] for i in indices]
             decoded = jax.device_get(self._decode(params, batch["source"], limits, numbers))
             if self.options.method != "beam":
                 decoded = jax.tree.map(lambda x: x[:, None], decoded)
@@ -186,10 +187,12 @@ TOKEN_METRICS = {  # name -> metrics of eval_fn -> value
 }
 
 
-def check_metrics(names: Sequence[str]) -> None:
-    """UserError for a name that is neither in TEXT_METRICS nor in TOKEN_METRICS."""
+def check_metrics(names: Sequence[str], tokenize: str) -> None:
+    """UserError for a name that is neither in TEXT_METRICS nor in TOKEN_METRICS, or a tokenizer BLEU cannot use."""
     for name in names:
         lookup(TEXT_METRICS | TOKEN_METRICS, name, "metric")
+    if "bleu" in names:
+        corpus_bleu(["text"], ["text"], tokenize)
 
 
 def evaluate(
@@ -199,8 +202,9 @@ def evaluate(
 
     Loss in nats per target token (eos included), accuracy and exact_match in percent, BLEU and chrF 0 to 100.
     """
-    check_metrics(names)
-    token_names = list(dict.fromkeys(["loss", *(name for name in names if name in TOKEN_METRICS)]))
+    check_metrics(names, tokenize)
+    names = list(dict.fromkeys(["loss", *names]))
+    token_names = [name for name in names if name in TOKEN_METRICS]
     text_names = [name for name in names if name in TEXT_METRICS]
     encoded = evaluator.encode(pairs)
     values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}

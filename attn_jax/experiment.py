@@ -1,5 +1,6 @@
 """From a config to objects: the only file that resolves the strings of a config, and the training run itself."""
 
+import contextlib
 import dataclasses
 import pathlib
 import time
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from attn_jax.arguments import check_ranges
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError, lookup
@@ -28,7 +30,7 @@ from attn_jax.tasks.batching import Batches, make_buckets
 from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, Vocabulary
 from attn_jax.training import Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
-from attn_jax.workdir import claim, load_vocabularies, plain, save_vocabularies
+from attn_jax.workdir import holds, load_vocabularies, lock, plain, save_json, save_vocabularies
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
@@ -126,19 +128,20 @@ class Run:
     checkpoints: Checkpoints
     seeds: tuple[int, ...]
     num_steps: int
+    lock: Any = None
     parallel: Any = None
     writer: MetricsWriter | None = None
     progress: Progress | None = None
 
     def __post_init__(self):
-        self.meter, self.seconds, self.started = Meter(), 0.0, time.monotonic()
+        self.meter, self.seconds, self.started = Meter(), 0.0, None
         _, mode = best_metric(self.config)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
 
     @property
     def trained_seconds(self) -> float:
         """Time spent in training, validation included, over all the processes that worked on this run."""
-        return self.seconds + time.monotonic() - self.started
+        return self.seconds + (0.0 if self.started is None else time.monotonic() - self.started)
 
     @property
     def extra(self) -> dict:
@@ -169,7 +172,12 @@ class Run:
         self.progress.update(step, tokens, loss=loss)
         if step % self.config.train.log_every == 0:
             means = {f"train/{name}": mean.compute() for name, mean in self.meter.take().items()}
-            self.writer.write(step, means)
+            self.write(step, means)
+
+    def write(self, step: int, metrics: dict) -> None:
+        """A line of metrics.jsonl; of several processes only the first writes."""
+        if self.writer is not None:
+            self.writer.write(step, metrics)
 
     def on_evaluation(self, step: int, state: PyTree) -> Outcome:
         """Measures the validation split, saves, halves the learning rate, stops early."""
@@ -181,7 +189,7 @@ class Run:
         values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
         if len(self.seeds) == 1:
             values = {metric: value[0] for metric, value in values.items()}
-        self.writer.write(step, {f"valid/{metric}": value for metric, value in values.items()})
+        self.write(step, {f"valid/{metric}": value for metric, value in values.items()})
         shown = "  ".join(f"{metric} {result['mean']:.4g}" for metric, result in results.items())
         self.progress.clear()
         notice(f"{'valid':<14}step {step}  {shown}")
@@ -225,32 +233,29 @@ def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
 
 def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
     """The checkpoints of a run."""
-    keep = max(config.train.keep, config.train.average)
-    return Checkpoints(workdir / "checkpoints", keep=keep, best_metric=best_metric(config), read_only=read_only)
+    options = dict(keep=config.train.keep, average=config.train.average, best_metric=best_metric(config))
+    return Checkpoints(workdir / "checkpoints", read_only=read_only, **options)
 
 
 def check(config: ConfigDict) -> None:
     """UserError for whatever is wrong with a config that can be known before the data is read."""
+    check_ranges(config)
     lookup(TASKS, config.task.name, "task.name")
     lookup(VOCABULARIES, config.task.vocabulary, "task.vocabulary")
     lookup(MODELS, config.model.name, "model.name")(config, len(SPECIAL), len(SPECIAL))
     make_optimizer(**config.optimizer.to_dict(), num_steps=1)
     make_buckets(config.task.buckets)
     DecodeOptions(**config.decode.to_dict()).check()
-    check_metrics(config.eval.metrics)
-    best_metric(config)
+    check_metrics([*config.eval.metrics, best_metric(config)[0]], config.eval.tokenize)
     seeds_of(config)
     choose(config.parallel)
-    for name in ("log_every", "microbatches", "keep"):
-        if config.train[name] < 1:
-            raise UserError(f"train.{name} is {config.train[name]}; expected at least 1")
 
 
 def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
-    """Task, vocabularies, model and batches of a run; claims the work directory."""
+    """Task, vocabularies, model and batches of a run, whose work directory this becomes."""
     check(config)
     seeds = seeds_of(config)
-    stored = load_vocabularies(workdir) if (workdir / "vocabularies.json").exists() else None
+    stored = load_vocabularies(workdir) if holds(workdir, config) else None
     task = build_task(config, stored)
     vocabularies = task.source_vocabulary, task.target_vocabulary
     evaluator = build_evaluator(config, vocabularies)
@@ -259,11 +264,13 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     sizes = config.task.batch_size, config.task.batch_unit
     batches = Batches(pairs, config.task.buckets, *sizes, seeds=seeds, row_multiple=devices)
     num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
-    claim(workdir, config)
-    if stored is None:
+    locked = None
+    if jax.process_index() == 0:
+        locked = lock(workdir)
         save_vocabularies(workdir, vocabularies)
+        save_json(workdir / "config.json", plain(config))
     checkpoints = open_checkpoints(config, workdir)
-    return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps)
+    return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps, locked)
 
 
 def train(run: Run) -> Fitted:
@@ -278,7 +285,7 @@ def train(run: Run) -> Fitted:
         first = jax.tree.map(lambda x: x[0], example) if several else example
         return TrainState.create(model.init(init_rng, first), tx, train_rng)
 
-    example = run.batches.batch_at(0)
+    example = jax.tree.map(jnp.asarray, run.batches.batch_at(0))
     rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
     state = jax.jit(jax.vmap(create))(rngs) if several else jax.jit(create)(rngs[0])
     run.parallel = PARALLEL[choose(config.parallel)](
@@ -300,9 +307,10 @@ def train(run: Run) -> Fitted:
     every = [(config.train.eval_every or run.batches.steps_per_epoch, run.on_evaluation)]
     if config.train.checkpoint_every:
         every.append((config.train.checkpoint_every, lambda step, state: run.save(step, state)))
+    writer = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
     with (
         stop_on_sigterm() as should_stop,
-        MetricsWriter(run.workdir, start) as run.writer,
+        writer as run.writer,
         Progress("training", run.num_steps, start=start) as run.progress,
     ):
         run.started = time.monotonic()
@@ -319,13 +327,14 @@ def train(run: Run) -> Fitted:
         if fitted.reason == "interrupted":
             run.save(fitted.step, fitted.state)
         run.checkpoints.wait()
+    run.seconds, run.started = run.trained_seconds, None
     return fitted
 
 
 def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: Evaluator) -> tuple[list[Params], str]:
     """The parameters to use, one set per seed, and where they come from: the average asked for, or the best."""
     seeds = seeds_of(config)
-    example = {name: np.zeros((1, 1), np.int32) for name in ("source", "target_in", "target_out")}
+    example = {name: jnp.zeros((1, 1), jnp.int32) for name in ("source", "target_in", "target_out")}
 
     def init(rng: jax.Array) -> Params:
         return evaluator.model.init(rng, example)
@@ -339,5 +348,5 @@ def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: Evalua
         params = checkpoints.restore_params(target)
         used = f"best checkpoint (step {checkpoints.best_step()})"
     # Of several devices the first is enough to evaluate.
-    params = jax.device_put(params, jax.devices()[0])
+    params = jax.device_put(params, jax.local_devices()[0])
     return params_of_seeds(params, seeds), used

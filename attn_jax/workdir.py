@@ -2,15 +2,17 @@
 training, or to evaluate, translate and draw, without the training data.
 """
 
+import errno
+import fcntl
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, TextIO
 
 from ml_collections import ConfigDict
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary
+from attn_jax.tasks.vocabulary import Vocabulary, from_json
 
 # What may differ between a run and its continuation: nothing of this changes what is trained.
 MAY_CHANGE = ("name", "description", "data_dir", "parallel", "decode.", "eval.", "train.log_every", "train.keep")
@@ -27,14 +29,17 @@ def save_json(path: pathlib.Path, data: Any) -> None:
         raise UserError(f"cannot write {path}: {error.strerror.lower()}") from error
 
 
-def load_json(path: pathlib.Path) -> Any:
-    """The contents, or a UserError where the file is missing or no JSON."""
+def load_json(path: pathlib.Path) -> dict:
+    """The contents, or a UserError where the file is missing or no JSON object."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: {path.parent} is not the work directory of a run") from None
     except (OSError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"cannot read {path}: expected a JSON object")
+    return data
 
 
 def plain(config: ConfigDict) -> dict:
@@ -50,19 +55,40 @@ def flatten(config: dict, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def claim(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Makes the work directory this config's, or a UserError if it holds the run of another one."""
-    path, new = workdir / "config.json", plain(config)
-    if path.exists():
-        old = load_json(path)
-        before, now = flatten(old), flatten(new)
-        for key in sorted(before.keys() | now.keys()):
-            if not key.startswith(MAY_CHANGE) and before.get(key) != now.get(key):
-                raise UserError(
-                    f"{workdir} holds the run of another config: {key} is {before.get(key)!r} there and "
-                    f"{now.get(key)!r} here; choose another --workdir"
-                )
-    save_json(path, new)
+def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
+    """Whether the work directory holds a run of this config; a UserError if it holds the run of another one.
+
+    A run without a checkpoint is none: it failed before there was anything to lose.
+    """
+    path = workdir / "config.json"
+    if not path.exists() or not any(entry.name.isdigit() for entry in (workdir / "checkpoints").glob("*")):
+        return False
+    before, now = flatten(load_json(path)), flatten(plain(config))
+    for key in sorted(before.keys() | now.keys()):
+        if not key.startswith(MAY_CHANGE) and before.get(key) != now.get(key):
+            raise UserError(
+                f"{workdir} holds the run of another config: {key} is {before.get(key)!r} there and "
+                f"{now.get(key)!r} here; choose another --workdir"
+            )
+    return True
+
+
+def lock(workdir: pathlib.Path) -> TextIO:
+    """Keeps other processes from training in the work directory until this one ends, or the file is closed.
+
+    Raises:
+        UserError: another process has it, or nothing can be written there.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        file = open(workdir / "lock", "w", encoding="utf-8")  # noqa: SIM115
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise UserError(f"{workdir} is in use: another process is training there") from None
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
+            raise UserError(f"cannot write {workdir}: {error.strerror.lower()}") from error
+    return file
 
 
 def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
@@ -70,8 +96,11 @@ def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
     config = base.copy_and_resolve_references()
     known = flatten(plain(base))
     stored = {key: value for key, value in flatten(load_json(workdir / "config.json")).items() if key in known}
-    with config.unlocked():
-        config.update_from_flattened_dict({k: _tuples(v) if isinstance(v, list) else v for k, v in stored.items()})
+    try:
+        with config.unlocked():
+            config.update_from_flattened_dict({k: _tuples(v) if isinstance(v, list) else v for k, v in stored.items()})
+    except TypeError as error:
+        raise UserError(f"cannot read {workdir / 'config.json'}: {' '.join(str(error).split())}") from error
     return config
 
 
@@ -87,6 +116,9 @@ def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Voc
 
 def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
     """Those that a run was trained with."""
-    stored = load_json(workdir / "vocabularies.json")
-    source, target = (VOCABULARIES[stored[side]["kind"]].from_json(stored[side]) for side in ("source", "target"))
-    return source, target
+    path = workdir / "vocabularies.json"
+    stored = load_json(path)
+    try:
+        return from_json(stored["source"]), from_json(stored["target"])
+    except (UserError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error

@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config.task.valid = (
         "",
         "",
-    )  # validation files; empty: hold out the last valid_size pairs of a fixed shuffle of train
+    )  # validation files; empty: hold out valid_size pairs of train
     config.task.test = ("", "")  # test files; empty: results are measured on the validation split
     config.task.valid_size = 500
     config.task.num_examples = 0  # use this many training pairs (dates: generate this many); 0 means all
@@ -46,7 +46,7 @@ def get_config() -> ConfigDict:
     config.model.decoder = "luong"  # "luong" (step, attend), "bahdanau" (attend, step) or "none" (no attention)
     config.model.input_feeding = True  # luong: the attentional hidden state enters the next step
     config.model.feed_summary = False  # none: the encoder's summary enters every step (Cho 2014)
-    config.model.bridge = "dense"  # decoder's initial state: "dense" (of the encoder's last), "copy" or "zeros"
+    config.model.bridge = "dense"  # initial state, of the encoder's last: "dense", "hidden" (c = 0), "copy", "zeros"
     config.model.tie_embeddings = False  # the output layer is the transposed target embedding
     config.model.dropout = 0.2
     config.model.recurrent_dropout = 0.0  # variational: one mask for all steps of a sentence (Gal 2016)

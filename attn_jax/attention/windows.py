@@ -29,8 +29,9 @@ class LocalM(nn.Module):
 class LocalP(nn.Module):
     """Predictive: the centre is p = (length - 1) * sigmoid(v . tanh(W query)), with length the number of real keys.
 
-    Positions count from 0 here, hence length - 1 where the paper, counting to S, writes S. The factor is exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and 10). The
-    gradient reaches W and v through it; the hard edge of the window has none.
+    Positions count from 0 here, hence length - 1 where the paper, counting to S, writes S. The factor is
+    exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and 10). The gradient reaches W and v through
+    it; the hard edge of the window has none.
     """
 
     size: int

@@ -56,9 +56,8 @@ class Stack(nn.Module):
         self.between = nn.Dropout(self.dropout)
         if self.has_extra:
             self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
-        if self.bridge is dense_bridge:
-            count = self.num_layers * self.cell.num_states
-            self.bridges = [nn.Dense(self.features, dtype=self.dtype) for _ in range(count)]
+        count = {dense_bridge: self.cell.num_states, hidden_bridge: 1}.get(self.bridge, 0) * self.num_layers
+        self.bridges = [nn.Dense(self.features, dtype=self.dtype) for _ in range(count)]
 
     def start(self, encoded: Encoded) -> tuple[State, ...]:
         """The state of each layer before the first step."""
@@ -124,6 +123,15 @@ def dense_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
     return tuple(states)
 
 
+def hidden_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
+    """h = tanh(W last_h + b) and c = 0, layer by layer: only what the encoder says aloud."""
+    states = []
+    for index, dense in enumerate(stack.bridges):
+        h = jnp.tanh(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))
+        states.append((h, *(jnp.zeros_like(h) for _ in range(1, stack.cell.num_states))))
+    return tuple(states)
+
+
 def copy_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
     """The encoder's last states as they are (Sutskever 2014); both stacks are equally wide and deep."""
     return encoded.last
@@ -134,7 +142,7 @@ def zeros_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
     return tuple(layer.initial_state(encoded.states.shape[0]) for layer in stack.layers)
 
 
-BRIDGES = {"dense": dense_bridge, "copy": copy_bridge, "zeros": zeros_bridge}
+BRIDGES = {"dense": dense_bridge, "hidden": hidden_bridge, "copy": copy_bridge, "zeros": zeros_bridge}
 
 
 class Decoder(nn.Module):

@@ -10,7 +10,8 @@ from attn_jax.types import Array, Dtype, Float, Int
 class FullSoftmax(nn.Module):
     """log_probs = log_softmax(W hidden + b); the bias is the only own parameter when `embedding` is given.
 
-    `embedding` [v, d] ties W to the target embedding (Press & Wolf 2017, arXiv 1608.05859).
+    `embedding` [v, e] ties W to the target embedding, e = d (Press & Wolf 2017, arXiv 1608.05859); untied, it is
+    not looked at and may have any width.
     """
 
     vocab_size: int
@@ -20,7 +21,7 @@ class FullSoftmax(nn.Module):
 
     @nn.compact
     def logits(
-        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v d"] | None = None
+        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v e"] | None = None
     ) -> Float[Array, "... v"]:
         """W hidden + b in float32, whatever the type of the computation."""
         if not self.tied:
@@ -30,7 +31,7 @@ class FullSoftmax(nn.Module):
         return logits.astype(jnp.float32) + bias
 
     def log_probs(
-        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v d"] | None = None
+        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v e"] | None = None
     ) -> Float[Array, "... v"]:
         """Normalized, for evaluation and decoding."""
         return jax.nn.log_softmax(self.logits(hidden, embedding))
@@ -39,7 +40,7 @@ class FullSoftmax(nn.Module):
         self,
         hidden: Float[Array, "... d"],
         targets: Int[Array, "..."],
-        embedding: Float[Array, "v d"] | None = None,
+        embedding: Float[Array, "v e"] | None = None,
     ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
         """(training loss, negative log-likelihood, 1 where the best token is the target) of each position.
 

@@ -1,0 +1,39 @@
+"""Where a number was measured: date, versions, machine, memory allocator and load."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+from collections.abc import Sequence
+
+SETTINGS = ("MALLOC_CONF", "OMP_WAIT_POLICY", "XLA_FLAGS")  # variables that change a speed, shown where they are set
+
+
+def allocator() -> str:
+    """Which malloc this process runs under."""
+    maps = pathlib.Path("/proc/self/maps")
+    loaded = maps.read_text() if maps.exists() else ""
+    return next((name for name in ("jemalloc", "tcmalloc", "mimalloc") if f"lib{name}" in loaded), "the C library's")
+
+
+def processor() -> str:
+    """Number of cores, and the model where Linux tells it."""
+    info = pathlib.Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} x {models[0] if models else platform.processor()}"
+
+
+def circumstances(load: tuple[float, ...], packages: Sequence[str]) -> str:
+    """Lines of a list; `load` is what os.getloadavg() said before the measurement."""
+    versions = " ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    settings = "".join(f", {name}={os.environ[name]}" for name in SETTINGS if name in os.environ)
+    lines = [
+        f"{datetime.date.today()}, Python {platform.python_version()}, {versions}",
+        f"{processor()}, {memory:.0f} GiB memory",
+        f"allocator: {allocator()}{settings}",
+        f"load average {load[0]:.1f} before, {os.getloadavg()[0]:.1f} after",
+    ]
+    return "\n".join(f"- {line}" for line in lines)

@@ -1,0 +1,317 @@
+"""How fast does our translation model train on the CPU, next to the same model in PyTorch?
+
+The model: LSTM encoder and decoder, embedding = hidden = 512, dot attention, 8000 pieces a side, dropout 0.2, Adam
+at 1e-4, batches of 32 sentence pairs: 17.3 million parameters. Both sides start from the same parameters, and the
+script stops if their loss or their gradient differs. Measured are real target tokens (eos included, padding not).
+All variants live in one process and take turns, A B C C B A, for --seconds at a time; the first window of each is
+dropped, and the table shows the median and the range of the others. Tokens per CPU second (of all threads) depend
+less on what else the machine is doing. PyTorch's batches are made beforehand, ours while it trains.
+
+    pip install -r requirements-oracles.txt
+    python -m experiments.benchmarks.translation_speed
+
+jemalloc instead of glibc's malloc saves XLA page faults (PyTorch neither gains nor loses):
+
+    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 \\
+    MALLOC_CONF=retain:true,thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1 \\
+    python -m experiments.benchmarks.translation_speed
+
+The pairs have random tokens and the lengths of a real corpus; --data_dir takes a real one, train.ja and train.en.
+The answer: experiments/results/translation_speed.md.
+"""
+
+import argparse
+import os
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "attn_jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+import jax
+import numpy as np
+import torch
+from ml_collections import ConfigDict
+
+from attn_jax.experiment import build_seq2seq
+from attn_jax.models.seq2seq import Seq2Seq, num_parameters
+from attn_jax.optimizers import make_optimizer
+from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
+from attn_jax.tasks.text import read_parallel
+from attn_jax.tasks.vocabulary import EOS, SentencePiece
+from attn_jax.training import TrainState, make_train_step
+from attn_jax.types import Batch, Params
+from configs import base
+from experiments.benchmarks.machine import circumstances
+from experiments.benchmarks.torch_seq2seq import TorchSeq2Seq, make_torch_step
+
+RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "translation_speed.md"
+VOCAB_SIZES = (8000, 8000)
+SIZE = 512
+POOL = 100  # batches that are sorted by length together, where PyTorch gets pairs of similar length
+
+
+def get_config(dtype: str) -> ConfigDict:
+    """Our model, as close to the notebook's as it gets."""
+    config = base.get_config()
+    config.dtype = dtype
+    config.model.embedding_size = config.model.hidden_size = config.model.readout_size = SIZE
+    config.model.bidirectional = False
+    config.model.input_feeding = False
+    config.model.bridge = "hidden"
+    config.model.attention.score = "dot"
+    config.optimizer.learning_rate = 1e-4
+    config.optimizer.clip_norm = 0.0
+    return config
+
+
+class Window(NamedTuple):
+    """What one variant did in one turn."""
+
+    tokens: int
+    positions: int  # target positions, padding included
+    seconds: float
+    cpu_seconds: float
+
+
+def synthetic_pairs(num_pairs: int) -> EncodedPairs:
+    """Random tokens; lengths as of 50,000 short Japanese-English pairs: source 12.4 (5 to 23), target 9 (5 to 20)."""
+    rng = np.random.default_rng(0)
+    lengths = rng.multivariate_normal(
+        (12.43, 9.03), ((2.7**2, 0.48 * 2.7 * 2.1), (0.48 * 2.7 * 2.1, 2.1**2)), num_pairs
+    )
+    sides = []
+    for side, longest in zip(np.rint(lengths).astype(int).T, (23, 20), strict=True):
+        offsets = np.cumsum([0, *np.clip(side, 5, longest)])
+        tokens = rng.integers(EOS + 1, VOCAB_SIZES[0], offsets[-1], dtype=np.int32)
+        tokens[offsets[1:] - 1] = EOS
+        sides.append(Ragged(tokens, offsets))
+    return EncodedPairs(*sides)
+
+
+def real_pairs(data_dir: pathlib.Path) -> EncodedPairs:
+    """train.ja and train.en, 8000 BPE pieces each."""
+    sides = read_parallel(data_dir / "train.ja", data_dir / "train.en")
+    vocabularies = [
+        SentencePiece.train(lines, vocab_size=size, min_count=1, model_type="bpe")
+        for lines, size in zip(sides, VOCAB_SIZES, strict=True)
+    ]
+    return EncodedPairs(*(encode(lines, vocabulary) for lines, vocabulary in zip(sides, vocabularies, strict=True)))
+
+
+def random_batches(pairs: EncodedPairs, batch_size: int, multiple: int, pool: int = 1) -> list[Batch]:
+    """An epoch in random order, each batch padded to its longest sentence rounded up to a multiple of `multiple`.
+
+    With `pool` > 1 the pairs of that many batches are sorted by length before they are cut into batches.
+    """
+    rng = np.random.default_rng(1)
+    order = rng.permutation(len(pairs))[: len(pairs) // batch_size * batch_size]
+    source, target = pairs.source.lengths, pairs.target.lengths
+    if pool > 1:
+        parts = [order[start : start + pool * batch_size] for start in range(0, len(order), pool * batch_size)]
+        order = np.concatenate([part[np.lexsort((source[part], target[part]))] for part in parts])
+    rows = rng.permutation(order.reshape(-1, batch_size))
+    shapes = [[-(-int(side[row].max()) // multiple) * multiple for side in (source, target)] for row in rows]
+    return [pairs.batch(row, tuple(shape)) for row, shape in zip(rows, shapes, strict=True)]
+
+
+def cut(lengths: np.ndarray, parts: int) -> list[int]:
+    """At most `parts` lengths such that rounding every length up to the next of them adds as little as possible."""
+    values, counts = np.unique(lengths, return_counts=True)
+    total = np.concatenate([[0], np.cumsum(counts)])
+    # best[j] = (positions after rounding, the lengths) of the j smallest values.
+    best = [(0, [])] + [(np.inf, [])] * len(values)
+    for _ in range(min(parts, len(values))):
+        added = [best[0]]
+        for j in range(1, len(values) + 1):
+            longest = int(values[j - 1])
+            added.append(min((best[i][0] + (total[j] - total[i]) * longest, [*best[i][1], longest]) for i in range(j)))
+        best = added
+    return best[-1][1]
+
+
+def make_buckets(pairs: EncodedPairs) -> list[tuple[int, int]]:
+    """Nine target lengths, which cost most, with two source lengths each."""
+    source, target = pairs.source.lengths, pairs.target.lengths
+    lengths = cut(target, 9)
+    buckets = []
+    for shortest, longest in zip([0, *lengths], lengths, strict=False):
+        buckets += [(s, longest) for s in cut(source[(target > shortest) & (target <= longest)], 2)]
+    return buckets
+
+
+class Variant:
+    """One row of the table: run(seconds) trains on from where it was."""
+
+    def __init__(self, name: str, batches: Iterator[tuple[int, int]]):
+        self.name, self.windows, self._batches = name, [], batches
+
+    def run(self, seconds: float) -> None:
+        """Adds a window of at least this many seconds."""
+        tokens = positions = 0
+        cpu, start = time.process_time(), time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            more_tokens, more_positions = next(self._batches)
+            tokens, positions = tokens + more_tokens, positions + more_positions
+        end = time.perf_counter()
+        self.windows.append(Window(tokens, positions, end - start, time.process_time() - cpu))
+
+
+def train_torch(model: TorchSeq2Seq, batches: list[Batch], options: dict) -> Iterator[tuple[int, int]]:
+    """Yields (real target tokens, target positions) after each update."""
+    step = make_torch_step(model, **options)
+    counts = [(int(np.count_nonzero(batch["target_out"])), batch["target_out"].size) for batch in batches]
+    tensors = [tuple(torch.from_numpy(batch[name]).long() for name in batch) for batch in batches]
+    while True:
+        for count, tensor in zip(counts, tensors, strict=True):
+            step(*tensor)
+            yield count
+
+
+def train_ours(
+    model: Seq2Seq, config: ConfigDict, params: Params, batch_at: Callable, shapes: list[Batch]
+) -> Iterator[tuple[int, int]]:
+    """The same for ours; compiles a program for each of `shapes` first. One step is always under way."""
+    tx = make_optimizer(**config.optimizer.to_dict(), num_steps=1)
+    step = jax.jit(make_train_step(model.loss_fn, tx), donate_argnums=0)
+    state = TrainState.create(jax.tree.map(lambda x: x.copy(), params), tx, jax.random.key(1))
+    for batch in shapes:
+        state, metrics = step(state, batch)
+    number = 0
+    while True:
+        batch = batch_at(number)
+        before = metrics
+        state, metrics = step(state, batch)
+        float(before["loss"].total)
+        number += 1
+        yield int(np.count_nonzero(batch["target_out"])), batch["target_out"].size
+
+
+def one_per_shape(batches: list[Batch]) -> list[Batch]:
+    """The first batch of each shape."""
+    return list({(batch["source"].shape, batch["target_out"].shape): batch for batch in reversed(batches)}.values())
+
+
+def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
+    """The same loss and gradient norm on both sides, without dropout, however PyTorch computes them."""
+    config = config.copy_and_resolve_references()
+    config.dtype, config.model.dropout = "float32", 0.0
+    model = build_seq2seq(config, *VOCAB_SIZES)
+    (_, metrics), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, jax.random.key(0))
+    count = float(metrics["loss"].count)
+    norms = [float(np.linalg.norm(np.ravel(grad))) / count for grad in jax.tree.leaves(grads)]
+    values = {"ours": (float(metrics["loss"].compute()), float(np.linalg.norm(norms)))}
+    for packed in (False, True):
+        other = TorchSeq2Seq(VOCAB_SIZES, SIZE, 0.0, packed=packed, real_only=packed)
+        other.load(params)
+        loss = other(*(torch.from_numpy(batch[name]).long() for name in batch))
+        loss.backward()
+        # Ours has one bias where torch's LSTM has two with the same gradient: count it once.
+        grads = [p.grad for name, p in other.named_parameters() if "bias_hh" not in name]
+        name = "PyTorch, packed" if packed else "PyTorch"
+        values[name] = (loss.item(), float(torch.stack([grad.norm() for grad in grads]).norm()))
+    (loss, norm), *others = values.values()
+    report = "; ".join(f"{name} {value[0]:.6f}, {value[1]:.5f}" for name, value in values.items())
+    if any(abs(value[0] - loss) > 1e-4 or abs(value[1] - norm) > 1e-3 * norm for value in others):
+        raise SystemExit(f"the two sides do not compute the same: loss, gradient norm = {report}")
+    sizes = num_parameters(params), sum(p.numel() for p in other.parameters())
+    return f"same parameters, no dropout: loss, gradient norm = {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
+
+
+def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[Variant], str]:
+    """All rows, and the report of the parity check."""
+    config = get_config(args.dtype)
+    model = build_seq2seq(config, *VOCAB_SIZES)
+    longest = random_batches(pairs, args.batch_size, multiple=1)
+    similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
+    params = jax.jit(model.init)(jax.random.key(0), longest[0])
+    parity = check_parity(config, params, longest[0])
+
+    def torch_variant(name, batches, fused=True, packed=False, real_only=True, compiled=False):
+        other = TorchSeq2Seq(VOCAB_SIZES, SIZE, config.model.dropout, packed=packed, real_only=real_only)
+        other.load(params)
+        options = dict(fused=fused, bfloat16=args.dtype == "bfloat16", compiled=compiled)
+        return Variant(f"PyTorch, {name}", train_torch(other, batches, options))
+
+    def our_variant(name, batch_at, shapes):
+        return Variant(f"ours, {name}", train_ours(model, config, params, batch_at, shapes))
+
+    rounded = random_batches(pairs, args.batch_size, multiple=4)
+    buckets = Batches(pairs, make_buckets(pairs), args.batch_size)
+    every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
+    variants = [
+        torch_variant("as in the notebook", longest, fused=False, real_only=False),
+        torch_variant("fused Adam, logits at real positions", longest),
+        torch_variant("the same, similar lengths", similar),
+        torch_variant("the same, PackedSequence", similar, packed=True),
+        our_variant(
+            "the notebook's batches, sides in fours", lambda n: rounded[n % len(rounded)], one_per_shape(rounded)
+        ),
+        our_variant(f"{len(buckets.shapes)} buckets", buckets.batch_at, one_per_shape(every)),
+    ]
+    if args.compile:
+        variants.insert(4, torch_variant("the same, torch.compile", similar, compiled=True))
+    return variants, parity
+
+
+def table(variants: list[Variant]) -> str:
+    """Median [range] of the windows, the first one dropped."""
+    lines = [
+        "| variant | target tokens/s | of the notebook's | tokens/CPU s | real positions |",
+        "|---|---|---|---|---|",
+    ]
+    medians = []
+    for variant in variants:
+        windows = variant.windows[1:]
+        speeds = [window.tokens / window.seconds for window in windows]
+        per_cpu = [window.tokens / window.cpu_seconds for window in windows]
+        real = sum(window.tokens for window in windows) / sum(window.positions for window in windows)
+        medians.append(np.median(speeds))
+        lines.append(
+            f"| {variant.name} | {medians[-1]:.0f} [{min(speeds):.0f}-{max(speeds):.0f}] | "
+            f"{medians[-1] / medians[0]:.2f} | {np.median(per_cpu):.0f} [{min(per_cpu):.0f}-{max(per_cpu):.0f}] | "
+            f"{real:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=15.0, help="of a window")
+    parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every variant")
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
+    parser.add_argument("--data_dir", type=pathlib.Path, help="folder of train.ja and train.en")
+    parser.add_argument("--num_pairs", type=int, default=50_000, help="how many random pairs to make")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of PyTorch")
+    parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes minutes to compile")
+    parser.add_argument("--output", type=pathlib.Path, default=RESULT)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    load = os.getloadavg()
+    pairs = synthetic_pairs(args.num_pairs) if args.data_dir is None else real_pairs(args.data_dir)
+    variants, parity = make_variants(args, pairs)
+    print(parity, file=sys.stderr)
+    for variant in variants:
+        variant.run(0.5)  # compiles
+        variant.windows.clear()
+    for number in range(args.rounds):
+        for variant in variants + variants[::-1]:
+            variant.run(args.seconds)
+            window = variant.windows[-1]
+            print(f"round {number + 1}  {variant.name:<45} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
+    command = f"python -m experiments.benchmarks.translation_speed {shlex.join(sys.argv[1:])}".strip()
+    lines = [table(variants), "", f"- `{command}`", f"- {torch.get_num_threads()} threads for PyTorch"]
+    lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), f"- {parity}"]
+    print("\n".join(lines))
+    title = "# Training speed of the translation model next to PyTorch"
+    args.output.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

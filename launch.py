@@ -36,6 +36,9 @@ def main(argv: list[str]) -> int:
     """0 when done, 1 after an error of the user's, which is one line on standard error."""
     logging.set_verbosity(logging.ERROR)
     try:
+        if {"-h", "--help"} & set(argv):
+            print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
+            return 0
         config, overrides = parse(argv, CONFIG)
         if SWEEP.value:
             from attn_jax.sweep import run_sweep
@@ -47,13 +50,12 @@ def main(argv: list[str]) -> int:
         if MODE.value != "train" and not WORKDIR.value:
             raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
         workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
+        from attn_jax.commands import COMMANDS, Files, join
+
         if NUM_PROCESSES.value > 1:
-            import jax
-
-            jax.distributed.initialize(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-        from attn_jax.commands import COMMANDS, Files
-
+            join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
         COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value))
+        sys.stdout.flush()
     except UserError as error:
         print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
@@ -61,8 +63,13 @@ def main(argv: list[str]) -> int:
         return 130
     except BrokenPipeError:  # the reader of a filter, `head` say, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a full disk, say
+        reason = (error.strerror or str(error)).lower()
+        print(f"launch.py: {error.filename or 'cannot write'}: {reason}", file=sys.stderr)
+        return 1
     return 0
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says: all text here is UTF-8
     sys.exit(main(sys.argv))

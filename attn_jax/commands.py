@@ -3,21 +3,23 @@
 Each command takes (config, workdir, files) and, `train` aside, needs nothing but a work directory with a checkpoint.
 """
 
+import math
 import pathlib
+import shlex
 import sys
 import time
 from collections.abc import Iterable
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
 from attn_jax import experiment, figures
 from attn_jax.errors import UserError
-from attn_jax.evaluation import Evaluator, evaluate
+from attn_jax.evaluation import Evaluator, Hypothesis, check_metrics, evaluate
 from attn_jax.progress import notice
-from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.text import read_lines, read_parallel
+from attn_jax.tasks import Pairs, Task
+from attn_jax.tasks.text import read_parallel
 from attn_jax.types import Params
 from attn_jax.workdir import load_json, load_vocabularies, save_json
 
@@ -42,33 +44,34 @@ class Trained(NamedTuple):
 def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Trains to the end (going on from where it was), measures, and draws."""
     run = experiment.open_run(config, workdir)
-    print(header(config, workdir, run), flush=True)
-    for what, count in run.task.note.items():
-        notice(f"{'data':<14}{what}: {count:,}")
-    if run.batches.dropped:
-        notice(
-            f"{'data':<14}{run.batches.dropped:,} of {len(run.task.splits['train']):,} training pairs are longer than "
-            f"any bucket and left out; see task.buckets"
-        )
-    fitted = experiment.train(run)
-    if fitted.reason == "interrupted":
-        print(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there", flush=True)
-        return
-    if fitted.reason == "finished before" and (workdir / "result.json").exists():
-        print(f"{'finished':<14}{fitted.step} steps are done already; the result is in {workdir / 'result.json'}")
-        print(table(load_json(workdir / "result.json"), workdir / "result.json"))
-        return
-    params, used = experiment.final_params(config, run.checkpoints, run.evaluator)
-    split = "test" if "test" in run.task.splits else "valid"
-    pairs = run.task.splits[split]
-    result = measure(config, Trained(run.evaluator, params, used), pairs, split)
-    result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
-    save_json(workdir / "result.json", result)
-    print(table(result, workdir / "result.json"), flush=True)
-    if jax.process_index() == 0:
-        draw(config, workdir, run, params[0], pairs)
-    print(f"{'try':<14}echo {run.task.examples[0]!r} | python launch.py --mode=predict --workdir={workdir}", flush=True)
-    run.checkpoints.close()
+    with run.checkpoints:
+        say(header(config, workdir, run))
+        for what, count in run.task.note.items():
+            notice(f"{'data':<14}{what}: {count:,}")
+        if run.batches.dropped:
+            notice(
+                f"{'data':<14}{run.batches.dropped:,} of {len(run.task.splits['train']):,} training pairs are longer "
+                f"than any bucket and left out; see task.buckets"
+            )
+        fitted = experiment.train(run)
+        path = workdir / "result.json"
+        if fitted.reason == "interrupted":
+            say(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there")
+            return
+        if fitted.reason == "finished before" and path.exists():
+            say(f"{'finished':<14}{fitted.step} steps are done already; the result is in {path}")
+            say(table(load_json(path), path))
+            return
+        params, used = experiment.final_params(config, run.checkpoints, run.evaluator)
+        split, pairs = own_split(run.task)
+        result = measure(config, Trained(run.evaluator, params, used), pairs, split)
+        result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
+        if jax.process_index() == 0:
+            save_json(path, result)
+            say(table(result, path))
+            draw(config, workdir, run, params[0], pairs)
+    example, where = shlex.quote(run.task.examples[0]), shlex.quote(str(workdir))
+    say(f"{'try':<14}echo {example} | python launch.py --mode=predict --workdir={where}")
 
 
 def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: Pairs) -> None:
@@ -76,58 +79,63 @@ def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params:
     figures.curves(workdir / "metrics.jsonl", workdir / "curves.png")
     count = config.eval.num_pictures
     if config.model.decoder == "none" or count < 1:
-        print(f"{'pictures':<14}{workdir / 'curves.png'}", flush=True)
+        say(f"{'pictures':<14}{workdir / 'curves.png'}")
         return
     texts = [*run.task.examples, *pairs.source][:count]
     paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(texts))]
     picture(run.evaluator, params, texts, paths)
-    print(f"{'pictures':<14}{paths[0]} ... {paths[-1].name}, {workdir / 'curves.png'}", flush=True)
+    say(f"{'pictures':<14}{paths[0]} ... {paths[-1].name}, {workdir / 'curves.png'}")
 
 
 def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Measures the checkpoint on the run's own test (or validation) split, or on files it never saw."""
-    trained = restore(config, workdir)
     if bool(files.source) != bool(files.target):
         raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
     if files.source:
         split, pairs = f"{files.source}, {files.target}", Pairs(*read_parallel(files.source, files.target))
     else:
-        task = experiment.build_task(config, load_vocabularies(workdir))
-        split = "test" if "test" in task.splits else "valid"
-        pairs = task.splits[split]
-    result = measure(config, trained, pairs, split)
-    save_json(workdir / "result.json", result)
-    print(table(result, workdir / "result.json"), flush=True)
+        split, pairs = own_split(experiment.build_task(config, load_vocabularies(workdir)))
+    check_metrics(config.eval.metrics, config.eval.tokenize)
+    result, path = measure(config, restore(config, workdir), pairs, split), workdir / "result.json"
+    before = load_json(path) if path.exists() else {}
+    result |= {name: before[name] for name in ("steps", "train_seconds") if name in before}
+    save_json(path, result)
+    say(table(result, path))
 
 
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Translates lines of standard input (or of --source) to standard output; an empty line stays one.
+    """Translates lines of standard input (or of --source) to standard output; an empty line stays empty.
 
     decode.n_best > 1 gives so many lines per sentence; decode.with_scores puts "score TAB" before each.
     """
+    lines = lines_of(files)
     trained = restore(config, workdir)
-    lines = read_lines(files.source) if files.source else stdin_lines(sys.stdin)
-    for some in chunks(lines, config.decode.batch_size):
-        for hypotheses in trained.evaluator.translate(trained.params[0], some):
-            for hypothesis in hypotheses:
+    number = 0
+    # On a terminal each line by itself, so that a person gets an answer at once.
+    for some in chunks(lines, 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size):
+        for hypotheses in trained.evaluator.translate(trained.params[0], some, first=number):
+            # Always so many lines, also for an empty sentence, and if there are fewer translations than were asked for.
+            missing = [Hypothesis("", -math.inf, -math.inf)] * (config.decode.n_best - len(hypotheses))
+            for hypothesis in [*hypotheses, *missing]:
                 score = f"{hypothesis.score:.4f}\t" if config.decode.with_scores else ""
                 print(score + hypothesis.text)
+        number += len(some)
         sys.stdout.flush()
 
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
-    trained = restore(config, workdir)
     if files.source and files.target:
         pairs = Pairs(*read_parallel(files.source, files.target))
     elif files.source or files.target:
         raise UserError("--mode=score takes --source=FILE and --target=FILE together, or tab-separated standard input")
     else:
-        rows = [line.split("\t") for line in stdin_lines(sys.stdin)]
+        rows = [line.split("\t") for line in lines_of(files)]
         for number, row in enumerate(rows, 1):
             if len(row) != 2:
                 raise UserError(f"standard input, line {number}: expected source TAB target, got {len(row)} columns")
         pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
+    trained = restore(config, workdir)
     for value in trained.evaluator.log_probs(trained.params[0], pairs) if len(pairs) else ():
         print(f"{value:.6f}")
 
@@ -136,11 +144,10 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Draws where the model looks when it translates each line of standard input (or of --source)."""
     if config.model.decoder == "none":
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to draw")
-    trained = restore(config, workdir)
-    lines = read_lines(files.source) if files.source else list(stdin_lines(sys.stdin))
-    texts = [line for line in lines if line.strip()]
+    texts = [line for line in lines_of(files) if line.strip()]
     if not texts:
-        raise UserError("--mode=visualize got no sentence on standard input")
+        raise UserError(f"--mode=visualize got no sentence from {files.source or 'standard input'}")
+    trained = restore(config, workdir)
     folder = workdir / "visualize"
     paths = [folder / f"{i:03d}.png" for i in range(len(texts))]
     picture(trained.evaluator, trained.params[0], texts, paths)
@@ -149,6 +156,31 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": score, "visualize": visualize}
+
+
+def join(coordinator: str, num_processes: int, process_id: int) -> None:
+    """Takes part in the training of several processes; to be called before anything else of jax is used."""
+    if not coordinator or not 0 <= process_id < num_processes:
+        raise UserError(
+            f"--num_processes={num_processes} needs --coordinator=HOST:PORT (of process 0) and --process_id, 0 to "
+            f"{num_processes - 1}; got {coordinator!r} and {process_id}"
+        )
+    try:
+        jax.distributed.initialize(coordinator, num_processes, process_id)
+    except (RuntimeError, ValueError) as error:
+        raise UserError(f"cannot reach the other processes through {coordinator}: {error}") from error
+
+
+def say(line: str) -> None:
+    """A line on standard output; of several processes only the first speaks."""
+    if jax.process_index() == 0:
+        print(line, flush=True)
+
+
+def own_split(task: Task) -> tuple[str, Pairs]:
+    """What a run is measured on: its test split, or its validation split if there is none."""
+    split = "test" if "test" in task.splits else "valid"
+    return split, task.splits[split]
 
 
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
@@ -207,18 +239,34 @@ def picture(evaluator: Evaluator, params: Params, texts: list[str], paths: list[
         figures.alignment(weights, source, target, path)
 
 
-def stdin_lines(stream: TextIO) -> Iterable[str]:
-    """Lines as they come, without their ends; one that is no UTF-8 is a UserError with its number."""
-    for number, raw in enumerate(stream.buffer, 1):
+def lines_of(files: Files) -> Iterable[str]:
+    """The lines of --source or of standard input as they come, empty ones too.
+
+    Raises:
+        UserError: the file is missing, unreadable or empty, or (when it gets there) a line is no UTF-8.
+    """
+    if not files.source:
+        return decoded(sys.stdin.buffer, "standard input")
+    try:
+        stream = open(files.source, "rb")
+    except OSError as error:
+        raise UserError(f"{files.source}: {error.strerror.lower()}") from error
+    if not stream.peek(1):
+        raise UserError(f"{files.source}: the file is empty; expected one sentence per line")
+    return decoded(stream, files.source)
+
+
+def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
+    """Lines without their ends."""
+    for number, raw in enumerate(stream, 1):
         try:
             yield raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise UserError(f"standard input, line {number}: not valid UTF-8 ({error.reason})") from None
+            raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterable[list[str]]:
-    """Lists of `size` lines; on a terminal each line by itself, so that a person gets an answer at once."""
-    size = 1 if sys.stdin.isatty() else size
+    """Lists of `size` lines, the last one of what is left."""
     some: list[str] = []
     for line in lines:
         some.append(line)

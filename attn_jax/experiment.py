@@ -28,7 +28,7 @@ from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS, Task
 from attn_jax.tasks.batching import Batches, make_buckets
 from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, Vocabulary
-from attn_jax.training import Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
+from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
 from attn_jax.workdir import holds, load_vocabularies, lock, plain, save_json, save_vocabularies
 
@@ -267,7 +267,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     locked = None
     if jax.process_index() == 0:
         locked = lock(workdir)
-        save_vocabularies(workdir, vocabularies)
+        if stored is None:
+            save_vocabularies(workdir, vocabularies)
         save_json(workdir / "config.json", plain(config))
     checkpoints = open_checkpoints(config, workdir)
     return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps, locked)
@@ -314,16 +315,20 @@ def train(run: Run) -> Fitted:
         Progress("training", run.num_steps, start=start) as run.progress,
     ):
         run.started = time.monotonic()
-        fitted = fit(
-            run.parallel,
-            state,
-            run.batches.batch_at,
-            start=start,
-            num_steps=run.num_steps,
-            every=every,
-            on_step=run.on_step,
-            should_stop=should_stop,
-        )
+        try:
+            fitted = fit(
+                run.parallel,
+                state,
+                run.batches.batch_at,
+                start=start,
+                num_steps=run.num_steps,
+                every=every,
+                on_step=run.on_step,
+                should_stop=should_stop,
+            )
+        except Diverged as error:
+            step = run.checkpoints.latest_step()
+            raise UserError(f"{error}; last good checkpoint: {f'step {step}' if step else 'none'}") from error
         if fitted.reason == "interrupted":
             run.save(fitted.step, fitted.state)
         run.checkpoints.wait()

@@ -9,10 +9,9 @@ import collections
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
-
-from attn_jax.types import Callable
 
 
 def notice(message: str) -> None:

@@ -81,7 +81,7 @@ def lock(workdir: pathlib.Path) -> TextIO:
     """
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / "lock", "w", encoding="utf-8")  # noqa: SIM115
+        file = open(workdir / "lock", "w", encoding="utf-8")
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno == errno.EAGAIN:

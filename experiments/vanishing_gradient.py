@@ -12,7 +12,14 @@ The inputs are sequences of a memory task: random symbols, one of them flagged; 
 flagged one. The gradient is measured where the first symbol is flagged, at initialisation and after a short training
 in which the flag is anywhere (log-uniform distance).
 
-TODO
+Answer (experiments/results/vanishing_gradient.md): as they start, all of them forget. The plain RNN halves the gradient
+every 3.5 steps although its U is orthogonal: tanh' < 1 is enough. With a small U it is every step; with a large one the
+gradient explodes, in some seeds. The LSTM's line carries what its forget gate lets through: half of it for 2 steps with
+forget bias 0, for 10 with the bias 1 of this package, and with bias 5 nothing is lost over 100 steps. A GRU, with no
+such bias, starts at 2 steps. What tells them apart is what they can learn from short distances: after 500 steps of
+training 0.4 (LSTM) and 0.7 (GRU) of the gradient arrive 100 steps back, and the answers are right there too (91 % and
+98 %); most of what the LSTM loses it loses at once, in h = o tanh(c). The RNN's gradient vanishes as before, and 10
+symbols back it only guesses.
 """
 
 import argparse
@@ -251,7 +258,7 @@ def table(rows: Sequence[Row]) -> str:
         mean = mean_norms(row.norms)
         cells = [_number(mean[d]) for d in DISTANCES]
         last = row.norms[:, DISTANCES[-1]]
-        cells[-1] += f" ({_number(last.min())} to {_number(last.max())})"
+        cells[-1] += f" ({_number(last.min())} to {_number(last.max())})" if last.max() > FLOOR else ""
         halves = half_life(mean)
         cells.append(f"{halves:.2g}" if 0 < halves < 100 else "over 100" if abs(halves) >= 100 else "grows")
         right = 100 * row.accuracy.mean(0)
@@ -262,17 +269,20 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"< {FLOOR:.0e}" if value < FLOOR else f"{value:.2f}" if 0.01 <= value < 10 else f"{value:.1e}"
+    if 0.01 <= value < 1000:
+        return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+    number = f"{max(value, FLOOR):.1e}".replace("e-0", "e-").replace("e+0", "e")
+    return number if value > FLOOR else f"< {number}"
 
 
 def draw(rows: Sequence[Row]) -> Figure:
     """Both states of the networks side by side; a line is the mean over seeds, its band goes from the least to the
     greatest seed."""
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure = Figure(figsize=(12, 4.4), layout="constrained")
     axes_of = dict(zip((False, True), figure.subplots(1, 2, sharey=True), strict=True))
     for row in rows:
         axes, color = axes_of[row.trained], COLORS[row.variant.cell]
-        norms = np.where(row.norms > FLOOR, row.norms, np.nan)
+        norms = np.maximum(row.norms, FLOOR)
         distance = np.arange(norms.shape[1])
         axes.plot(distance, mean_norms(norms), row.variant.line, color=color, label=row.variant.label)
         axes.fill_between(distance, norms.min(0), norms.max(0), color=color, alpha=0.15, linewidth=0)
@@ -282,8 +292,8 @@ def draw(rows: Sequence[Row]) -> Figure:
         axes.set(title="after training" if trained else "at initialisation", xlabel="distance T - t (steps)")
         axes.grid(color="0.9", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
     axes_of[False].set_ylabel("gradient norm, relative to distance 0")
+    figure.legend(*axes_of[False].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)
     return figure
 
 

@@ -2,7 +2,7 @@
 
 import jax
 import numpy as np
-from random_params import fill
+from arrays import fill
 
 from attn_jax.experiment import build_seq2seq
 from configs.base import get_config
@@ -16,7 +16,10 @@ def build(attention=(), label_smoothing=0.0, dtype="float32", **model):
     """A model from changes to config.model and config.model.attention."""
     config = get_config()
     config.dtype, config.train.label_smoothing = dtype, label_smoothing
-    for section, changes in [(config.model, SMALL | model), (config.model.attention, SMALL_ATTENTION | dict(attention))]:
+    for section, changes in [
+        (config.model, SMALL | model),
+        (config.model.attention, SMALL_ATTENTION | dict(attention)),
+    ]:
         assert changes.keys() <= set(section), changes
         section.update(changes)
     return build_seq2seq(config, SOURCE_VOCAB, TARGET_VOCAB)
@@ -33,7 +36,9 @@ def sentences(lengths, source_size, target_size, seed=0):
     No target token occurs twice in a sentence, so the rows of the embedding tell the positions apart.
     """
     rng = np.random.default_rng(seed)
-    source, target_in, target_out = (np.full((len(lengths), n), PAD, np.int32) for n in (source_size,) + (target_size,) * 2)
+    source, target_in, target_out = (
+        np.full((len(lengths), n), PAD, np.int32) for n in (source_size,) + (target_size,) * 2
+    )
     for row, (source_length, target_length) in enumerate(lengths):
         if source_length == 0:
             continue

@@ -1,9 +1,8 @@
 """The formula of attention, for combinations of its parts, with masks, padding and windows."""
 
-import jax
 import numpy as np
 import pytest
-from random_params import params_of
+from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, SCORES, Attention
 from attn_jax.attention.scores import Additive, Concat, Dot, General, Location, ScaledDot
@@ -39,7 +38,7 @@ def attend(request):
     score, normalize, window = CASES[request.param]
     attention = Attention(score, NORMALIZERS[normalize], window=window)
     params = params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read)
-    return jax.jit(lambda *args: attention.apply({"params": params}, *args, method=read))
+    return compiled(lambda *args: attention.apply({"params": params}, *args, method=read))
 
 
 def test_context_is_the_mean_value_and_what_is_masked_has_no_weight(attend):
@@ -65,7 +64,7 @@ def test_masking_is_deleting_and_a_batch_is_its_rows(attend):
 
 def test_keys_outside_a_local_window_have_no_weight():
     attention = Attention(Dot(), window=LocalM(SIZE))
-    _, weights = jax.jit(lambda *args: attention.apply({}, *args, method=read))(QUERY, MEMORY, MASK, POSITIONS)
+    _, weights = compiled(lambda *args: attention.apply({}, *args, method=read))(QUERY, MEMORY, MASK, POSITIONS)
     outside = np.abs(np.arange(KEYS) - POSITIONS[..., None]) > SIZE
     assert np.all(weights[outside] == 0)
     # Within it the weights are those of attention to these keys alone; where none is left there is no weight at all.
@@ -83,7 +82,7 @@ def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
     def both(attention, query, keys, mask, positions):
         return read(attention, query, keys, mask, positions)[1], attention.window(query, positions, mask)
 
-    weights, (near, factor) = jax.jit(lambda *args: attention.apply({"params": params}, *args, method=both))(
+    weights, (near, factor) = compiled(lambda *args: attention.apply({"params": params}, *args, method=both))(
         QUERY, MEMORY, MASK, POSITIONS
     )
     exp = np.exp(np.einsum("bqd,bkd->bqk", QUERY, MEMORY)) * near * MASK[:, None]
@@ -98,7 +97,7 @@ def test_a_mask_for_each_query_narrows_the_memory():
     def masked(attention, query, keys, mask, causal):
         return attention(query, attention.prepare(keys, mask=mask), causal).weights
 
-    call = jax.jit(lambda *args: attention.apply({}, *args, method=masked))
+    call = compiled(lambda *args: attention.apply({}, *args, method=masked))
     weights = call(QUERY, MEMORY, MASK, causal)
     for q, last in enumerate([1, 5, 9]):
         narrow = call(QUERY, MEMORY, MASK & (np.arange(KEYS) < last), np.ones_like(causal))
@@ -114,7 +113,7 @@ def test_values_may_differ_from_keys_and_have_heads():
     def apart(attention, query, keys, values):
         return attention(query, attention.prepare(keys, values)).context
 
-    context = jax.jit(lambda *args: attention.apply({}, *args, method=apart))(query, keys, values)
+    context = compiled(lambda *args: attention.apply({}, *args, method=apart))(query, keys, values)
     scores = np.einsum("bhqd,bhkd->bhqk", query, keys) / 2
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     np.testing.assert_allclose(context, weights @ values, rtol=1e-4, atol=1e-6)
@@ -129,7 +128,7 @@ def test_torch_computes_the_same():
     scores = torch.bmm(query, memory.transpose(1, 2)).masked_fill(~torch.tensor(mask)[:, None], -torch.inf)
     plain = torch.bmm(scores.softmax(-1), memory)
     for score, expected in [(ScaledDot(), scaled), (Dot(), plain)]:
-        call = jax.jit(lambda *args, score=score: Attention(score).apply({}, *args, method=read)[0])
+        call = compiled(lambda *args, score=score: Attention(score).apply({}, *args, method=read)[0])
         np.testing.assert_allclose(call(QUERY[:3], MEMORY[:3], mask, positions), expected.numpy(), atol=1e-5)
 
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import compiled
 from optax import projections
 
 from attn_jax.attention.normalizers import NORMALIZERS, hardmax, linear, softmax, sparsemax
@@ -30,7 +31,7 @@ def weights_and_gradient(name):
         weights, pull = jax.vjp(lambda scores: NORMALIZERS[name](scores, mask), scores)
         return weights, pull(jnp.asarray(SENSES))[0]
 
-    return jax.jit(both)
+    return compiled(both)
 
 
 def test_weights_are_a_distribution_over_the_keys_that_the_mask_keeps(name, weights_and_gradient):
@@ -54,7 +55,7 @@ def test_masking_a_key_is_deleting_it(name, weights_and_gradient):
     kept = MASK[0]
     weights, gradient = weights_and_gradient(SCORES, kept)  # one mask for all rows
 
-    @jax.jit
+    @compiled
     def deleted(scores):
         weights, pull = jax.vjp(NORMALIZERS[name], scores)
         return weights, pull(jnp.asarray(SENSES[:, kept]))[0]
@@ -79,12 +80,12 @@ def test_large_scores_stay_finite(weights_and_gradient):
 
 
 def test_softmax_formula():
-    for row, mask, weights in zip(SCORES[:5], MASK, jax.jit(softmax)(SCORES, MASK), strict=False):
+    for row, mask, weights in zip(SCORES[:5], MASK, compiled(softmax)(SCORES, MASK), strict=False):
         np.testing.assert_allclose(weights[mask], np.exp(row[mask]) / np.exp(row[mask]).sum(), rtol=1e-5)
 
 
 def test_sparsemax_is_the_projection_onto_the_simplex():
-    @jax.jit
+    @compiled
     def both(scores):
         project = jax.vmap(projections.projection_simplex)
         (ours, our_pull), (theirs, their_pull) = jax.vjp(sparsemax, scores), jax.vjp(project, scores)
@@ -101,9 +102,9 @@ def test_sparsemax_gradient_by_finite_differences():
     scores, direction = rng.normal(size=(2, 40, 5)).astype(np.float32)
     mask = rng.random((40, 5)) < 0.8
     step = 1e-2
-    call = jax.jit(sparsemax)
+    call = compiled(sparsemax)
     ahead, behind = call(scores + step * direction, mask), call(scores - step * direction, mask)
-    _, tangent = jax.jit(lambda s, d, mask: jax.jvp(lambda s: sparsemax(s, mask), (s,), (d,)))(scores, direction, mask)
+    _, tangent = compiled(lambda s, d, mask: jax.jvp(lambda s: sparsemax(s, mask), (s,), (d,)))(scores, direction, mask)
     # Linear between its kinks: where the support is the same on both sides, the difference quotient is exact.
     smooth = np.all((ahead > 0) == (behind > 0), axis=-1)
     assert smooth.sum() > 20

@@ -1,8 +1,8 @@
 """Readings against sums written out."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from arrays import compiled
 
 from attn_jax.attention.readings import expectation
 
@@ -11,7 +11,7 @@ def test_expectation_is_the_mean_value_and_leading_axes_broadcast():
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(5), (3, 1, 2)).astype(np.float32)  # head, batch, query, key
     values = rng.normal(size=(4, 5, 6)).astype(np.float32)  # batch, key, width
-    context = jax.jit(expectation)(weights, values)
+    context = compiled(expectation)(weights, values)
     assert context.shape == (3, 4, 2, 6)
     for head, batch, query in np.ndindex(3, 4, 2):
         expected = sum(weights[head, 0, query, k] * values[batch, k] for k in range(5))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_params import params_of
+from arrays import compiled, params_of
 
 from attn_jax.attention.scores import SCORES, Additive, Concat, Dot, General, Location, ScaledDot
 from attn_jax.errors import UserError
@@ -51,7 +51,7 @@ def case(name, query_axes=(), key_axes=()):
 @pytest.mark.parametrize("name", SCORES)
 def test_is_its_formula_and_leading_axes_broadcast(name):
     module, formula, params, query, keys = case(name, query_axes=(3, 1), key_axes=(2,))
-    scores = jax.jit(lambda *args: module.apply({"params": params}, *args, method=direct))(query, keys)
+    scores = compiled(lambda *args: module.apply({"params": params}, *args, method=direct))(query, keys)
     assert scores.shape == (3, 2, QUERIES, KEYS)
     for index in np.ndindex(scores.shape):
         head, batch, i, j = index
@@ -71,9 +71,9 @@ def test_query_or_keys_may_lack_the_batch(name):
 def test_prepared_keys_are_the_direct_score(name):
     module, _, params, query, keys = case(name, query_axes=(2,), key_axes=(2,))
     variables = {"params": params}
-    whole = jax.jit(lambda *args: module.apply(variables, *args, method=direct))(query, keys)
-    prepared = jax.jit(lambda keys: module.apply(variables, keys, method="project_keys"))(keys)
-    one = jax.jit(lambda query: module.apply(variables, query, prepared))
+    whole = compiled(lambda *args: module.apply(variables, *args, method=direct))(query, keys)
+    prepared = compiled(lambda keys: module.apply(variables, keys, method="project_keys"))(keys)
+    one = compiled(lambda query: module.apply(variables, query, prepared))
     for i in range(QUERIES):
         np.testing.assert_allclose(one(query[:, i : i + 1])[:, 0], whole[:, i], rtol=1e-5, atol=1e-6)
 
@@ -81,7 +81,7 @@ def test_prepared_keys_are_the_direct_score(name):
 def test_location_reads_the_first_rows_so_that_padding_changes_nothing():
     module, _, params, query, keys = case("location")
     longer = np.concatenate([keys, keys[:2]])
-    score = jax.jit(lambda *args: module.apply({"params": params}, *args, method=direct))
+    score = compiled(lambda *args: module.apply({"params": params}, *args, method=direct))
     np.testing.assert_array_equal(score(query, longer)[:, :KEYS], score(query, keys))
 
 

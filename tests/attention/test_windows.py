@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from random_params import params_of
+from arrays import compiled, params_of
 
 from attn_jax.attention.windows import LocalM, LocalP
 
@@ -19,11 +19,11 @@ def predictive():
     """(parameters, compiled LocalP)."""
     window = LocalP(size=SIZE, features=3)
     params = params_of(window, QUERY, POSITIONS, KEY_MASK, scale=1.5)
-    return params, jax.jit(lambda *args: window.apply({"params": params}, *args))
+    return params, compiled(lambda *args: window.apply({"params": params}, *args))
 
 
 def test_local_m_keeps_the_keys_around_the_position_of_the_query():
-    mask, factor = jax.jit(lambda *args: LocalM(SIZE).apply({}, *args))(QUERY, POSITIONS, KEY_MASK)
+    mask, factor = compiled(lambda *args: LocalM(SIZE).apply({}, *args))(QUERY, POSITIONS, KEY_MASK)
     for b, q, k in np.ndindex(BATCH, QUERIES, KEYS):
         assert mask[b, q, k] == (POSITIONS[b, q] - SIZE <= k <= POSITIONS[b, q] + SIZE)
     np.testing.assert_array_equal(factor, 1)
@@ -62,5 +62,5 @@ def test_the_gradient_of_local_p_reaches_its_parameters_through_the_factor(predi
         mask, factor = window.apply({"params": params}, *map(jax.numpy.asarray, (QUERY, POSITIONS, KEY_MASK)))
         return (mask * factor * np.arange(KEYS)).sum()
 
-    gradient = jax.jit(jax.grad(total))(params)
+    gradient = compiled(jax.grad(total))(params)
     assert all(np.all(np.isfinite(leaf)) and np.any(leaf != 0) for leaf in jax.tree.leaves(gradient))

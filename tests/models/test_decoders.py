@@ -10,32 +10,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import compiled
 from tiny_seq2seq import BOS, TARGET_VOCAB, build, random_params, sentences
 
+SIMPLE = dict(bidirectional=False)
 CASES = {
-    "sutskever": dict(decoder="none", cell="lstm", num_layers=2, bidirectional=False, bridge="copy"),
-    "cho": dict(decoder="none", cell="gru", feed_summary=True),
+    "sutskever": dict(decoder="none", cell="lstm", num_layers=2, bridge="copy", **SIMPLE),
+    "cho": dict(decoder="none", cell="gru", feed_summary=True, **SIMPLE),
     "bahdanau": dict(decoder="bahdanau", cell="gru", attention=dict(score="additive")),
-    "bahdanau, 2 layers, sparse": dict(
-        decoder="bahdanau", cell="lstm", num_layers=2, attention=dict(score="scaled_dot", normalize="sparsemax")
-    ),
-    "luong": dict(decoder="luong", cell="peephole_lstm", num_layers=2, attention=dict(score="general")),
+    "luong": dict(decoder="luong", cell="peephole_lstm", num_layers=2, attention=dict(score="general"), **SIMPLE),
     "luong without input feeding, local-p": dict(
-        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_p")
+        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_p"), **SIMPLE
     ),
     "luong, local-m": dict(
-        decoder="luong", cell="rnn", bridge="zeros", attention=dict(score="location", window="local_m")
+        decoder="luong", cell="rnn", bridge="zeros", attention=dict(score="location", window="local_m"), **SIMPLE
     ),
 }
-LENGTHS = [(7, 6), (4, 3), (1, 5), (0, 0), (7, 1), (3, 6)]
-BATCH, SOURCE, TARGET = len(LENGTHS), 7, 6
-BATCH_OF_ALL = sentences(LENGTHS, SOURCE, TARGET)
-ROW = 1  # the one that is looked at alone
-ALONE = jax.tree.map(lambda x: x[ROW : ROW + 1], BATCH_OF_ALL)
-ALONE = {name: x[:, : LENGTHS[ROW][0 if name == "source" else 1]] for name, x in ALONE.items()}
-# The same sentence in each row, and in row t only the loss at target position t.
-BY_POSITION = {name: np.repeat(x[:1], TARGET, 0) for name, x in BATCH_OF_ALL.items()}
-BY_POSITION["target_out"] = BY_POSITION["target_out"] * np.eye(TARGET, dtype=np.int32)
+LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
+BATCH, SOURCE, TARGET = len(LENGTHS), 8, 7
+PADDED = sentences(LENGTHS, SOURCE, TARGET)
+ROW = 1  # the sentence that is looked at alone
+ALONE = {name: PADDED[name][ROW : ROW + 1, : LENGTHS[ROW][name != "source"]] for name in PADDED}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -43,92 +38,96 @@ def name(request):
     return request.param
 
 
+def teacher_forced(module, batch):
+    """(log_probs [b, t, v], weights [b, t, s]) of one pass over the whole target."""
+    hidden, weights = module.unroll(batch["source"], batch["target_in"])
+    return module.output.log_probs(hidden, module.target_embedding.embedding), weights
+
+
 @functools.cache
-def programs(name):
-    """(params, compiled forward pass, compiled steps and gradient)."""
+def built(name):
+    """(model, parameters)."""
     model = build(**CASES[name])
-    params = random_params(model, BATCH_OF_ALL)
+    return model, random_params(model, PADDED)
 
-    def forward(params, batch):
-        return model.score(params, batch), model.align(params, batch)
 
-    def steps_and_gradient(params, batch):
+@functools.cache
+def padded(name):
+    """Of the padded batch: teacher forced (log_probs, weights), log_probs step by step, leaves of memory and state."""
+    model, params = built(name)
+
+    @compiled
+    def run(params, batch):
         memory, state = model.start(params, batch["source"])
         step = lambda state, token: model.step(params, memory, state, token)  # noqa: E731
         _, log_probs = jax.lax.scan(step, state, batch["target_in"].T)
+        whole = model.module.apply({"params": params}, batch, method=teacher_forced)
+        return *whole, jnp.swapaxes(log_probs, 0, 1), jax.tree.leaves((memory, state))
 
-        def score(table):
-            return model.score({**params, "target_embedding": {"embedding": table}}, batch)
-
-        gradient = jax.jacrev(score)(params["target_embedding"]["embedding"])
-        return jnp.swapaxes(log_probs, 0, 1), gradient
-
-    return params, jax.jit(forward), jax.jit(steps_and_gradient)
+    return run(params, PADDED)
 
 
 @functools.cache
-def results(name):
-    """Of the padded batch: log p of each sentence, weights, log-probabilities of each step, gradients [b, v, e]."""
-    params, forward, steps_and_gradient = programs(name)
-    return *forward(params, BATCH_OF_ALL), *steps_and_gradient(params, BATCH_OF_ALL)
+def alone(name):
+    """Of one sentence: (log_probs [t, v], weights [t, s], gradients of its log-probabilities [t, v, e])."""
+    model, params = built(name)
+
+    @compiled
+    def run(params, batch):
+        def log_probs_of_targets(table):
+            changed = {**params, "target_embedding": {"embedding": table}}
+            log_probs, weights = model.module.apply({"params": changed}, batch, method=teacher_forced)
+            picked = jnp.take_along_axis(log_probs, batch["target_out"][..., None], -1)[0, :, 0]
+            return picked, (log_probs[0], weights[0])
+
+        table = params["target_embedding"]["embedding"]
+        gradient, (log_probs, weights) = jax.jacrev(log_probs_of_targets, has_aux=True)(table)
+        return log_probs, weights, gradient
+
+    return run(params, ALONE)
 
 
 def test_step_by_step_is_teacher_forced(name):
-    scores, _, log_probs, _ = results(name)
+    log_probs, _, steps, _ = padded(name)
     np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-4)
-    target = BATCH_OF_ALL["target_out"]
-    picked = np.take_along_axis(np.asarray(log_probs), target[..., None], -1)[..., 0]
-    np.testing.assert_allclose(scores, np.sum(picked * (target != 0), -1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(log_probs, steps, rtol=1e-4, atol=1e-5)
 
 
 def test_a_padded_batch_is_its_sentences_one_by_one(name):
-    params, forward, _ = programs(name)
-    (score,), (weights,) = forward(params, ALONE)
-    scores, all_weights, *_ = results(name)
-    np.testing.assert_allclose(scores[ROW], score, rtol=1e-4)
-    target, source = weights.shape
-    np.testing.assert_allclose(all_weights[ROW, :target, :source], weights, rtol=1e-4, atol=1e-6)
-    assert np.all(all_weights[ROW, :, source:] == 0)
-
-
-def test_a_row_of_padding_weighs_nothing_and_nothing_is_nan(name):
-    scores, weights, _, gradient = results(name)
-    padding = LENGTHS.index((0, 0))
-    assert scores[padding] == 0 and np.all(weights[padding] == 0) and np.all(gradient[padding] == 0)
-    for array in results(name):
-        assert np.all(np.isfinite(array))
+    (log_probs, weights, *_), (expected, expected_weights, _) = padded(name), alone(name)
+    target, source = expected_weights.shape
+    np.testing.assert_allclose(log_probs[ROW, :target], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(weights[ROW, :target, :source], expected_weights, rtol=1e-4, atol=1e-6)
+    assert np.all(weights[ROW, :, source:] == 0)
 
 
 def test_no_target_is_seen_before_its_time(name):
-    """By the gradient of the loss at position t with respect to the embedding of the token at position j."""
-    params, _, steps_and_gradient = programs(name)
-    _, gradient = steps_and_gradient(params, BY_POSITION)
-    tokens = BATCH_OF_ALL["target_in"][0]
-    assert tokens[0] == BOS and len(set(tokens)) == TARGET
+    """By the gradient of log p of the target at position t with respect to the embedding of the token at position j."""
+    gradient = alone(name)[-1]
+    tokens = ALONE["target_in"][0]
+    assert tokens[0] == BOS and len(set(tokens)) == len(tokens), "the embedding's rows do not tell positions apart"
     seen = np.any(gradient[:, tokens] != 0, axis=-1)  # [t, j]
-    np.testing.assert_array_equal(seen, np.tri(TARGET, dtype=bool))
-    unused = np.setdiff1d(np.arange(TARGET_VOCAB), tokens)
-    assert np.all(gradient[:, unused] == 0)
+    np.testing.assert_array_equal(seen, np.tri(len(tokens), dtype=bool))
+    assert np.all(gradient[:, np.setdiff1d(np.arange(TARGET_VOCAB), tokens)] == 0)
 
 
 def test_weights_are_distributions_over_the_source(name):
-    _, weights, *_ = results(name)
-    sums = np.asarray(weights.sum(-1))
-    real = np.array([source > 0 for source, _ in LENGTHS])
+    weights = padded(name)[1]
+    sums = weights.sum(-1)
     if CASES[name]["decoder"] == "none":
         np.testing.assert_array_equal(weights, 0)
     elif "window" in CASES[name]["attention"]:
-        assert np.all(sums <= 1 + 1e-5) and np.all(sums[real, 0] > 0)
+        assert np.all(sums <= 1 + 1e-5) and np.all(sums[:-1, 0] > 0)
     else:
-        np.testing.assert_allclose(sums, np.broadcast_to(real[:, None], sums.shape), rtol=1e-5)
+        np.testing.assert_allclose(sums[:-1], 1, rtol=1e-5)
+
+
+def test_a_row_of_padding_has_no_weights_and_nothing_is_nan(name):
+    for array in jax.tree.leaves((padded(name), alone(name))):
+        assert np.all(np.isfinite(array))
+    np.testing.assert_array_equal(padded(name)[1][LENGTHS.index((0, 0))], 0)
 
 
 def test_memory_and_state_have_the_batch_as_first_axis(name):
     """So that a search may reorder them without knowing what they are."""
-    model = build(**CASES[name])
-    params, source = programs(name)[0], BATCH_OF_ALL["source"]
-
-    def leaves(params, source):
-        return jax.tree.leaves(model.start(params, source))
-
-    assert all(leaf.shape[0] == BATCH for leaf in jax.eval_shape(leaves, params, source))
+    assert all(len(leaf) == BATCH for leaf in padded(name)[-1])

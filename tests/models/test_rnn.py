@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from random_params import fill, params_of
+from arrays import compiled, fill, params_of
 
 from attn_jax.models.rnn import CELLS, RNN, Recurrence, cell_step, recurrent_mask, scan_cell
 
@@ -56,7 +56,7 @@ def test_the_handwritten_gradient_is_that_of_a_plain_loop(name):
             values, pull = jax.vjp(lambda *args: run(cell, *args, mask, dropped), params, state, projected)
             return values, pull(cotangents)
 
-        return jax.jit(values_and_gradients)(params, state, projected, mask, DROPPED, cotangents)
+        return compiled(values_and_gradients)(params, state, projected, mask, DROPPED, cotangents)
 
     assert_close(both(scan_cell), both(plain_loop))
 
@@ -86,7 +86,7 @@ def layer(name):
             "steps": jax.lax.scan(step, start, jnp.swapaxes(x, 0, 1))[1],  # no mask: every step is taken
         }
 
-    return params, jax.jit(ways)
+    return params, compiled(ways)
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -141,7 +141,7 @@ def test_peephole_lstm_is_its_formula():
 
 
 def test_forget_gates_start_open_and_every_gate_starts_orthogonal():
-    params = jax.jit(Recurrence(CELLS["lstm"], WIDTH).init)(jax.random.key(0), X, MASK)["params"]
+    params = compiled(Recurrence(CELLS["lstm"], WIDTH).init)(jax.random.key(0), X, MASK)["params"]
     np.testing.assert_array_equal(params["input"]["bias"].reshape(4, WIDTH), np.eye(4)[1][:, None].repeat(WIDTH, 1))
     for gate in np.split(np.asarray(params["kernel"]), 4, axis=-1):
         np.testing.assert_allclose(gate @ gate.T, np.eye(WIDTH), atol=1e-5)
@@ -163,7 +163,7 @@ def test_dropout_is_for_training_and_a_recurrent_mask_is_the_same_at_every_step(
     params = params_of(rnn, X, MASK)
     params["forward_0"]["kernel"] = np.eye(30, dtype=np.float32)  # so that a unit sees itself and nothing else
 
-    @jax.jit
+    @compiled
     def outputs(rng, x, mask):
         return [rnn.apply({"params": params}, x, mask, train, rngs={"dropout": rng})[1] for train in (False, True)]
 
@@ -201,7 +201,7 @@ def test_torch_computes_the_same(name, bidirectional):
     d_last, d_outputs = fill(shapes, seed=4, scale=1.0)
     d_outputs *= mask[..., None]  # torch gives zeros where nothing is
 
-    @jax.jit
+    @compiled
     def ours(params, x, mask):
         values, pull = jax.vjp(lambda *args: rnn.apply({"params": args[0]}, args[1], mask), params, x)
         return values, pull((d_last, d_outputs))

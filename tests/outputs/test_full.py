@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from random_params import params_of
+from arrays import compiled, params_of
 
 from attn_jax.outputs import FullSoftmax
 
@@ -17,7 +17,7 @@ TARGETS = RNG.integers(0, VOCAB, (BATCH, TIME), dtype=np.int32)
 def built(**options):
     output = FullSoftmax(VOCAB, **options)
     params = params_of(output, HIDDEN, EMBEDDING, method="logits")
-    call = lambda method, *args: jax.jit(lambda *args: output.apply({"params": params}, *args, method=method))(*args)  # noqa: E731
+    call = lambda method, *args: compiled(lambda *args: output.apply({"params": params}, *args, method=method))(*args)  # noqa: E731
     return params, call
 
 

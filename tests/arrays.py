@@ -1,7 +1,13 @@
-"""Parameters to test with, without compiling `init`: every leaf random, biases and peepholes too."""
+"""Numpy in, numpy out: random parameters without compiling `init`, and results that can be looked at freely."""
 
 import jax
 import numpy as np
+
+
+def compiled(function):
+    """jax.jit of the function with numpy results, since each new way to index a jax array is a program to compile."""
+    call = jax.jit(function)
+    return lambda *args: jax.device_get(call(*args))
 
 
 def fill(shapes, seed=0, scale=0.5):

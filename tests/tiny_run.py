@@ -1,0 +1,74 @@
+"""Runs small enough for a test: the dates task with eight hidden units, or words in files written on the spot."""
+
+import itertools
+import pathlib
+
+from attn_jax import experiment
+from configs import quickstart
+
+# 200 pairs, three of them longer than the bucket: four steps an epoch.
+TINY = {
+    "parallel": "single",
+    "task.num_examples": 200,
+    "task.valid_size": 20,
+    "task.buckets": ((24, 11),),
+    "task.batch_size": 64,
+    "model.cell": "gru",
+    "model.bidirectional": False,
+    "model.bridge": "copy",
+    "model.embedding_size": 8,
+    "model.hidden_size": 8,
+    "model.readout_size": 8,
+    "model.attention.score": "dot",
+    "model.dropout": 0.1,
+    "train.num_steps": 10,
+    "train.eval_every": 0,
+    "train.log_every": 3,
+    "optimizer.schedule": "constant",
+    "optimizer.learning_rate": 0.01,
+    "eval.metrics": ("perplexity",),
+    "eval.num_pictures": 0,
+}
+WORDS = "a bird can dance every fine green hill in june kindly looking more now or perhaps quite".split()
+
+
+def tiny_config(**changes):
+    """quickstart, shrunk; changes are keys with "__" for the dot."""
+    config = quickstart.get_config()
+    config.update_from_flattened_dict(TINY | {key.replace("__", "."): value for key, value in changes.items()})
+    return config
+
+
+def files_config(folder: pathlib.Path, **changes):
+    """`tiny_config` of the files that `write_pairs(folder)` writes."""
+    files = {
+        "data_dir": str(folder),
+        "task__name": "parallel_text",
+        "task__train": ("train.source", "train.target"),
+        "task__num_examples": 0,
+        "task__vocabulary": "words",
+        "task__min_count": 1,
+        "task__buckets": ((16, 16),),
+        "task__batch_size": 16,
+    }
+    return tiny_config(**files | changes)
+
+
+def write_pairs(folder: pathlib.Path, name: str = "train", count: int = 60) -> tuple[pathlib.Path, pathlib.Path]:
+    """name.source, `count` different sentences of 3 to 6 words, and name.target, the same in capitals and reversed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    combinations = itertools.islice(itertools.combinations(WORDS, 6), 0, 37 * count, 37)
+    rows = [words[: 3 + i % 4] for i, words in enumerate(combinations)]
+    source, target = folder / f"{name}.source", folder / f"{name}.target"
+    source.write_text("".join(" ".join(row) + "\n" for row in rows), encoding="utf-8")
+    target.write_text("".join(" ".join(reversed(row)).upper() + "\n" for row in rows), encoding="utf-8")
+    return source, target
+
+
+def train(config, workdir: pathlib.Path):
+    """(run, fitted), to the end or wherever it stops."""
+    run = experiment.open_run(config, workdir)
+    try:
+        return run, experiment.train(run)
+    finally:
+        run.checkpoints.close()

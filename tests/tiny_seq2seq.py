@@ -14,7 +14,7 @@ SMALL_ATTENTION = dict(features=3, max_length=12, window_size=2)
 
 def build(attention=(), label_smoothing=0.0, dtype="float32", **model):
     """A model from changes to config.model and config.model.attention."""
-    config = get_config()
+    config = get_config().lock()
     config.dtype, config.train.label_smoothing = dtype, label_smoothing
     for section, changes in [
         (config.model, SMALL | model),

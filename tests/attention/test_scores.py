@@ -73,9 +73,9 @@ def test_prepared_keys_are_the_direct_score(name):
     variables = {"params": params}
     whole = compiled(lambda *args: module.apply(variables, *args, method=direct))(query, keys)
     prepared = compiled(lambda keys: module.apply(variables, keys, method="project_keys"))(keys)
-    one = compiled(lambda query: module.apply(variables, query, prepared))
+    one = compiled(lambda *args: module.apply(variables, *args))
     for i in range(QUERIES):
-        np.testing.assert_allclose(one(query[:, i : i + 1])[:, 0], whole[:, i], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one(query[:, i : i + 1], prepared)[:, 0], whole[:, i], rtol=1e-5, atol=1e-6)
 
 
 def test_location_reads_the_first_rows_so_that_padding_changes_nothing():

@@ -13,17 +13,21 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, TARGET_VOCAB, build, random_params, sentences
 
-SIMPLE = dict(bidirectional=False)
+ONE_WAY = dict(bidirectional=False)
 CASES = {
-    "sutskever": dict(decoder="none", cell="lstm", num_layers=2, bridge="copy", **SIMPLE),
-    "cho": dict(decoder="none", cell="gru", feed_summary=True, **SIMPLE),
+    "sutskever": dict(decoder="none", cell="lstm", num_layers=2, bridge="copy", **ONE_WAY),
+    "cho": dict(decoder="none", cell="gru", feed_summary=True, **ONE_WAY),
     "bahdanau": dict(decoder="bahdanau", cell="gru", attention=dict(score="additive")),
-    "luong": dict(decoder="luong", cell="peephole_lstm", num_layers=2, attention=dict(score="general"), **SIMPLE),
+    "luong": dict(decoder="luong", cell="rnn", num_layers=2, attention=dict(score="general"), **ONE_WAY),
     "luong without input feeding, local-p": dict(
-        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_p"), **SIMPLE
+        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_p"), **ONE_WAY
     ),
     "luong, local-m": dict(
-        decoder="luong", cell="rnn", bridge="zeros", attention=dict(score="location", window="local_m"), **SIMPLE
+        decoder="luong",
+        cell="peephole_lstm",
+        bridge="zeros",
+        attention=dict(score="location", window="local_m"),
+        **ONE_WAY,
     ),
 }
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding

@@ -64,6 +64,6 @@ def test_bfloat16_computes_in_it_and_normalizes_in_float32():
 
 
 def test_large_logits_stay_finite():
-    params, call = built()
+    _, call = built()
     for array in call("loss", HIDDEN * 1e6, TARGETS):
         assert np.all(np.isfinite(array))

@@ -23,6 +23,7 @@ The answer: experiments/results/translation_speed.md.
 import argparse
 import os
 import pathlib
+import re
 import shlex
 import sys
 import time
@@ -305,7 +306,8 @@ def main() -> None:
             variant.run(args.seconds)
             window = variant.windows[-1]
             print(f"round {number + 1}  {variant.name:<45} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
-    command = f"python -m experiments.benchmarks.translation_speed {shlex.join(sys.argv[1:])}".strip()
+    arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
+    command = f"python -m experiments.benchmarks.translation_speed {shlex.join(arguments)}".strip()
     lines = [table(variants), "", f"- `{command}`", f"- {torch.get_num_threads()} threads for PyTorch"]
     lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), f"- {parity}"]
     print("\n".join(lines))

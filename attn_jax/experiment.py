@@ -26,7 +26,8 @@ from attn_jax.outputs import FullSoftmax
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS, Task
-from attn_jax.tasks.batching import Batches, make_buckets
+from attn_jax.tasks.batching import Batches
+from attn_jax.tasks.buckets import choose_buckets, make_buckets
 from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, Vocabulary
 from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
@@ -244,7 +245,8 @@ def check(config: ConfigDict) -> None:
     lookup(VOCABULARIES, config.task.vocabulary, "task.vocabulary")
     lookup(MODELS, config.model.name, "model.name")(config, len(SPECIAL), len(SPECIAL))
     make_optimizer(**config.optimizer.to_dict(), num_steps=1)
-    make_buckets(config.task.buckets)
+    if config.task.buckets:
+        make_buckets(config.task.buckets)
     DecodeOptions(**config.decode.to_dict()).check()
     check_metrics([*config.eval.metrics, best_metric(config)[0]], config.eval.tokenize)
     seeds_of(config)
@@ -262,7 +264,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     pairs = evaluator.encode(task.splits["train"])
     devices = 1 if choose(config.parallel) == "single" else len(jax.devices())
     sizes = config.task.batch_size, config.task.batch_unit
-    batches = Batches(pairs, config.task.buckets, *sizes, seeds=seeds, row_multiple=devices)
+    buckets = config.task.buckets or choose_buckets(pairs.source.lengths, pairs.target.lengths)
+    batches = Batches(pairs, buckets, *sizes, seeds=seeds, row_multiple=devices)
     num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
     locked = None
     if jax.process_index() == 0:

@@ -30,8 +30,9 @@ def get_config() -> ConfigDict:
     config.task.vocab_size = (8000, 8000)  # source, target: exact for sentencepiece, at most this for the others
     config.task.min_count = 2  # words and characters seen less often in training become unk
     config.task.sentencepiece = "unigram"  # "unigram" or "bpe"
-    # Batch shapes: a pair goes to the first bucket that holds both its sides, eos included. An integer is a square.
-    config.task.buckets = ((8, 8), (8, 12), (12, 12), (12, 16), (16, 16), (16, 24), (24, 24))
+    # Batch shapes: a pair goes to the first bucket that holds both its sides, eos included; longer ones are left out.
+    # (16, (20, 24)): the square of 16, and source 20 with target 24. (): shapes that hold all pairs with little padding.
+    config.task.buckets = ()
     config.task.batch_size = 128
     config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
 

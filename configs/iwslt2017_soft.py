@@ -18,7 +18,6 @@ def get_config() -> ConfigDict:
     config.task.valid_size = 44621
     config.task.vocabulary = "sentencepiece"
     config.task.vocab_size = (8000, 8000)
-    config.task.buckets = ((12, 12), (20, 20), (32, 32), (48, 48), (80, 80), (128, 128))
     config.task.batch_size = 32
     config.model.embedding_size = 512
     config.model.hidden_size = 512

@@ -19,7 +19,6 @@ def get_config() -> ConfigDict:
     config.task.vocabulary = "sentencepiece"
     config.task.sentencepiece = "bpe"
     config.task.vocab_size = (6000, 6000)
-    config.task.buckets = ((12, 12), (16, 16), (20, 20), (28, 28), (48, 56))
     config.task.batch_size = 64
     config.model.hidden_size = 512
     config.model.tie_embeddings = True

@@ -7,7 +7,7 @@ import numpy as np
 from attn_jax import experiment
 from configs import quickstart
 
-# 200 pairs, eight of them longer than the bucket: four steps an epoch.
+# 200 pairs, eight of them longer than the bucket: three steps an epoch.
 TINY = {
     "parallel": "single",
     "task.num_examples": 200,
@@ -24,7 +24,7 @@ TINY = {
     "model.dropout": 0.1,
     "train.num_steps": 10,
     "train.eval_every": 0,
-    "train.log_every": 3,
+    "train.log_every": 4,
     "optimizer.schedule": "constant",
     "optimizer.learning_rate": 0.01,
     "eval.metrics": ("perplexity",),

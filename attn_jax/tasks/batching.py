@@ -16,14 +16,13 @@ import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError
+from attn_jax.tasks.buckets import Buckets, make_buckets
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, Vocabulary
 
 ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step
 ROUND_UP = 16  # sides of evaluation batches that no bucket holds are rounded up to a multiple of this
 FILL = -1  # index of a row that is no pair
-
-Buckets = tuple[tuple[int, int], ...]
 
 
 class Ragged(NamedTuple):
@@ -72,25 +71,6 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary) -> Ragged:
 def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary: Vocabulary) -> EncodedPairs:
     """Both sides of the pairs as ids. For sources without targets, give empty target texts."""
     return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary))
-
-
-def make_buckets(entries: Sequence) -> Buckets:
-    """(source, target) lengths in order of increasing area, eos included; an integer n is the square (n, n).
-
-    Raises:
-        UserError: no entry, or one that is neither a positive integer nor a pair of them.
-    """
-    buckets = set()
-    for entry in entries:
-        sides = tuple(entry) if isinstance(entry, Sequence) and not isinstance(entry, str) else (entry, entry)
-        if len(sides) != 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in sides):
-            raise UserError(
-                f"bucket {entry!r}: expected a length such as 16, or a pair (source, target) such as (16, 24)"
-            )
-        buckets.add(sides)
-    if not buckets:
-        raise UserError("no buckets; expected lengths such as (8, 16, 24), or pairs (source, target)")
-    return tuple(sorted(buckets, key=lambda sides: (sides[0] * sides[1], sides)))
 
 
 def assign(pairs: EncodedPairs, buckets: Buckets) -> Int[np.ndarray, " n"]:

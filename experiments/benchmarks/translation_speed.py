@@ -42,6 +42,7 @@ from attn_jax.experiment import build_seq2seq
 from attn_jax.models.seq2seq import Seq2Seq, num_parameters
 from attn_jax.optimizers import make_optimizer
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
+from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import EOS, SentencePiece
 from attn_jax.training import TrainState, make_train_step
@@ -118,31 +119,6 @@ def random_batches(pairs: EncodedPairs, batch_size: int, multiple: int, pool: in
     rows = rng.permutation(order.reshape(-1, batch_size))
     shapes = [[-(-int(side[row].max()) // multiple) * multiple for side in (source, target)] for row in rows]
     return [pairs.batch(row, tuple(shape)) for row, shape in zip(rows, shapes, strict=True)]
-
-
-def cut(lengths: np.ndarray, parts: int) -> list[int]:
-    """At most `parts` lengths such that rounding every length up to the next of them adds as little as possible."""
-    values, counts = np.unique(lengths, return_counts=True)
-    total = np.concatenate([[0], np.cumsum(counts)])
-    # best[j] = (positions after rounding, the lengths) of the j smallest values.
-    best = [(0, [])] + [(np.inf, [])] * len(values)
-    for _ in range(min(parts, len(values))):
-        added = [best[0]]
-        for j in range(1, len(values) + 1):
-            longest = int(values[j - 1])
-            added.append(min((best[i][0] + (total[j] - total[i]) * longest, [*best[i][1], longest]) for i in range(j)))
-        best = added
-    return best[-1][1]
-
-
-def make_buckets(pairs: EncodedPairs) -> list[tuple[int, int]]:
-    """Nine target lengths, which cost most, with two source lengths each."""
-    source, target = pairs.source.lengths, pairs.target.lengths
-    lengths = cut(target, 9)
-    buckets = []
-    for shortest, longest in zip([0, *lengths], lengths, strict=False):
-        buckets += [(s, longest) for s in cut(source[(target > shortest) & (target <= longest)], 2)]
-    return buckets
 
 
 class Variant:
@@ -242,7 +218,8 @@ def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[V
         return Variant(f"ours, {name}", train_ours(model, config, params, batch_at, shapes))
 
     rounded = random_batches(pairs, args.batch_size, multiple=4)
-    buckets = Batches(pairs, make_buckets(pairs), args.batch_size)
+    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
+    buckets = Batches(pairs, chosen, args.batch_size)
     every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
     variants = [
         torch_variant("as in the notebook", longest, fused=False, real_only=False),

@@ -135,3 +135,11 @@ def test_a_row_of_padding_has_no_weights_and_nothing_is_nan(name):
 def test_memory_and_state_have_the_batch_as_first_axis(name):
     """So that a search may reorder them without knowing what they are."""
     assert all(len(leaf) == BATCH for leaf in padded(name)[-1])
+
+
+def test_bfloat16_goes_through(name):
+    """Tracing alone finds a type that changes from step to step."""
+    model = build(**CASES[name], dtype="bfloat16")
+    run = lambda params, batch: model.module.apply({"params": params}, batch, method=teacher_forced)  # noqa: E731
+    log_probs, _ = jax.eval_shape(run, built(name)[1], PADDED)
+    assert log_probs.dtype == np.float32

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.batching import ROUND_UP, Batches, assign, encode_pairs, eval_batches, make_buckets
+from attn_jax.tasks.batching import ROUND_UP, Batches, assign, encode_pairs, eval_batches
+from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, Words
 

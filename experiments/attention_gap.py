@@ -1,0 +1,105 @@
+"""What does attention make of a recurrent translator, and does it depend on the length of the sentence?
+
+    python launch.py --config=configs/enja_soft.py --config.data_dir=data/enja
+    python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
+    python experiments/attention_gap.py runs/enja_soft runs/enja_none --data_dir=data/enja
+
+Bahdanau 2015 (arXiv 1409.0473, figure 2) found that a network without attention loses more the longer the sentence
+is. Here: BLEU and perplexity on the same held-out sentences, by the number of source words, greedy decoding.
+The answer: experiments/results/attention_gap.md and .png.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax import figures  # noqa: E402
+from attn_jax.commands import own_split, restore  # noqa: E402
+from attn_jax.experiment import build_task  # noqa: E402
+from attn_jax.metrics import corpus_bleu  # noqa: E402
+from attn_jax.workdir import load_config, load_vocabularies  # noqa: E402
+from configs import base  # noqa: E402
+
+RESULTS = ROOT / "experiments" / "results"
+
+
+def groups_by_length(lengths: np.ndarray, count: int) -> list[np.ndarray]:
+    """Indices of about equally many sentences each, from short to long; no length is in two groups."""
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, count + 1)[1:-1], method="nearest"))
+    which = np.searchsorted(edges, lengths, side="left")
+    return [np.flatnonzero(which == group) for group in np.unique(which)]
+
+
+def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, list]:
+    """Per group of source lengths, and for all sentences at the end: label, sentences, BLEU, perplexity."""
+    config = load_config(workdir, base.get_config())
+    with config.unlocked():
+        config.data_dir = data_dir or config.data_dir
+        config.decode.method = "greedy"
+    _, pairs = own_split(build_task(config, load_vocabularies(workdir)))
+    trained = restore(config, workdir)
+    hypotheses = [found[0].text for found in trained.evaluator.translate(trained.params[0], pairs.source)]
+    log_probs = trained.evaluator.log_probs(trained.params[0], pairs)
+    tokens = trained.evaluator.encode(pairs).target.lengths
+    lengths = np.array([len(text.split()) for text in pairs.source])
+    rows: dict[str, list] = {"label": [], "sentences": [], "bleu": [], "perplexity": []}
+    groups = groups_by_length(lengths, num_groups)
+    for members in [*groups, np.arange(len(pairs))]:
+        chosen = [hypotheses[i] for i in members], [pairs.target[i] for i in members]
+        everything = len(members) == len(pairs)
+        rows["label"].append("all" if everything else f"{lengths[members].min()}-{lengths[members].max()}")
+        rows["sentences"].append(len(members))
+        rows["bleu"].append(corpus_bleu(*chosen, tokenize=config.eval.tokenize)[0])
+        rows["perplexity"].append(float(np.exp(-log_probs[members].sum() / tokens[members].sum())))
+    return rows
+
+
+def table(results: dict[str, dict[str, list]]) -> str:
+    """Markdown: a row per length, BLEU and perplexity of each run."""
+    first = next(iter(results.values()))
+    head = ["source words", "sentences", *(f"{name} BLEU (perplexity)" for name in results)]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for i, label in enumerate(first["label"]):
+        cells = [f"{rows['bleu'][i]:.1f} ({rows['perplexity'][i]:.2f})" for rows in results.values()]
+        lines.append("| " + " | ".join([label, str(first["sentences"][i]), *cells]) + " |")
+    return "\n".join(lines)
+
+
+def draw(results: dict[str, dict[str, list]], path: pathlib.Path) -> None:
+    """BLEU by source length, a line per run."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.add_subplot()
+    for name, rows in results.items():
+        axes.plot(rows["label"][:-1], rows["bleu"][:-1], marker="o", label=name)
+    axes.set(xlabel="source words", ylabel="BLEU")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    axes.grid(alpha=0.3)
+    figures.save(figure, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workdirs", nargs="+", type=pathlib.Path, help="of runs on the same data")
+    parser.add_argument("--data_dir", default="", help="where the data is now, if it has moved")
+    parser.add_argument("--groups", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "attention_gap.md")
+    args = parser.parse_args()
+    results = {workdir.name: measure(workdir, args.data_dir, args.groups) for workdir in args.workdirs}
+    print(table(results))
+    names = " ".join(f"runs/{workdir.name}" for workdir in args.workdirs)
+    title = "# What attention makes of a recurrent translator, by source length"
+    command = f"`python experiments/attention_gap.py {names}`; figure: [{args.out.stem}.png]({args.out.stem}.png)"
+    args.out.write_text("\n\n".join([title, table(results), command]) + "\n", encoding="utf-8")
+    draw(results, args.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,5 +16,4 @@ def get_config() -> ConfigDict:
     config.task.train = ("train.ja", "train.en")
     config.task.valid = ("dev.ja", "dev.en")
     config.task.buckets = ((11, 8), (11, 10), (14, 10), (17, 12), (17, 17), (32, 32))
-    config.train.num_epochs = 8.0
     return config

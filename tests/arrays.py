@@ -3,10 +3,12 @@
 import jax
 import numpy as np
 
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}  # to compile, not to run
+
 
 def compiled(function):
     """jax.jit of the function with numpy results, since each new way to index a jax array is a program to compile."""
-    call = jax.jit(function)
+    call = jax.jit(function, compiler_options=FAST)
     return lambda *args: jax.device_get(call(*args))
 
 

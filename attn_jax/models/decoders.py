@@ -30,9 +30,11 @@ class Encoded:
 
 @struct.dataclass
 class DecoderState:
+    """What changes from step to step; "..." is nothing, or the beams of a search."""
+
     layers: tuple[State, ...]
-    fed: Float[Array, "b f"]  # attentional hidden state of the step before; no columns without input feeding
-    position: Int[Array, "b"]  # target position, from 0
+    fed: Float[Array, "b ... f"]  # attentional hidden state of the step before; no columns without input feeding
+    position: Int[Array, "b ..."]  # target position, from 0
 
 
 class Stack(nn.Module):

@@ -151,7 +151,7 @@ def test_forget_gates_start_open_and_every_gate_starts_orthogonal():
 
 
 def test_a_recurrent_mask_keeps_the_mean():
-    mask = recurrent_mask(jax.random.key(0), 0.25, 500, 8, jnp.float32)
+    mask = compiled(lambda rng: recurrent_mask(rng, 0.25, 500, 8, jnp.float32))(jax.random.key(0))
     assert set(np.unique(mask)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
     assert abs(np.mean(mask) - 1) < 0.05
     assert recurrent_mask(jax.random.key(0), 0.0, 2, 8, jnp.float32) is None
@@ -189,7 +189,7 @@ def torch_weights(cell, layer, suffix, params):
     return dict(zip(names, values, strict=True))
 
 
-@pytest.mark.parametrize(("name", "bidirectional"), [("rnn", True), ("gru", True), ("lstm", True), ("lstm", False)])
+@pytest.mark.parametrize(("name", "bidirectional"), [("rnn", False), ("gru", True), ("lstm", True)])
 def test_torch_computes_the_same(name, bidirectional):
     """Two layers, packed sequences of different lengths: outputs, last states and gradients."""
     torch = pytest.importorskip("torch", reason="torch (requirements-oracles.txt) is the oracle")

@@ -118,19 +118,11 @@ def test_bridges():
 
 # One program for seeds, another for types
 
-FEEDING = dict(decoder="luong", cell="lstm", attention=dict(score="general"), bidirectional=False)
-
 
 def loss_and_gradient(**options):
-    """((loss, log-probability of each sentence), gradient) as a function of (params, batch)."""
-    model = build(**FEEDING, **options)
-
-    def loss(params, batch):
-        total, _ = model.loss_fn(params, batch, jax.random.key(0))
-        log_probs, _ = model.module.apply({"params": params}, batch, method=teacher_forced)
-        return total, log_probs
-
-    return jax.value_and_grad(loss, has_aux=True)
+    """(params, batch) -> (loss, gradient)."""
+    model = build(**PLAIN, **options)
+    return jax.value_and_grad(lambda params, batch: model.loss_fn(params, batch, jax.random.key(0))[0])
 
 
 @functools.cache
@@ -138,7 +130,7 @@ def one_by_one():
     """(parameters, batch, loss and gradient) of two seeds."""
     run = compiled(loss_and_gradient())
     batches = [BATCH, sentences(LENGTHS[::-1], 8, 7, seed=1)]
-    params = [random_params(build(**FEEDING), BATCH, seed, scale=0.3) for seed in (0, 1)]
+    params = [random_params(build(**PLAIN), BATCH, seed, scale=0.3) for seed in (0, 1)]
     return [(p, batch, run(p, batch)) for p, batch in zip(params, batches, strict=True)]
 
 
@@ -151,17 +143,14 @@ def test_several_seeds_in_one_program_are_the_seeds_one_by_one():
 
 
 def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
-    params, batch, ((loss, log_probs), gradient) = one_by_one()[0]
-    half = build(**FEEDING, dtype="bfloat16")
+    params, batch, (loss, gradient) = one_by_one()[0]
+    half = build(**PLAIN, dtype="bfloat16")
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(random_params(half, BATCH)))
-    (half_loss, half_log_probs), half_gradient = compiled(loss_and_gradient(dtype="bfloat16"))(params, batch)
-    assert half_loss.dtype == half_log_probs.dtype == np.float32
-    np.testing.assert_allclose(np.exp(half_log_probs).sum(-1), 1, rtol=1e-4)
+    half_loss, half_gradient = compiled(loss_and_gradient(dtype="bfloat16"))(params, batch)
+    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves((half_loss, half_gradient)))
     np.testing.assert_allclose(half_loss, loss, rtol=0.01)
-    np.testing.assert_allclose(half_log_probs, log_probs, atol=0.05)
-    assert np.any(half_log_probs != log_probs)
+    assert half_loss != loss
     norm = lambda tree: np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(tree)))  # noqa: E731
-    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(half_gradient))
     assert norm(jax.tree.map(np.subtract, half_gradient, gradient)) < 0.05 * norm(gradient)
 
 

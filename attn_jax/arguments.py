@@ -57,6 +57,9 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     if "config" not in given and given.get("workdir") and "sweep" not in given:
         given["config"] = f"{CONFIGS / 'of_workdir.py'}:{given['workdir']}"
         argv.insert(1, f"--config={given['config']}")
+    overrides = [argument for argument in argv[1:] if _split(argument)[0].startswith("config.")]
+    if "sweep" in given:  # they are for the runs of the sweep, each of which has its own config
+        argv = [argument for argument in argv if argument not in overrides]
     config = _load_config(given["config"]) if "config" in given else None
     overridden = [name.removeprefix("config.") for name in given if name.startswith("config.")]
     for key in overridden if config is not None else ():
@@ -74,7 +77,7 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
         raise UserError(f"unexpected argument {rest[0]!r}; options look like --mode=eval")
     if config is not None:
         check_ranges(config_flag.value)
-    return config_flag.value, [arg for arg in argv[1:] if _split(arg)[0].startswith("config.")]
+    return config_flag.value, overrides
 
 
 def _is_own(name: str) -> bool:
@@ -168,6 +171,7 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
             raise UserError(f"{path} has no function {function}()")
         return getattr(module, function)(*arguments)
     except (ImportError, SyntaxError, NameError, AttributeError, KeyError, TypeError) as error:
-        # ml_collections tells all it knows; the first sentence is enough, and the last if it names the nearest key.
-        lines = [line.split(" Other fields present")[0] for line in str(error).strip("\"'").splitlines()]
-        raise UserError(f"cannot load {path}: {' '.join(dict.fromkeys([lines[0], lines[-1]]))}") from error
+        # ml_collections tells all it knows, on many lines; the first sentence is enough, and the nearest key.
+        lines = str(error).replace("\\n", "\n").splitlines()
+        nearest_key = lines[-1].strip("\"'") if "Did you mean" in lines[-1] else ""
+        raise UserError(f"cannot load {path}: {lines[0].split(' Other fields')[0].strip()} {nearest_key}") from error

@@ -103,4 +103,4 @@ def get_config() -> ConfigDict:
     config.eval.metrics = ("perplexity", "bleu", "chrf", "exact_match", "accuracy")
     config.eval.tokenize = "13a"  # of sacrebleu; "none": the corpus is tokenized already
     config.eval.num_pictures = 8
-    return config
+    return config.lock()  # a key that is not here is a slip

@@ -9,6 +9,7 @@ skipped, one that was interrupted goes on, one that failed is reported and does 
 """
 
 import pathlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ def jobs(path: pathlib.Path) -> Iterator[Job]:
     """The runs that a file's sweep() asks for."""
     seen = set()
     for overrides in load_file(path, "sweep"):
+        if not isinstance(overrides, dict):
+            raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
         overrides = dict(overrides)
         if not isinstance(overrides.get("config"), str):
             raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
@@ -60,8 +63,10 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
         overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
         command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
         where.mkdir(parents=True, exist_ok=True)
-        with open(where / "log.txt", "a", encoding="utf-8") as log:
-            code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode
+        code, terminated = run(command, where / "log.txt")
+        if terminated:
+            notice(f"{'interrupted':<14}the same command goes on from there")
+            return
         if code or not (where / "result.json").exists():
             lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
             notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")
@@ -69,6 +74,18 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
     print(table(folder, todo))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+
+
+def run(command: list[str], log: pathlib.Path) -> tuple[int, bool]:
+    """(exit status, whether SIGTERM came); the signal is passed on, so that a training saves where it is."""
+    terminated = []
+    with open(log, "a", encoding="utf-8") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        before = signal.signal(signal.SIGTERM, lambda *_: (terminated.append(True), process.terminate()))
+        try:
+            return process.wait(), bool(terminated)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:

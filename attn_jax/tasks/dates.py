@@ -21,7 +21,7 @@ PIVOT = 1970  # two-digit years are those from here to PIVOT + 99
 NUM_EXAMPLES = 30_000  # training pairs unless told otherwise
 TEST_SIZE = 1000
 HELD_OUT_SHARE = 0.05  # of all days for validation, and as many for the test
-EXAMPLES = ("令和8年11月21日", "Saturday 21 November 2026", "21/11/26", "昭和64年1月7日", "Nov 21, 2026", "R8.11.21")
+EXAMPLES = ("令和8年11月21日", "Saturday 21 November 2026", "21/11/26", "昭和39年10月10日", "Nov 21, 2026", "R8.11.21")
 
 
 class Era(NamedTuple):

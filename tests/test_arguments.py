@@ -1,0 +1,174 @@
+"""The command line: what it means, and that a slip is told in one line with the nearest right thing."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import launch
+from attn_jax.arguments import RANGES, keys, load_file, parse
+from attn_jax.errors import UserError
+from attn_jax.workdir import plain, save_json
+from configs import base
+
+ROOT = pathlib.Path(launch.__file__).parent
+QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Flags as they are when a process begins."""
+    monkeypatch.setattr(sys, "argv", ["launch.py"])
+    yield
+    for name in list(flags.FLAGS):
+        if name.startswith("config."):
+            delattr(flags.FLAGS, name)
+    for name in ("config", "mode", "workdir", "source", "target", "sweep", "num_processes", "process_id"):
+        flags.FLAGS[name].unparse()
+
+
+def parsed(*argv):
+    return parse(["launch.py", *argv], launch.CONFIG)
+
+
+def test_a_config_with_overrides():
+    config, overrides = parsed(
+        QUICKSTART,
+        "--config.model.hidden_size=64",
+        "--config.seeds=(1, 2)",
+        "--config.task.buckets=(16, (24, 11))",
+        "--config.optimizer.learning_rate=1e-2",
+        "--config.eval.metrics=('bleu',)",
+        "--config.model.input_feeding",
+        "--noconfig.model.bidirectional",
+        "--mode=eval",
+    )
+    assert (config.name, config.model.hidden_size, config.seeds) == ("quickstart", 64, (1, 2))
+    assert (config.task.buckets, config.eval.metrics) == ((16, (24, 11)), ("bleu",))
+    assert (config.optimizer.learning_rate, config.model.input_feeding, config.model.bidirectional) == (
+        0.01,
+        True,
+        False,
+    )
+    assert config.model.embedding_size == 64 and config.is_locked
+    assert launch.MODE.value == "eval"
+    assert len(overrides) == 7 and "--noconfig.model.bidirectional" in overrides
+
+
+def test_values_may_stand_apart():
+    config, overrides = parsed(
+        *("--config", f"{ROOT}/configs/quickstart.py", "--config.model.hidden_size", "64", "--mode", "predict"),
+        *("--config.model.input_feeding", "--workdir", "here", "--config.name", "x"),
+    )
+    assert (config.model.hidden_size, config.model.input_feeding, config.name) == (64, True, "x")
+    assert (launch.MODE.value, launch.WORKDIR.value) == ("predict", "here")
+    assert overrides == ["--config.model.hidden_size=64", "--config.model.input_feeding", "--config.name=x"]
+
+
+def test_without_a_config():
+    config, overrides = parsed("--sweep=x.py", "--workdir=y")
+    assert (config, overrides) == (None, [])
+    assert launch.SWEEP.value == "x.py"
+
+
+def test_a_work_directory_brings_its_config(tmp_path):
+    config = base.get_config()
+    config.seeds, config.task.buckets, config.eval.metrics, config.name = (3, 4), ((5, 6), (7, 8)), (), "stored"
+    save_json(tmp_path / "config.json", plain(config))
+    found, _ = parsed(f"--workdir={tmp_path}", "--config.decode.method=beam", "--mode=eval")
+    assert found.decode.method == "beam"
+    found.decode.method = config.decode.method
+    assert found.to_dict() == config.to_dict()
+    with pytest.raises(UserError, match=r"unknown config key decode.beam; did you mean decode.beam_size\?"):
+        parsed(f"--workdir={tmp_path}", "--config.decode.beam=3")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--confg=x.py"], "unknown option --confg; did you mean config?"),
+        (["--xyz=1"], "unknown option --xyz; known: config, coordinator, mode, num_processes, process_id, source, "),
+        ([QUICKSTART, "--mode=evall"], "unknown --mode=evall; did you mean eval?"),
+        ([QUICKSTART, "--mode=x"], "unknown --mode=x; known: eval, predict, score, train, visualize"),
+        ([QUICKSTART, "predict"], "unexpected argument 'predict'; options look like --mode=eval"),
+        ([f"--config={ROOT}/configs/quikstart.py"], "quikstart.py; did you mean quickstart.py?"),
+        (["--config=nowhere/quickstar.py"], "there is no file nowhere/quickstar.py; did you mean quickstart.py?"),
+        ([f"--config={ROOT}/README.md"], "README.md is no Python file"),
+        ([f"--config={ROOT}/attn_jax/errors.py"], "errors.py has no function get_config()"),
+        ([f"--config={ROOT}/configs/of_workdir.py"], "missing 1 required positional argument: 'workdir'"),
+        (["--workdir=/nowhere"], "/nowhere/config.json does not exist: /nowhere is not the work directory of a run"),
+        (
+            [QUICKSTART, "--config.model.attention.scor=dot"],
+            "unknown config key model.attention.scor; did you mean model.attention.score?",
+        ),
+        ([QUICKSTART, "--config.hidden_size=3"], "unknown config key hidden_size; did you mean model.hidden_size?"),
+        ([QUICKSTART, "--config.model=3"], "unknown config key model; did you mean model.name?"),
+        (
+            [QUICKSTART, "--config.train.num_steps=many"],
+            "--config.train.num_steps=many: expected an integer, such as 1500",
+        ),
+        ([QUICKSTART, "--config.model.dropout=x"], "--config.model.dropout=x: expected a number, such as 0.1"),
+        ([QUICKSTART, "--config.model.input_feeding=3"], "input_feeding=3: expected true or false, such as False"),
+        ([QUICKSTART, "--config.seeds=(1,"], "--config.seeds=(1,: expected a tuple, such as ()"),
+        ([QUICKSTART, "--num_processes=two"], "flag --num_processes=two: "),
+        ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),
+        ([QUICKSTART, "--config.train.keep", "0"], "train.keep is 0; expected at least 1"),
+    ],
+)
+def test_a_slip_is_one_clear_line(argv, message):
+    with pytest.raises(UserError) as error:
+        parsed(*argv)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("def get_config(:", "cannot load {path}: "),
+        ("import numpyy", "cannot load {path}: No module named 'numpyy'"),
+        ("def get_config():\n    return 3", "{path}: get_config() gave a int; expected a ConfigDict"),
+        ("def get_config():\n    return nothing", "cannot load {path}: name 'nothing' is not defined"),
+        ("{base}    config.model.hiden_size = 3\n    return config", 'Did you mean "hidden_size"'),
+        ("{base}    config.model.hidden_size = 'x'\n    return config", "cannot load {path}: Could not override field"),
+        (
+            "{base}    config.unlock()\n    del config.model.hidden_size\n    return config",
+            "there is no config key model.hidden_size; start",
+        ),
+        (
+            "{base}    config.unlock()\n    config.model.hiden_size = 3\n    return config",
+            "{path}: unknown config key model.hiden_size; did you mean model.hidden_size?",
+        ),
+    ],
+)
+def test_a_slip_in_a_config_file_is_one_clear_line(tmp_path, lines, message):
+    path = tmp_path / "own.py"
+    start = "from configs import base\ndef get_config():\n    config = base.get_config()\n"
+    path.write_text(lines.replace("{base}", start))
+    with pytest.raises(UserError) as error:
+        parsed(f"--config={path}")
+    assert message.format(path=path) in str(error.value) and "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_every_range_is_of_a_number_of_the_base_config():
+    config = base.get_config()
+    for key, (low, high) in RANGES.items():
+        assert key in keys(config) and isinstance(config[key], int | float)
+        assert low <= config[key] and (high is None or config[key] <= high)
+
+
+def test_load_file_returns_what_the_function_does(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("def f(a='1'):\n    return a + '2'")
+    assert (load_file(path, "f"), load_file(path, "f", "3")) == ("12", "32")
+
+
+def test_a_slip_is_told_without_jax():
+    """So it takes no time."""
+    code = "import sys, launch; code = launch.main(sys.argv); assert 'jax' not in sys.modules; sys.exit(code)"
+    for argv in ([QUICKSTART, "--config.modl.cell=x"], ["--mode=predict", "--workdir=/nowhere"], ["--sweep=x.py"]):
+        result = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, cwd=ROOT)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        assert result.stderr.startswith("launch.py: ")

@@ -1,0 +1,83 @@
+"""Every config loads, has the keys of configs/base.py and no others, says how to run it, and trains two steps."""
+
+import ast
+import itertools
+import pathlib
+
+import pytest
+from ml_collections import ConfigDict
+from tiny_run import train, write_pairs
+
+from attn_jax.arguments import keys, load_file
+from configs import base
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CONFIGS = sorted(path.stem for path in (ROOT / "configs").glob("*.py") if path.stem not in ("base", "of_workdir"))
+
+# Whatever a config makes of these sizes, a test has no time for it. What a config does not have, it is not given.
+SMALL = {
+    "parallel": "single",
+    "task.num_examples": 40,
+    "task.valid_size": 10,
+    "task.batch_size": 16,
+    "task.min_count": 1,
+    "model.embedding_size": 8,
+    "model.hidden_size": 8,
+    "model.readout_size": 8,
+    "model.attention.features": 8,
+    "train.num_steps": 2,
+    "train.eval_every": 2,
+    "train.checkpoint_every": 0,
+    "train.log_every": 1,
+    "train.best_metric": "loss",
+}
+
+
+def shrunk(config: ConfigDict, data_dir: pathlib.Path) -> ConfigDict:
+    """The config with small sizes, and files such as it asks for."""
+    known = keys(config)
+    config.update_from_flattened_dict({key: value for key, value in SMALL.items() if key in known})
+    if config.task.name == "parallel_text":
+        for name, (source, target) in {split: config.task[split] for split in ("train", "valid", "test")}.items():
+            if source:
+                written = write_pairs(data_dir, f"{name} of {source}")
+                for path, wanted in zip(written, (source, target), strict=True):
+                    path.rename(data_dir / wanted)
+        config.data_dir, config.task.vocab_size = str(data_dir), (36, 36)
+    if config.task.buckets:  # the largest holds all, and one shape is compiled, not five
+        config.task.buckets = tuple(config.task.buckets[-1:])
+    return config
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_has_all_keys_and_says_how_to_run_it(name):
+    path = ROOT / "configs" / f"{name}.py"
+    config = load_file(path, "get_config")
+    assert config.is_locked and config.name == name and config.description
+    assert sorted(keys(config)) == sorted(keys(base.get_config()))
+    for key in keys(config):
+        assert type(config[key]) is type(base.get_config()[key]), key
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert f"python launch.py --config=configs/{name}.py" in docstring
+    if config.task.name == "parallel_text":
+        assert "python -m attn_jax.tasks.download " in docstring and f"--config.data_dir={'data/'}" in docstring
+
+
+def test_every_key_of_base_says_what_it_means():
+    lines = (ROOT / "configs" / "base.py").read_text(encoding="utf-8").splitlines()
+    for line, before in itertools.pairwise(lines):
+        if "config." in before and " = " in before and not before.endswith(("(", "ConfigDict()")):
+            key = before.split("=")[0].strip().removeprefix("config.")
+            obvious = key in ("name", "embedding_size") or key.split(".")[-1] in OBVIOUS
+            assert "#" in before or "#" in line or obvious, before
+
+
+OBVIOUS = {"hidden_size", "valid_size", "num_layers", "dropout"}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_config_trains_two_steps(name, tmp_path):
+    config = shrunk(load_file(ROOT / "configs" / f"{name}.py", "get_config"), tmp_path)
+    run, fitted = train(config, tmp_path / "run")
+    assert (fitted.step, fitted.reason, run.checkpoints.latest_step()) == (2, "done", 2)
+    assert run.batches.num_pairs >= 25

@@ -1,0 +1,120 @@
+"""Every set of overrides is a run of its own: skipped when finished, reported when failed, a row of the table."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from attn_jax import sweep
+from attn_jax.errors import UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+FAKE = """
+import json, pathlib, sys, time
+options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:])
+print("working with", *sorted(sys.argv[1:]))
+if options["config.seed"] == "2":
+    sys.exit("launch.py: the loss became NaN at step 7")
+if options["config.seed"] == "3":
+    print("sleeping", flush=True)
+    time.sleep(60)
+seeds = [float(options["config.seed"]), 2.0]
+metrics = {"loss": {"mean": 1.25, "std": 0.5, "seeds": seeds}, "bleu": {"mean": 30.0, "std": 0.0, "seeds": [30.0]}}
+pathlib.Path(options["workdir"], "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0, 1]}))
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A launch.py that needs no time, and a sweep file of these seeds."""
+    (tmp_path / "launch.py").write_text(FAKE)
+    monkeypatch.setattr(sweep, "LAUNCH", tmp_path / "launch.py")
+
+    def write(*seeds):
+        path = tmp_path / "three.py"
+        rows = [{"config": "configs/quickstart.py", "seed": seed, "model.attention.score": "dot"} for seed in seeds]
+        path.write_text(f"def sweep():\n    yield from {rows!r}\n")
+        return path
+
+    return write
+
+
+def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
+    path, folder = fake(0, 2), tmp_path / "runs"
+    with pytest.raises(UserError, match=r"1 of 2 runs failed: quickstart,seed=2,score=dot"):
+        sweep.run_sweep(path, str(folder), ["--config.train.num_steps=5"])
+    out, err = capsys.readouterr()
+    names = [f"quickstart,seed={seed},score=dot" for seed in (0, 2)]
+    table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", f"| {names[0]} | 1.25 ± 0.5 | 30 | 2 |"]
+    assert out.splitlines() == table
+    log = folder / names[1] / "log.txt"
+    assert err.splitlines() == [
+        f"sweep         1/2  {names[0]}",
+        f"sweep         2/2  {names[1]}",
+        f"              failed: launch.py: the loss became NaN at step 7 ({log})",
+    ]
+    words = (folder / names[0] / "log.txt").read_text()
+    for option in (
+        "--config.train.num_steps=5",
+        "--config=configs/quickstart.py",
+        "--config.model.attention.score=dot",
+    ):
+        assert option in words
+    assert f"--workdir={folder / names[0]}" in words
+
+    sweep.run_sweep(fake(0, 1), str(folder), [])
+    out, err = capsys.readouterr()
+    assert f"              finished before: {folder / names[0] / 'result.json'}" in err.splitlines()
+    assert len(out.splitlines()) == 4 and out.splitlines()[:3] == table
+
+
+def test_sigterm_is_passed_on(fake, tmp_path):
+    path = fake(3, 0)
+    code = "import sys, pathlib; from attn_jax import sweep; sweep.LAUNCH = pathlib.Path(sys.argv[2])\n"
+    code += "sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [])"
+    command = [sys.executable, "-c", code, str(path), str(sweep.LAUNCH), str(tmp_path / "runs")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    logs = lambda: [file.read_text() for file in (tmp_path / "runs").glob("*/log.txt")]  # noqa: E731
+    deadline = time.monotonic() + 60
+    while not any("sleeping" in log for log in logs()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "")
+    assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
+    assert not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("yield {'seed': 1}", 'without a "config", the file of the run\'s config'),
+        ("yield 3", "yielded 3; expected a dict of overrides"),
+        ("yield from [{'config': 'a.py', 'x.seed': 1}, {'config': 'b/a.py', 'y.seed': 1}]", "yielded a,seed=1 twice"),
+    ],
+)
+def test_a_wrong_sweep_is_told_before_anything_runs(tmp_path, body, words):
+    path = tmp_path / "x.py"
+    path.write_text(f"def sweep():\n    {body}\n")
+    with pytest.raises(UserError) as error:
+        sweep.run_sweep(path, str(tmp_path / "runs"), [])
+    assert words in str(error.value) and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.py")), ids=lambda path: path.stem)
+def test_the_sweeps_of_the_experiments_name_configs_and_keys_that_exist(path):
+    if "def sweep(" not in path.read_text(encoding="utf-8"):
+        pytest.skip("not a sweep")
+    from attn_jax.arguments import keys, load_file
+
+    todo = list(sweep.jobs(path))
+    assert todo
+    for job in todo:
+        known = keys(load_file(ROOT / job.config, "get_config"))
+        assert set(job.overrides) <= set(known)
+        assert json.dumps(job.name)

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FAKE = """
 import json, pathlib, sys, time
 options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:])
-print("working with", *sorted(sys.argv[1:]))
+print("working with", *sorted(sys.argv[1:]), "")
 if options["config.seed"] == "2":
     sys.exit("launch.py: the loss became NaN at step 7")
 if options["config.seed"] == "3":

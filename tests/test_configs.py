@@ -1,7 +1,6 @@
 """Every config loads, has the keys of configs/base.py and no others, says how to run it, and trains two steps."""
 
 import ast
-import itertools
 import pathlib
 
 import pytest
@@ -61,18 +60,6 @@ def test_a_config_has_all_keys_and_says_how_to_run_it(name):
     assert f"python launch.py --config=configs/{name}.py" in docstring
     if config.task.name == "parallel_text":
         assert "python -m attn_jax.tasks.download " in docstring and f"--config.data_dir={'data/'}" in docstring
-
-
-def test_every_key_of_base_says_what_it_means():
-    lines = (ROOT / "configs" / "base.py").read_text(encoding="utf-8").splitlines()
-    for line, before in itertools.pairwise(lines):
-        if "config." in before and " = " in before and not before.endswith(("(", "ConfigDict()")):
-            key = before.split("=")[0].strip().removeprefix("config.")
-            obvious = key in ("name", "embedding_size") or key.split(".")[-1] in OBVIOUS
-            assert "#" in before or "#" in line or obvious, before
-
-
-OBVIOUS = {"hidden_size", "valid_size", "num_layers", "dropout"}
 
 
 @pytest.mark.parametrize("name", CONFIGS)

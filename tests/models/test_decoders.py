@@ -19,14 +19,14 @@ CASES = {
     "cho": dict(decoder="none", cell="gru", feed_summary=True, **ONE_WAY),
     "bahdanau": dict(decoder="bahdanau", cell="gru", attention=dict(score="additive")),
     "luong": dict(decoder="luong", cell="rnn", num_layers=2, attention=dict(score="general"), **ONE_WAY),
-    "luong without input feeding, local-p": dict(
-        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_p"), **ONE_WAY
+    "luong without input feeding, local-m": dict(
+        decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_m"), **ONE_WAY
     ),
-    "luong, local-m": dict(
+    "luong, local-p": dict(
         decoder="luong",
         cell="peephole_lstm",
         bridge="zeros",
-        attention=dict(score="location", window="local_m"),
+        attention=dict(score="location", window="local_p"),
         **ONE_WAY,
     ),
 }
@@ -130,6 +130,41 @@ def test_a_row_of_padding_has_no_weights_and_nothing_is_nan(name):
     for array in jax.tree.leaves((padded(name), alone(name))):
         assert np.all(np.isfinite(array))
     np.testing.assert_array_equal(padded(name)[1][LENGTHS.index((0, 0))], 0)
+
+
+def test_local_m_moves_on_with_the_target():
+    weights = padded("luong without input feeding, local-m")[1]
+    near = np.abs(np.arange(SOURCE) - np.arange(TARGET)[:, None]) <= 2
+    np.testing.assert_array_equal(weights > 0, near & (PADDED["source"] != 0)[:, None])
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "cho"])
+def test_gru_decoders_are_their_formulas(name):
+    """In a loop over the steps of one sentence, from the memory and the state that `start` gives."""
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    dense = lambda layer, x: x @ layer["kernel"] + layer.get("bias", 0)  # noqa: E731
+    params = built(name)[1]
+    decoder, layer = params["decoder"], params["decoder"]["stack"]["layers_0"]
+    expected, expected_weights, _, leaves = padded(name)
+    *memory, h, _, _ = (leaf[ROW] for leaf in leaves)
+    for t, token in enumerate(ALONE["target_in"][0]):
+        embedded = params["target_embedding"]["embedding"][token]
+        if name == "cho":
+            context, _ = memory
+        else:
+            keys, values, mask = memory
+            score = decoder["attention"]["score"]
+            scores = dense(score["vector"], np.tanh(dense(score["query"], h) + keys))[:, 0]
+            weights = np.exp(scores) * mask / np.sum(np.exp(scores) * mask)
+            np.testing.assert_allclose(expected_weights[ROW, t], weights, rtol=1e-4, atol=1e-6)
+            context = weights @ values
+        x_r, x_z, x_n = np.split(dense(layer["input"], embedded) + dense(decoder["stack"]["extra"], context), 3)
+        h_r, h_z, h_n = np.split(h @ layer["kernel"], 3)
+        r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+        h = (1 - z) * np.tanh(x_n + r * (h_n + layer["candidate_bias"])) + z * h
+        hidden = np.tanh(dense(decoder["combine"], np.concatenate([h, context, embedded])))
+        logits = dense(params["output"]["dense"], hidden)
+        np.testing.assert_allclose(expected[ROW, t], logits - np.log(np.exp(logits).sum()), rtol=1e-4, atol=1e-5)
 
 
 def test_memory_and_state_have_the_batch_as_first_axis(name):

@@ -7,12 +7,10 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from launch_server import ENVIRONMENT, ROOT, Server
 from tiny_run import TINY, WORDS, write_pairs
@@ -360,30 +358,6 @@ def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
         assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     results = [json.loads((path / "result.json").read_text()) for path in (run, tmp_path / "whole")]
     assert results[0]["metrics"] == results[1]["metrics"] and results[0]["parameters"] == results[1]["parameters"]
-
-
-def test_two_processes_train_one_run(server, workdir, data, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [*options(data_dir=data, model__dropout=0.0), f"--workdir={tmp_path}/run"]
-    together = [f"--coordinator=127.0.0.1:{port}", "--num_processes=2"]
-    jobs = [server.start(*command, *together, f"--process_id={i}") for i in range(2)]
-    results = [job.wait() for job in jobs]
-    for i, (code, out, err) in enumerate(results):
-        lines = [line for line in out.splitlines() if not line.startswith("[Gloo]")]  # the library greets
-        assert (code, [line.split()[0] for line in lines]) == (
-            0,
-            [] if i else ["quickstart", "test", "pictures", "try"],
-        )
-        assert "Traceback" not in err
-    alone = server.run(*options(data_dir=data, model__dropout=0.0), f"--workdir={tmp_path}/alone")
-    assert alone.code == 0, alone.err
-    losses = [
-        json.loads((tmp_path / name / "result.json").read_text())["metrics"]["loss"]["mean"]
-        for name in ("run", "alone")
-    ]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
 @contextlib.contextmanager

@@ -81,8 +81,9 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
 
 
 def _is_own(name: str) -> bool:
-    """Whether it is an option of launch.py, not one that comes with absl, nor a key of the config."""
-    return "." not in name and not flags.FLAGS.find_module_defining_flag(name).startswith("absl")
+    """Whether it is an option of launch.py, not one that comes with a library, nor a key of the config."""
+    module = flags.FLAGS.find_module_defining_flag
+    return "." not in name and (name == "config" or module(name) == module("mode"))
 
 
 def _split(argument: str) -> tuple[str, str]:

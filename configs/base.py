@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
     # Batch shapes: a pair goes to the first bucket that holds both its sides, eos included; longer ones are left out.
     # (16, (20, 24)): the square of 16, and source 20 with target 24. (): chosen, to hold all pairs with little padding.
     config.task.buckets = ()
-    config.task.batch_size = 128
+    config.task.batch_size = 128  # of all devices together
     config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
 
     config.model = ConfigDict()

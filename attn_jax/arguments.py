@@ -52,7 +52,7 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     Raises:
         UserError: unknown flag, key, file; a value of the wrong type; a stray argument.
     """
-    argv = [argv[0], *_join(argv[1:])]
+    argv = [argv[0], *_last(_join(argv[1:]))]
     given = {name: value for name, value in map(_split, argv[1:]) if name}
     if "config" not in given and given.get("workdir") and "sweep" not in given:
         given["config"] = f"{CONFIGS / 'of_workdir.py'}:{given['workdir']}"
@@ -106,6 +106,12 @@ def _join(arguments: list[str]) -> list[str]:
         else:
             joined.append(argument)
     return joined
+
+
+def _last(arguments: list[str]) -> list[str]:
+    """Of a key of the config given twice only the last value; config_flags would join two tuples."""
+    last = {name: i for i, (name, _) in enumerate(map(_split, arguments)) if name.startswith("config.")}
+    return [argument for i, argument in enumerate(arguments) if last.get(_split(argument)[0], i) == i]
 
 
 def _explain(message: str, given: dict[str, str], config: ConfigDict | None) -> str:

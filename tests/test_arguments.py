@@ -67,6 +67,11 @@ def test_values_may_stand_apart():
     assert overrides == ["--config.model.hidden_size=64", "--config.model.input_feeding", "--config.name=x"]
 
 
+def test_of_a_key_given_twice_the_last_counts():
+    config, overrides = parsed(QUICKSTART, "--config.seeds=(1, 2)", "--config.seed=3", "--config.seeds", "(4,)")
+    assert (config.seeds, config.seed, overrides) == ((4,), 3, ["--config.seed=3", "--config.seeds=(4,)"])
+
+
 def test_without_a_config():
     config, overrides = parsed("--sweep=x.py", "--workdir=y")
     assert (config, overrides) == (None, [])

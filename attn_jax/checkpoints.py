@@ -119,6 +119,7 @@ class Checkpoints:
         tree = flax.traverse_util.unflatten_dict(arrays)
         params = tree.pop("params")
         self.measured[step] = metrics
+        ignore_closed_loops()
         with self._disk_errors(f"save step {step}"):
             saved = self.manager.save(
                 step,
@@ -249,8 +250,7 @@ class Checkpoints:
         except MemoryError:
             raise
         except Exception as error:  # whatever the many layers below think of a broken file
-            if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
-                sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
+            ignore_closed_loops()
             raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
 
     def _read_meta(self, step: int) -> dict:
@@ -360,7 +360,13 @@ def from_others(record: logging.LogRecord) -> bool:
     return "orbax" not in record.pathname
 
 
+def ignore_closed_loops() -> None:
+    """From here on the threads of a failed read or write do not complain that nobody waits for them any more."""
+    if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
+        sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
+
+
 def report_unraisable(report: Callable, unraisable: Any) -> None:
-    """`report`, except that the threads of a failed read complain, later, that nobody waits for them any more."""
+    """`report`, except for that complaint."""
     if str(unraisable.exc_value) != "Event loop is closed":
         report(unraisable)

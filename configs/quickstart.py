@@ -28,8 +28,8 @@ def get_config() -> ConfigDict:
     config.model.attention.score = "additive"
     config.model.attention.features = 64
     config.model.dropout = 0.0  # the data is made, and there is as much as one likes
-    config.train.num_steps = 2200
-    config.train.eval_every = 1100
+    config.train.num_steps = 2050
+    config.train.eval_every = 2050
     config.optimizer.learning_rate = 3e-3
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = 100

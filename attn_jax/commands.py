@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from attn_jax import experiment, figures
+from attn_jax import build, experiment, figures
 from attn_jax.errors import UserError
 from attn_jax.evaluation import Evaluator, Hypothesis, check_metrics, evaluate
 from attn_jax.progress import notice
@@ -94,7 +94,7 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     if files.source:
         split, pairs = f"{files.source}, {files.target}", Pairs(*read_parallel(files.source, files.target))
     else:
-        split, pairs = own_split(experiment.build_task(config, load_vocabularies(workdir)))
+        split, pairs = own_split(build.build_task(config, load_vocabularies(workdir)))
     check_metrics(config.eval.metrics, config.eval.tokenize)
     result, path = measure(config, restore(config, workdir), pairs, split), workdir / "result.json"
     before = load_json(path) if path.exists() else {}
@@ -185,7 +185,7 @@ def own_split(task: Task) -> tuple[str, Pairs]:
 
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     """The trained model of a work directory."""
-    evaluator = experiment.build_evaluator(config, load_vocabularies(workdir))
+    evaluator = build.build_evaluator(config, load_vocabularies(workdir))
     with experiment.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")

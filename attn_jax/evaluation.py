@@ -12,7 +12,7 @@ import numpy as np
 
 from attn_jax.decode import beam_search, greedy, replace_unk, sample
 from attn_jax.errors import UserError, lookup
-from attn_jax.metrics import corpus_bleu, corpus_chrf, exact_match, perplexity, summarize
+from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
@@ -179,11 +179,13 @@ TEXT_METRICS = {  # name -> (hypotheses, references, tokenize) -> (value, signat
     "bleu": corpus_bleu,
     "chrf": lambda hypotheses, references, tokenize: corpus_chrf(hypotheses, references),
     "exact_match": lambda hypotheses, references, tokenize: (100 * exact_match(hypotheses, references), "percent"),
+    "edit_distance": lambda hypotheses, references, tokenize: (edit_distance(hypotheses, references), "characters"),
 }
 TOKEN_METRICS = {  # name -> metrics of eval_fn -> value
     "loss": lambda metrics: metrics["loss"].compute(),
     "perplexity": lambda metrics: perplexity(metrics["loss"]),
     "accuracy": lambda metrics: 100 * metrics["accuracy"].compute(),
+    "attention_entropy": lambda metrics: metrics["attention_entropy"].compute(),
 }
 
 
@@ -200,7 +202,8 @@ def evaluate(
 ) -> tuple[dict[str, dict], dict[str, str]]:
     """({metric: {"mean", "std", "seeds"}}, {metric: signature}) of the named metrics and the loss on these pairs.
 
-    Loss in nats per target token (eos included), accuracy and exact_match in percent, BLEU and chrF 0 to 100.
+    Loss in nats per target token (eos included), accuracy and exact_match in percent, BLEU and chrF 0 to 100,
+    edit_distance in characters.
     """
     check_metrics(names, tokenize)
     names = list(dict.fromkeys(["loss", *names]))

@@ -1,4 +1,4 @@
-"""From a config to objects: the only file that resolves the strings of a config, and the training run itself."""
+"""A training run: opened from a config (see build.py), trained, saved, resumed."""
 
 import contextlib
 import dataclasses
@@ -13,108 +13,21 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.arguments import check_ranges
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
+from attn_jax.build import MODELS, build_evaluator, build_task
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import TEXT_METRICS, TOKEN_METRICS, DecodeOptions, Evaluator, check_metrics, evaluate
 from attn_jax.metrics import MetricsWriter
-from attn_jax.models.decoders import BRIDGES, DECODERS, Stack
-from attn_jax.models.rnn import CELLS, RNN
-from attn_jax.models.seq2seq import Seq2Seq, Seq2SeqModule
 from attn_jax.optimizers import SinceBest, halve, make_optimizer
-from attn_jax.outputs import FullSoftmax
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS, Task
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets, make_buckets
-from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, Vocabulary
+from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES
 from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
 from attn_jax.workdir import holds, load_vocabularies, lock, plain, save_json, save_vocabularies
-
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-
-
-def build_attention(config: ConfigDict, query_features: int) -> Attention:
-    """config.model.attention as a module; `query_features` is the width of the states that ask."""
-    score = lookup(SCORES, config.score, "model.attention.score")
-    window = None if config.window == "global" else lookup(WINDOWS, config.window, "model.attention.window")
-    options = {
-        "query_features": query_features,
-        "features": config.features,
-        "max_length": config.max_length,
-        "size": config.window_size,
-    }
-    return Attention(
-        score=_construct(score, options),
-        normalize=lookup(NORMALIZERS, config.normalize, "model.attention.normalize"),
-        read=lookup(READINGS, config.read, "model.attention.read"),
-        window=window and _construct(window, options),
-    )
-
-
-def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
-    """config.model as a sequence-to-sequence model."""
-    model = config.model
-    dtype = lookup(DTYPES, config.dtype, "dtype")
-    cell = lookup(CELLS, model.cell, "model.cell")
-    decoder = lookup(DECODERS, model.decoder, "model.decoder")
-    if model.bidirectional and model.hidden_size % 2:
-        raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
-    sutskever = model.decoder == "none" and not model.feed_summary
-    width = "hidden_size" if sutskever else "readout_size"  # of what the output layer takes
-    if model.tie_embeddings and model.embedding_size != model[width]:
-        raise UserError(
-            f"model.tie_embeddings needs model.embedding_size and model.{width} to be equal, "
-            f"got {model.embedding_size} and {model[width]}"
-        )
-    options = {
-        "input_feeding": model.input_feeding,
-        "feed_summary": model.feed_summary,
-        "attention": None if model.decoder == "none" else build_attention(model.attention, model.hidden_size),
-        "features": model.readout_size,
-    }
-    common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)
-    common |= dict(dropout=model.dropout, recurrent_dropout=model.recurrent_dropout)
-    # What a step reads besides the embedded token: nothing, the hidden state before, the context, or the summary.
-    extra = {"none": model.feed_summary, "luong": model.input_feeding}.get(model.decoder, True)
-    stack = Stack(bridge=lookup(BRIDGES, model.bridge, "model.bridge"), has_extra=extra, **common)
-    module = Seq2SeqModule(
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        embedding_size=model.embedding_size,
-        encoder=RNN(bidirectional=model.bidirectional, **common),
-        decoder=_construct(decoder, options | {"stack": stack}),
-        output=FullSoftmax(target_vocab_size, model.tie_embeddings, config.train.label_smoothing, dtype),
-        dropout=model.dropout,
-        dtype=dtype,
-    )
-    return Seq2Seq(module)
-
-
-MODELS = {"seq2seq": build_seq2seq}
-
-
-def build_task(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Task:
-    """config.task and config.data_dir as a Task."""
-    fields = config.task.to_dict()
-    for field in ("name", "buckets", "batch_size", "batch_unit"):
-        fields.pop(field)
-    build = lookup(TASKS, config.task.name, "task.name")
-    return build(data_dir=config.data_dir, vocabularies=vocabularies, **fields)
-
-
-def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> Evaluator:
-    """The model of a config between its vocabularies, ready to be measured."""
-    model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
-    options = DecodeOptions(**config.decode.to_dict())
-    return Evaluator(model, *vocabularies, options, config.task.buckets, config.seed)
-
-
-def _construct(kind: type, options: dict[str, Any]) -> Any:
-    """kind(...) with those options that it has a field for."""
-    return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
 
 
 @dataclasses.dataclass
@@ -214,7 +127,7 @@ def best_metric(config: ConfigDict) -> tuple[str, str]:
     """(train.best_metric, whether "min" or "max" of it is best)."""
     name = config.train.best_metric
     lookup(TEXT_METRICS | TOKEN_METRICS, name, "train.best_metric")
-    return name, "min" if name in ("loss", "perplexity") else "max"
+    return name, "min" if name in ("loss", "perplexity", "edit_distance") else "max"
 
 
 def seeds_of(config: ConfigDict) -> tuple[int, ...]:
@@ -291,7 +204,9 @@ def train(run: Run) -> Fitted:
 
     example = jax.tree.map(jnp.asarray, run.batches.batch_at(0))
     rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
-    state = jax.jit(jax.vmap(create))(rngs) if several else jax.jit(create)(rngs[0])
+    # One seed after the other: the batched QR of orthogonal initializers can deadlock on a CPU with few cores.
+    states = [jax.jit(create)(rng) for rng in rngs]
+    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
     run.parallel = PARALLEL[choose(config.parallel)](
         lambda axis_name: make_train_step(
             model.loss_fn, tx, axis_name=axis_name, microbatches=config.train.microbatches

@@ -1,4 +1,4 @@
-"""Numbers that say how good a model is: mergeable means, exact match, BLEU and chrF, and where they are written."""
+"""Numbers that say how good a model is: mergeable means, scores of texts such as BLEU, and where they are written."""
 
 import contextlib
 import json
@@ -94,6 +94,25 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """The fraction (0 to 1) of hypotheses that equal their references; spaces at the ends do not matter."""
     _check_pairs(hypotheses, references)
     return float(np.mean([h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True)]))
+
+
+def edit_distance(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The mean over all pairs of their Levenshtein distance; 0 where all hypotheses equal their references.
+
+    That is the smallest number of code points to insert, delete or replace to get one text from the other. It is not
+    divided by a length, and spaces count as any other code point.
+    """
+    _check_pairs(hypotheses, references)
+    return float(np.mean([_levenshtein(h, r) for h, r in zip(hypotheses, references, strict=True)]))
+
+
+def _levenshtein(a: str, b: str) -> int:
+    row = list(range(len(b) + 1))  # row[j]: the distance of b[:j] and what was read of a, nothing so far
+    for i, x in enumerate(a, 1):
+        before, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y)))
+    return row[-1]
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> tuple[float, str]:

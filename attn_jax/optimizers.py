@@ -18,6 +18,7 @@ import optax
 from attn_jax.errors import UserError, lookup
 from attn_jax.types import Callable, PyTree
 
+RUNNING_RATE = 0.05
 Schedule = Callable[[Any], Any]  # number of updates made before -> learning rate
 
 
@@ -55,12 +56,13 @@ def make_optimizer(
         raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")
     rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
     precondition = lookup(OPTIMIZERS, name, "optimizer.name")
-    return optax.chain(
+    tx = optax.chain(
         optax.clip_by_global_norm(clip_norm) if clip_norm > 0 else optax.identity(),
         precondition(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps),
         optax.scale_by_learning_rate(rate),
         scale_by_plateau() if schedule == "plateau" else optax.identity(),
     )
+    return keep_running(tx)
 
 
 def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
@@ -118,6 +120,27 @@ def scale_by_plateau() -> optax.GradientTransformation:
         return jax.tree.map(lambda u: u * state.scale.astype(u.dtype), updates), state
 
     return optax.GradientTransformation(init, update)
+
+
+def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+    """`tx` for all parameters but the running means, whose names begin with "running" (see models/baselines.py).
+
+    Those go RUNNING_RATE of the way to the mean that their gradient points at, whatever `tx` is, and are not part of
+    the gradient that it clips.
+    """
+
+    def is_running(path) -> bool:
+        return getattr(path[-1], "key", "").startswith("running")
+
+    def update(updates, state, params=None):
+        trained = jax.tree.map_with_path(lambda path, u: jnp.zeros_like(u) if is_running(path) else u, updates)
+        trained, state = tx.update(trained, state, params)
+        moved = jax.tree.map_with_path(
+            lambda path, t, u: -RUNNING_RATE * u if is_running(path) else t, trained, updates
+        )
+        return moved, state
+
+    return optax.GradientTransformation(tx.init, update)
 
 
 def halve(opt_state: PyTree, where: bool | np.ndarray = True) -> PyTree:

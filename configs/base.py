@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
     config.dtype = "float32"  # of the computation: float32 or bfloat16; parameters are always float32
 
     config.task = ConfigDict()
-    config.task.name = "parallel_text"  # "parallel_text" or "dates"
+    config.task.name = "parallel_text"  # "parallel_text", "dates" or "inflection"
     config.task.train = ("train.source", "train.target")  # line-aligned UTF-8 files below data_dir
     config.task.valid = (
         "",
@@ -25,8 +25,10 @@ def get_config() -> ConfigDict:
     )  # validation files; empty: hold out valid_size pairs of train
     config.task.test = ("", "")  # test files; empty: results are measured on the validation split
     config.task.valid_size = 500
-    config.task.num_examples = 0  # use this many training pairs (dates: generate this many); 0 means all
-    config.task.vocabulary = "words"  # "words" (split at spaces), "characters" or "sentencepiece"
+    config.task.num_examples = 0  # use (of data that the package makes: make) this many training pairs; 0 means all
+    config.task.language = ""  # inflection: of the files in data_dir, such as "german"; "": one that the package makes
+    config.task.size = "high"  # inflection: of the training file of the language: "high", "medium" or "low"
+    config.task.vocabulary = "words"  # "words" (split at spaces), "characters", "sentencepiece" or "inflection"
     config.task.vocab_size = (8000, 8000)  # source, target: exact for sentencepiece, at most this for the others
     config.task.min_count = 2  # words and characters seen less often in training become unk
     config.task.sentencepiece = "unigram"  # "unigram" or "bpe"
@@ -51,12 +53,25 @@ def get_config() -> ConfigDict:
     config.model.tie_embeddings = False  # the output layer is the transposed target embedding
     config.model.dropout = 0.2
     config.model.recurrent_dropout = 0.0  # variational: one mask for all steps of a sentence (Gal 2016)
+    # What is minimized (attn_jax/models/alignments.py): "soft" (one context), "hard" (the expected loss over contexts),
+    # "marginal" (the likelihood, contexts summed out) or "elbo" (its bound with an inference network).
+    config.model.objective = "soft"
+    config.model.inference_size = 0  # elbo: width of the network that sees the target
     config.model.attention = ConfigDict()
     config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
-    config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py
+    config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"
     config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
+    config.model.attention.num_samples = 1  # evaluations of the loss per token, where the reading samples
+    config.model.attention.temperature = 1.0  # of relaxed readings
+    config.model.attention.baseline = "learned"  # of readings that sample: see BASELINES in attn_jax/models/baselines.py
+    config.model.attention.feed = "mean"  # what goes on into the decoder's state: the "mean", or what was "read"
+    config.model.attention.k_max = 0  # latent contexts: keys that evaluation and decoding sum over; 0: all
+    # Marginal only: a key's probability given the key before, "independent", "monotonic", or with a score for the
+    # distance as well, "first_order" and "monotonic_first_order" (Wu & Cotterell 2019).
+    config.model.attention.transition = "independent"
+    config.model.attention.jump_size = 5  # first order: distances beyond this count as this
     config.model.attention.features = 256  # width of the additive and concat scores and of local_p
-    config.model.attention.max_length = 100  # positions that the location score knows
+    config.model.attention.max_length = 100  # positions that the location score and per-coordinate baselines know
     config.model.attention.window = "global"  # "global", "local_m" or "local_p" (Luong 2015)
     config.model.attention.window_size = 10  # D: keys further than this from the centre are not seen
 

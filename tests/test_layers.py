@@ -11,6 +11,7 @@ LAYERS = [
     {"attention", "outputs", "tasks", "metrics", "progress"},
     {"models", "decode", "training", "parallel", "optimizers", "checkpoints", "workdir"},
     {"evaluation", "figures"},
+    {"build"},
     {"experiment", "sweep", "arguments"},
     {"commands"},
 ]

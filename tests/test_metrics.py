@@ -1,5 +1,6 @@
 """Means, text scores and the metrics file."""
 
+import itertools
 import json
 import math
 import sys
@@ -11,6 +12,9 @@ import pytest
 
 from attn_jax import metrics
 from attn_jax.errors import UserError
+from attn_jax.evaluation import TEXT_METRICS
+from attn_jax.experiment import best_metric
+from configs.base import get_config
 
 SENTENCES = ["The cat sat on the mat .", "It's a small , quiet house .", "彼 は 学生 です 。"]
 
@@ -53,6 +57,46 @@ def test_exact_match():
     assert metrics.exact_match(["a b", "c ", "d"], ["a b", "c", "e"]) == pytest.approx(2 / 3)
 
 
+def brute_force(a, b):
+    """The Levenshtein distance by its recursion: all ways to insert, delete and replace."""
+    if not a or not b:
+        return len(a) + len(b)
+    changed = brute_force(a[1:], b[1:]) + (a[0] != b[0])
+    return min(brute_force(a[1:], b) + 1, brute_force(a, b[1:]) + 1, changed)
+
+
+SHORT = ["".join(letters) for length in range(4) for letters in itertools.product("aü", repeat=length)]
+
+
+def test_edit_distance_is_that_of_the_recursion():
+    for a, b in itertools.product(SHORT, repeat=2):
+        assert metrics.edit_distance([a], [b]) == brute_force(a, b)
+    rng = np.random.default_rng(0)
+    for a, b in [["".join(rng.choice(list("abö "), size=n)) for n in rng.integers(0, 7, size=2)] for _ in range(30)]:
+        assert metrics.edit_distance([a], [b]) == brute_force(a, b)
+
+
+def test_edit_distance_is_a_metric():
+    distance = {(a, b): metrics.edit_distance([a], [b]) for a in SHORT for b in SHORT}
+    for a, b in distance:
+        assert distance[a, b] == distance[b, a] and (distance[a, b] == 0) == (a == b)
+        assert all(distance[a, c] <= distance[a, b] + distance[b, c] for c in SHORT)
+
+
+def test_edit_distance_is_a_mean_over_pairs_in_code_points():
+    hypotheses, references = ["ging", "ge hen", "日本", "x"], ["gang", "gehen", "日", ""]
+    assert metrics.edit_distance(hypotheses, references) == (1 + 1 + 1 + 1) / 4
+    value, signature = TEXT_METRICS["edit_distance"](hypotheses[:1] * 2, ["ging", "gong"], "13a")
+    assert (value, signature) == (0.5, "characters")
+
+
+def test_a_smaller_edit_distance_is_better():
+    config = get_config()
+    for name in TEXT_METRICS:
+        config.train.best_metric = name
+        assert best_metric(config) == (name, "min" if name == "edit_distance" else "max")
+
+
 @pytest.mark.parametrize("tokenize", ["13a", "none", "char"])
 def test_a_corpus_equals_itself(tokenize):
     score, signature = metrics.corpus_bleu(SENTENCES, SENTENCES, tokenize)
@@ -85,6 +129,7 @@ def test_no_warning_about_tokenized_text(capfd, caplog):
         (lambda: metrics.corpus_bleu(["a"], ["a"], "13b"), "unknown BLEU tokenizer '13b'; did you mean 13a?"),
         (lambda: metrics.corpus_bleu(["a"], ["a", "b"]), "there are 1 hypotheses but 2 references; expected as many"),
         (lambda: metrics.exact_match([], []), "there are no sentences to score"),
+        (lambda: metrics.edit_distance(["a"], []), "there are 1 hypotheses but 0 references; expected as many"),
     ],
 )
 def test_wrong_input_is_one_clear_line(call, message):

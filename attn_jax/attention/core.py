@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention.normalizers import softmax
-from attn_jax.attention.readings import expectation
+from attn_jax.attention.readings import READINGS, Reading, expectation, log_of
 from attn_jax.attention.scores import Score
-from attn_jax.types import Array, Bool, Float, Int
+from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray
 
 
 @struct.dataclass
@@ -31,19 +31,24 @@ class Attended:
 
     context: Float[Array, "... q dv"]
     weights: Float[Array, "... q k"]
+    log_prob: Float[Array, "... q"]  # log weight of the key that was chosen; 0 where none was
 
 
 class Attention(nn.Module):
     """context = read(normalize(score(query, keys)), values), and the weights beside it.
 
-    `window` (see windows.py) narrows the keys to the neighbourhood of a position, and multiplies the
-    weights by its factor without normalizing again (Luong 2015, equation 10).
+    `read` is a reading that needs one row: the expectation (soft attention), or a key sampled with the rng of the
+    call; without an rng that is the most probable key. `window` (see windows.py) narrows the keys to the
+    neighbourhood of a position, and multiplies the weights by its factor without normalizing again (Luong 2015,
+    equation 10). With `monotonic` the weights of a query depend on those of the one before, and `normalize` is not
+    used: see MonotonicSelection.
     """
 
     score: Score
     normalize: Callable = softmax
-    read: Callable = expectation
+    read: Reading = READINGS["expectation"]
     window: nn.Module | None = None
+    monotonic: nn.Module | None = None
 
     def prepare(
         self,
@@ -61,13 +66,27 @@ class Attention(nn.Module):
         memory: Memory,
         mask: Bool[Array, "... #q k"] | None = None,
         positions: Int[Array, "... q"] | None = None,
+        previous: Float[Array, "... q k"] | None = None,
+        rng: PRNGKeyArray | None = None,
     ) -> Attended:
-        """Reads the memory. `mask` narrows it per query; `positions` of the queries are for a window."""
+        """Reads the memory. `mask` narrows it per query; `positions` of the queries are for a window, and the
+        `previous` weights for monotonic attention; `rng` is for a reading that samples."""
         allowed = memory.mask[..., None, :] if mask is None else memory.mask[..., None, :] & mask
         scores = self.score(query, memory.keys)
-        if self.window is None:
-            weights = self.normalize(scores, allowed)
-        else:
+        if self.monotonic is not None:
+            weights = self.monotonic(scores, previous, allowed, rng)
+        elif self.window is not None:
             near, factor = self.window(query, positions, memory.mask)
             weights = self.normalize(scores, allowed & near) * factor.astype(scores.dtype)
-        return Attended(self.read(weights, memory.values), weights)
+        else:
+            weights = self.normalize(scores, allowed)
+        rows, log_prob = self._rows(weights, rng)
+        return Attended(expectation(rows, memory.values), weights, log_prob)
+
+    def _rows(self, weights: Float[Array, "... q k"], rng: PRNGKeyArray | None):
+        if self.read.name == "expectation":
+            return weights, jnp.zeros(weights.shape[:-1], weights.dtype)
+        # Without noise a sample is the most probable key; what is not random reads as it always does.
+        reading = READINGS["top"] if rng is None and self.read.random else self.read
+        draw = reading(rng, log_of(weights))
+        return draw.rows[..., 0, :], draw.log_prob[..., 0]

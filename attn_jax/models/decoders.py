@@ -1,8 +1,9 @@
 """Three recurrent decoders: without attention, Bahdanau's, Luong's. One interface:
 
     start(encoded) -> (memory, state)                what is read, and what changes from step to step
-    step(memory, state, embedded [b, e]) -> (state, hidden [b, d])
-    unroll(memory, state, embedded [b, t, e]) -> (hidden [b, t, d], weights [b, t, s])
+    step(memory, state, embedded [b, e]) -> (state, Steps with leaves [b, ...])
+    unroll(memory, state, embedded [b, t, e]) -> Steps with leaves [b, t, ...]
+    readout(top, context, embedded) -> hidden: again, for a context that was not the one read
 
 `unroll` is the teacher-forced pass and equals `step` taken t times. Every leaf of memory and state has
 the batch as its first axis, so a decoder may be stopped, reordered and continued by whoever searches.
@@ -11,10 +12,13 @@ the batch as its first axis, so a decoder may be stopped, reordered and continue
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
-from attn_jax.attention import Attention, Memory
+from attn_jax.attention import Attended, Attention, Memory
+from attn_jax.attention.monotonic import initial_alignment
 from attn_jax.models.rnn import Cell, Recurrence, State, recurrent_mask
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
@@ -35,6 +39,36 @@ class DecoderState:
     layers: tuple[State, ...]
     fed: Float[Array, "b ... f"]  # attentional hidden state of the step before; no columns without input feeding
     position: Int[Array, "b ..."]  # target position, from 0
+    weights: Float[Array, "b ... s"]  # of the step before, for monotonic attention; otherwise no columns
+
+
+@struct.dataclass
+class Steps:
+    """What one step, or all of them, leave for the output layer: "..." is the batch and, of all, the time."""
+
+    hidden: Float[Array, "... d"]  # the readout of what was read
+    weights: Float[Array, "... s"]
+    log_prob: Float[Array, "..."]  # log weight of the key that was sampled; 0 where none was
+    top: Float[Array, "... h"]  # state of the last layer, from which `readout` reads another context
+    embedded: Float[Array, "... e"]
+
+
+class Joined(nn.Module):
+    """W [part; part; ...] + b. Parts with other leading axes are broadcast after their share of the product."""
+
+    features: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "... d"]:
+        width = sum(part.shape[-1] for part in parts)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (width, self.features)).astype(self.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
+        parts = [part.astype(self.dtype) for part in parts]
+        if len({part.shape[:-1] for part in parts}) == 1:
+            return jnp.concatenate(parts, axis=-1) @ kernel + bias
+        ends = np.cumsum([part.shape[-1] for part in parts])[:-1]
+        return sum(part @ rows for part, rows in zip(parts, jnp.split(kernel, ends), strict=True)) + bias
 
 
 class Stack(nn.Module):
@@ -148,16 +182,21 @@ BRIDGES = {"dense": dense_bridge, "hidden": hidden_bridge, "copy": copy_bridge, 
 
 
 class Decoder(nn.Module):
-    """What the three share: the start, and the unrolling of `step` where nothing better is known."""
+    """What the three share: the start, and the unrolling of `advance` where nothing better is known."""
 
     stack: Stack
     features: int
     attention: Attention | None = None
 
+    def setup(self):
+        self.combine = Joined(self.features, self.stack.dtype)
+
     def start(self, encoded: Encoded) -> tuple[PyTree, DecoderState]:
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
-        state = DecoderState(self.stack.start(encoded), fed, jnp.zeros(batch_size, jnp.int32))
+        monotonic = self.attention is not None and self.attention.monotonic is not None
+        weights = initial_alignment(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
+        state = DecoderState(self.stack.start(encoded), fed, jnp.zeros(batch_size, jnp.int32), weights)
         return self.remember(encoded), state
 
     def fed_features(self) -> int:
@@ -167,15 +206,13 @@ class Decoder(nn.Module):
         """The memory that the steps read."""
         return self.attention.prepare(encoded.states, mask=encoded.mask)
 
-    def step(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b e"]):
-        state, (hidden, _) = self.advance(memory, state, self.stack.project(embedded))
-        return state, self.readout(hidden, embedded)
+    def step(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b e"]) -> tuple[DecoderState, Steps]:
+        state, read = self.advance(memory, state, self.stack.project(embedded))
+        return state, self.finish(read, embedded)
 
-    def readout(self, hidden: PyTree, embedded: Float[Array, "... e"]) -> Float[Array, "... d"]:
-        """What of a step can be computed for all steps together, after the loop."""
-        return hidden
-
-    def unroll(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], train: bool = False):
+    def unroll(
+        self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], train: bool = False
+    ) -> Steps:
         masks = self.stack.masks(embedded.shape[0], train)
 
         def body(decoder, state, projected):
@@ -184,16 +221,48 @@ class Decoder(nn.Module):
         scan = nn.scan(
             body,
             variable_broadcast="params",
-            split_rngs={"params": False, "dropout": True},
+            split_rngs={"params": False, "dropout": True, "sample": True},
             in_axes=1,
             out_axes=1,
         )
-        _, (hidden, weights) = scan(self, state, self.stack.project(embedded))
-        return self.readout(hidden, embedded), weights
+        _, read = scan(self, state, self.stack.project(embedded))
+        return self.finish(read, embedded)
 
-    def attend(self, query: Float[Array, "b d"], memory: Memory, position: Int[Array, "b"]):
-        attended = self.attention(query[:, None], memory, positions=position[:, None])
-        return attended.context[:, 0], attended.weights[:, 0]
+    def finish(self, read: "Read", embedded: Float[Array, "... e"]) -> Steps:
+        """What can be computed for all steps together, after the loop."""
+        hidden = read.hidden if read.hidden is not None else self.readout(read.top, read.context, embedded)
+        return Steps(hidden, read.weights, read.log_prob, read.top, embedded)
+
+    def attend(
+        self, query: Float[Array, "b d"], memory: Memory, state: DecoderState, train: bool
+    ) -> tuple[Attended, Float[Array, "b s"]]:
+        """What `query` reads at this step, and the weights that the next step has to know."""
+        monotonic = self.attention.monotonic is not None
+        attended = self.attention(
+            query[:, None],
+            memory,
+            positions=state.position[:, None],
+            previous=state.weights[:, None] if monotonic else None,
+            rng=self.noise(train),
+        )
+        attended = jax.tree.map(lambda x: x[:, 0], attended)
+        return attended, attended.weights if monotonic else state.weights
+
+    def noise(self, train: bool):
+        """The rng of an attention that samples."""
+        random = self.attention.read.random or self.attention.monotonic is not None
+        return self.make_rng("sample") if train and random else None
+
+
+@struct.dataclass
+class Read:
+    """What a step of the loop leaves: all that `finish` needs."""
+
+    top: Array
+    context: Array | None
+    hidden: Array | None  # where the loop itself needs it
+    weights: Array
+    log_prob: Array
 
 
 class PlainDecoder(Decoder):
@@ -205,30 +274,29 @@ class PlainDecoder(Decoder):
 
     feed_summary: bool = False
 
-    def setup(self):
-        if self.feed_summary:
-            self.combine = nn.Dense(self.features, dtype=self.stack.dtype)
-
     def remember(self, encoded: Encoded) -> tuple[Array, Array]:
         return encoded.last[-1][0], encoded.mask
 
     def step(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b e"]):
-        summary = memory[0] if self.feed_summary else None
-        layers = self.stack.step(state.layers, self.stack.project(embedded), summary)
-        hidden = self._readout(layers[-1][0], memory[0], embedded)
-        return DecoderState(layers, state.fed, state.position + 1), hidden
+        summary, mask = memory
+        extra = summary if self.feed_summary else None
+        layers = self.stack.step(state.layers, self.stack.project(embedded), extra)
+        steps = self._steps(layers[-1][0], summary, embedded, mask)
+        return state.replace(layers=layers, position=state.position + 1), steps
 
     def unroll(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], train: bool = False):
         summary, mask = memory
-        hidden = self.stack.run(state.layers, embedded, summary if self.feed_summary else None, train)
-        summary = jnp.broadcast_to(summary[:, None], (*embedded.shape[:2], summary.shape[-1]))
-        weights = jnp.zeros((*embedded.shape[:2], mask.shape[1]), hidden.dtype)
-        return self._readout(hidden, summary, embedded), weights
+        top = self.stack.run(state.layers, embedded, summary if self.feed_summary else None, train)
+        return self._steps(top, summary[:, None], embedded, mask[:, None])
 
-    def _readout(self, hidden, summary, embedded):
-        if not self.feed_summary:
-            return hidden
-        return jnp.tanh(self.combine(jnp.concatenate([hidden, summary, embedded], axis=-1)))
+    def _steps(self, top, summary, embedded, mask):
+        if self.feed_summary:
+            summary = jnp.broadcast_to(summary, (*top.shape[:-1], summary.shape[-1]))
+            hidden = jnp.tanh(self.combine(top, summary, embedded))
+        else:
+            hidden = top
+        weights = jnp.zeros((*top.shape[:-1], mask.shape[-1]), top.dtype)
+        return Steps(hidden, weights, weights.sum(-1), top, embedded)
 
 
 class BahdanauDecoder(Decoder):
@@ -238,16 +306,14 @@ class BahdanauDecoder(Decoder):
     hidden = tanh(W [h[t]; context; embedded]), where the paper has a maxout layer (appendix A.2.2).
     """
 
-    def setup(self):
-        self.combine = nn.Dense(self.features, dtype=self.stack.dtype)
-
     def advance(self, memory, state, projected, masks=(), train=False):
-        context, weights = self.attend(state.layers[-1][0], memory, state.position)
-        layers = self.stack.step(state.layers, projected, context, masks, train)
-        return DecoderState(layers, state.fed, state.position + 1), ((layers[-1][0], context), weights)
+        attended, weights = self.attend(state.layers[-1][0], memory, state, train)
+        layers = self.stack.step(state.layers, projected, attended.context, masks, train)
+        read = Read(layers[-1][0], attended.context, None, attended.weights, attended.log_prob)
+        return DecoderState(layers, state.fed, state.position + 1, weights), read
 
-    def readout(self, hidden, embedded):
-        return jnp.tanh(self.combine(jnp.concatenate([*hidden, embedded], axis=-1)))
+    def readout(self, top: Float[Array, "... h"], context: Float[Array, "... dv"], embedded: Float[Array, "... e"]):
+        return jnp.tanh(self.combine(top, context, embedded))
 
 
 class LuongDecoder(Decoder):
@@ -259,30 +325,29 @@ class LuongDecoder(Decoder):
 
     input_feeding: bool = True
 
-    def setup(self):
-        self.combine = nn.Dense(self.features, dtype=self.stack.dtype)
-
     def fed_features(self) -> int:
         return self.features if self.input_feeding else 0
 
     def advance(self, memory, state, projected, masks=(), train=False):
         fed = state.fed if self.input_feeding else None
         layers = self.stack.step(state.layers, projected, fed, masks, train)
-        context, weights = self.attend(layers[-1][0], memory, state.position)
-        hidden = self._combine(context, layers[-1][0])
+        top = layers[-1][0]
+        attended, weights = self.attend(top, memory, state, train)
+        hidden = self.readout(top, attended.context)
         fed = hidden if self.input_feeding else state.fed
-        return DecoderState(layers, fed, state.position + 1), (hidden, weights)
+        read = Read(top, None, hidden, attended.weights, attended.log_prob)
+        return DecoderState(layers, fed, state.position + 1, weights), read
 
     def unroll(self, memory, state, embedded, train=False):
-        if self.input_feeding:
+        if self.input_feeding or self.attention.monotonic is not None:
             return super().unroll(memory, state, embedded, train)
         top = self.stack.run(state.layers, embedded, train=train)
         positions = state.position[:, None] + jnp.arange(embedded.shape[1])
-        attended = self.attention(top, memory, positions=positions)
-        return self._combine(attended.context, top), attended.weights
+        attended = self.attention(top, memory, positions=positions, rng=self.noise(train))
+        return self.finish(Read(top, attended.context, None, attended.weights, attended.log_prob), embedded)
 
-    def _combine(self, context, hidden):
-        return jnp.tanh(self.combine(jnp.concatenate([context, hidden], axis=-1)))
+    def readout(self, top, context, embedded=None):
+        return jnp.tanh(self.combine(context, top))
 
 
 DECODERS = {"none": PlainDecoder, "bahdanau": BahdanauDecoder, "luong": LuongDecoder}

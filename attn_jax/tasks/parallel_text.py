@@ -26,11 +26,13 @@ def parallel_text(
     min_count: int,
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    **_fields_of_other_tasks,
 ) -> Task:
     """The task of translating line i of a source file into line i of a target file.
 
     Without validation files the last `valid_size` training pairs of a fixed shuffle are held out; training pairs
-    equal to a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's pairs.
+    equal to a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's pairs. The other
+    fields of config.task are taken so that every entry of TASKS is called in the same way.
 
     Args:
         data_dir: folder of the files.

@@ -7,11 +7,12 @@ from attn_jax.errors import UserError, nearest
 Path = str | pathlib.Path
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path, expected: str = "one sentence per line") -> list[str]:
     """The lines of a UTF-8 file, without their line ends (LF or CR LF); a byte order mark at the start is dropped.
 
     Only LF ends a line: other separators of Unicode, such as U+2028, stay part of the text, so that the line
-    numbers agree with those of other programs and of the file on the other side.
+    numbers agree with those of other programs and of the file on the other side. `expected` says in errors what the
+    lines should be.
 
     Raises:
         UserError: the file is missing, a directory, unreadable, empty, not UTF-8, or has an empty line.
@@ -26,11 +27,11 @@ def read_lines(path: Path) -> list[str]:
         raise UserError(f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8") from None
     text = text.removeprefix("\ufeff")
     if not text:
-        raise UserError(f"{path}: the file is empty; expected one sentence per line")
+        raise UserError(f"{path}: the file is empty; expected {expected}")
     lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
-            raise UserError(f"{path}, line {number}: the line is empty; expected one sentence per line")
+            raise UserError(f"{path}, line {number}: the line is empty; expected {expected}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""From text to ids and back: words, characters, or the pieces of a SentencePiece model.
+"""From text to ids and back: words, characters, tags and characters, or the pieces of a SentencePiece model.
 
 Every vocabulary has the same four special ids; `encode` never gives one of them except UNK, so that a real
 position of a batch is one that is not PAD.
@@ -115,6 +115,31 @@ class Characters(_Table):
     def join(self, tokens: Iterable[str]) -> str:
         """The tokens one after the other."""
         return "".join(tokens)
+
+
+class Inflections(_Table):
+    """What to inflect, `lemma TAB tags`: each tag is a token, written <V>, then each code point of the lemma is one.
+
+    Tags are joined by ";". They come first, so that their place does not depend on the lemma. A text without a tab
+    is all lemma.
+    """
+
+    kind = "inflection"
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        lemma, tab, tags = text.partition("\t")
+        return [*(f"<{tag}>" for tag in tags.split(";") if tab), *lemma]
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """`lemma TAB tags`, or the lemma alone where there is no tag. An unk before a known tag stands for a tag."""
+        tokens = list(tokens)
+        places = [i for i, token in enumerate(tokens) if len(token) > 1 and token not in SPECIAL]
+        if not places:
+            return "".join(tokens)
+        tags, lemma = tokens[: places[-1] + 1], tokens[places[-1] + 1 :]
+        written = [tag if tag in SPECIAL else tag.removeprefix("<").removesuffix(">") for tag in tags]
+        return f"{''.join(lemma)}\t{';'.join(written)}"
 
 
 class SentencePiece:
@@ -237,7 +262,12 @@ def _size_error(vocab_size: int, message: str) -> str:
     return f"no SentencePiece model of vocab_size {vocab_size} can be trained on this text: {' '.join(message.split())}"
 
 
-Vocabulary = Words | Characters | SentencePiece
+Vocabulary = Words | Characters | Inflections | SentencePiece
 
 MODEL_TYPES = {"unigram": "unigram", "bpe": "bpe"}
-VOCABULARIES = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}
+VOCABULARIES = {
+    "words": Words,
+    "characters": Characters,
+    "inflection": Inflections,
+    "sentencepiece": SentencePiece,
+}

@@ -38,7 +38,7 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
-from attn_jax.experiment import build_seq2seq
+from attn_jax.build import build_seq2seq
 from attn_jax.models.seq2seq import Seq2Seq, num_parameters
 from attn_jax.optimizers import make_optimizer
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode

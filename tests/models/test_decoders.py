@@ -44,8 +44,8 @@ def name(request):
 
 def teacher_forced(module, batch):
     """(log_probs [b, t, v], weights [b, t, s]) of one pass over the whole target."""
-    hidden, weights = module.unroll(batch["source"], batch["target_in"])
-    return module.output.log_probs(hidden, module.target_embedding.embedding), weights
+    _, steps = module.unroll(batch["source"], batch["target_in"])
+    return module.output_log_probs(steps.hidden), steps.weights
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def test_gru_decoders_are_their_formulas(name):
     params = built(name)[1]
     decoder, layer = params["decoder"], params["decoder"]["stack"]["layers_0"]
     expected, expected_weights, _, leaves = padded(name)
-    *memory, h, _, _ = (leaf[ROW] for leaf in leaves)
+    *memory, h, _, _, _ = (leaf[ROW] for leaf in leaves)
     for t, token in enumerate(ALONE["target_in"][0]):
         embedded = params["target_embedding"]["embedding"][token]
         if name == "cho":

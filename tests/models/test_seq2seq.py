@@ -21,8 +21,8 @@ PLAIN = dict(decoder="luong", cell="rnn", bidirectional=False, input_feeding=Fal
 
 def teacher_forced(module, batch):
     """(log_probs [b, t, v], weights [b, t, s]) of one pass over the whole target."""
-    hidden, weights = module.unroll(batch["source"], batch["target_in"])
-    return module.output.log_probs(hidden, module.target_embedding.embedding), weights
+    _, steps = module.unroll(batch["source"], batch["target_in"])
+    return module.output_log_probs(steps.hidden), steps.weights
 
 
 # Losses and metrics

@@ -15,6 +15,7 @@ from attn_jax.tasks.vocabulary import (
     UNK,
     VOCABULARIES,
     Characters,
+    Inflections,
     SentencePiece,
     Words,
     from_json,
@@ -31,7 +32,14 @@ UNSEEN = "the 鯨 sat on a zebra ."
 
 
 @pytest.fixture(
-    params=[("words", ""), ("characters", ""), ("sentencepiece", "unigram"), ("sentencepiece", "bpe")], ids="-".join
+    params=[
+        ("words", ""),
+        ("characters", ""),
+        ("inflection", ""),
+        ("sentencepiece", "unigram"),
+        ("sentencepiece", "bpe"),
+    ],
+    ids="-".join,
 )
 def vocabulary(request):
     kind, model_type = request.param
@@ -103,6 +111,33 @@ def test_characters_are_code_points():
     vocabulary = Characters.train(["ab 日"], vocab_size=100)
     assert vocabulary.tokenize("日 b") == ["日", " ", "b"]
     assert vocabulary.decode(vocabulary.encode("日 b")) == "日 b"
+
+
+def test_tags_come_first_then_the_lemma():
+    vocabulary = Inflections.train(["gehen\tV;PST", "auf\tV.PTCP;PST"], vocab_size=100)
+    assert vocabulary.tokenize("ge\tV;PST") == ["<V>", "<PST>", "g", "e"]
+    assert vocabulary.tokens(vocabulary.encode("ge\tV;PST")) == ["<V>", "<PST>", "g", "e"]
+    assert vocabulary.encode("gehen\tV;PST")[2:] == vocabulary.encode("gehen")  # one table for all
+    assert len(vocabulary) == len(SPECIAL) + len({"V", "PST", "V.PTCP"}) + len(set("gehenauf"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "\t", "a", "a>", "a\t", "\tV", "a\tV", "b <V> c\tV;PST;3;SG", "a\t;", "a\tV;;b c", "<\t<V>", "a\tb\tc"],
+)
+def test_whatever_is_split_into_tags_and_lemma_comes_back(text):
+    vocabulary = Inflections.train([text, "x\tX"], vocab_size=100)
+    assert vocabulary.join(vocabulary.tokenize(text)) == text
+    assert vocabulary.decode(vocabulary.encode(text)) == text and UNK not in vocabulary.encode(text)
+
+
+def test_unknown_tags_and_letters():
+    vocabulary = Inflections.train(["gehen\tV;PST"], vocab_size=100)
+    assert [i == UNK for i in vocabulary.encode("gähn\tV;FUT;PST")] == [False, True, False, False, True, False, False]
+    assert vocabulary.decode(vocabulary.encode("gähn\tFUT;PST")) == "g<unk>hn\t<unk>;PST"
+    assert vocabulary.decode(vocabulary.encode("än")) == "<unk>n"
+    assert vocabulary.encode("g\tpad;eos")[:2] == [UNK, UNK]  # as tags they are written like special tokens
+    assert len(Inflections.train(["g\tpad;unk"], vocab_size=100)) == len(SPECIAL) + 1
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])

@@ -1,0 +1,203 @@
+"""Structured alignments: each step attends to one source position, which may depend on the one before.
+
+Two families, both exact and without sampling:
+
+- Alignments are latent and the loss sums over all of them, a hidden Markov model with the source positions as its
+  states: Wu, Shapiro & Cotterell 2018 (arXiv 1808.10024) with independent alignments, Wu & Cotterell 2019
+  (arXiv 1905.06319) with monotonic ones, of order 0 (the step before only limits where to go) and 1 (the distance
+  counts as well). `log_transition` makes p(position | position before), `predict` and `update` are one step,
+  `forward` all steps of a known target.
+- Monotonic attention in expectation (Raffel 2017, arXiv 1704.00784): move right, stop at each key with some
+  probability. `expected_alignment` trains, `hard_alignment` is the process it stands for.
+
+Axis s is the source position now, j the one before (both count masked keys too), t target time, w the jumps. A mask
+that is True means "may attend"; any other key has probability exactly 0, log probability -inf, and its score, even
+NaN, changes nothing. There is no NaN and no infinite gradient, not even where no key is left.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from attn_jax.types import Array, Bool, Float, PRNGKeyArray
+
+
+@struct.dataclass
+class Aligned:
+    """What `forward` finds of each target step: its loss and two distributions over the source positions."""
+
+    nll: Float[Array, "... t"]  # -log p(y_t | y_<t), alignments summed out; their sum is the loss of the sequence
+    log_predictive: Float[Array, "... t s"]  # log p(a_t | y_<t): before the token is seen, as a decoder must attend
+    log_posterior: Float[Array, "... t s"]  # log p(a_t | y_<=t): after it
+
+
+def initial_alignment(mask: Bool[Array, "... s"]) -> Float[Array, "... s"]:
+    """The alignment before the first step: all mass on position 0, masked or not. Its log starts `predict`."""
+    return jnp.broadcast_to(jax.nn.one_hot(0, mask.shape[-1], dtype=jnp.float32), mask.shape)
+
+
+def log_transition(
+    scores: Float[Array, "... s"],
+    mask: Bool[Array, "... s"],
+    monotonic: bool = False,
+    jumps: Float[Array, "... w"] | None = None,
+    first: Bool[Array, "..."] | None = None,
+) -> Float[Array, "... j s"]:
+    """log p(a_t = i | a_{t-1} = j) = log_softmax_i(scores_i + jump(i - j)) over the i that are allowed.
+
+    The mask allows i, and if `monotonic` i >= j only (Wu & Cotterell 2019, order 0; without, Wu 2018, where the
+    step before does not matter and the axis j has size 1). `jumps` are scores of the distance i - j, those further
+    than the ends counting as the ends (order 1): from 0 to w - 1 if monotonic, else from -c to c with w = 2 c + 1.
+    A step that is `first` has no step before it: neither the jumps nor the order bind it. Without `first` every
+    step moves on from somewhere, and `forward` starts from position 0.
+
+    Target time is one of the leading axes, so a mask for all steps needs an axis there: [..., 1, s].
+
+    Raises:
+        ValueError: an even number of jumps that go both ways has no middle.
+    """
+    size = scores.shape[-1]
+    positions = jnp.arange(size)
+    distance = positions - positions[:, None]  # [j, i]
+    logits = scores.astype(jnp.float32)[..., None, :]
+    allowed = mask[..., None, :]
+    free = jnp.zeros((), bool) if first is None else first[..., None, None]
+    if jumps is not None:
+        width = jumps.shape[-1]
+        if not monotonic and width % 2 == 0:
+            raise ValueError(f"jumps that go both ways need an odd width, got {width}")
+        index = jnp.clip(distance + (0 if monotonic else width // 2), 0, width - 1)
+        logits = logits + jnp.where(free, 0.0, jnp.take(jumps.astype(jnp.float32), index, axis=-1))
+    if monotonic:
+        allowed = allowed & (free | (distance >= 0))
+    return _log_softmax(logits, allowed)
+
+
+def predict(log_posterior: Float[Array, "... s"], log_transition: Float[Array, "... j s"]) -> Float[Array, "... s"]:
+    """log p(a_t = i | y_<t) = log sum_j p(a_t = i | a_{t-1} = j) p(a_{t-1} = j | y_<t), from the posterior before."""
+    if log_transition.shape[-2] == 1:  # does not depend on j
+        return jnp.broadcast_to(log_transition[..., 0, :], log_posterior.shape)
+    return _log_sum_exp(log_posterior[..., :, None] + log_transition, axis=-2)
+
+
+def update(
+    log_predictive: Float[Array, "... s"], nll: Float[Array, "... s"]
+) -> tuple[Float[Array, "..."], Float[Array, "... s"]]:
+    """Sees a token: its -log sum_i p(a_t = i | y_<t) exp(-nll_i), and the log posterior p(a_t | y_<=t).
+
+    nll_i is the token's negative log-probability given position i. With an axis of candidates,
+    update(log_predictive[..., None, :], nll [..., v, s]), the first result is that of each word v, which is what
+    decoding needs. A row without any key makes the token impossible: infinite nll, but a zero gradient.
+    """
+    possible = log_predictive > -jnp.inf
+    # The inner `where` keeps NaN and inf of masked keys out of the gradient as well.
+    joint = jnp.where(possible, log_predictive - jnp.where(possible, nll.astype(jnp.float32), 0.0), -jnp.inf)
+    total = _log_sum_exp(joint, axis=-1)
+    return -total, joint - _finite(total)[..., None]
+
+
+def forward(
+    log_transitions: Float[Array, "... t j s"], nll: Float[Array, "... t s"], real: Bool[Array, "... t"]
+) -> Aligned:
+    """The forward algorithm: alpha_t(i) = exp(-nll_t(i)) sum_j p(a_t = i | a_{t-1} = j) alpha_{t-1}(j).
+
+    alpha is normalized after each step, and the logarithms of the divisors are the nll of the tokens: together
+    -log sum over all alignments a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019; their cost,
+    O(t s^2)). It starts from `initial_alignment`, so entry 0 of the transitions is used like every other and is
+    free where `log_transition` was told that it is `first`.
+
+    A step that is not `real` has nll 0, whatever the given one is, and is as if it were not there; its posterior is
+    its predictive, since nothing was seen.
+    """
+    nll = jnp.where(real[..., None], nll, 0.0)
+    if log_transitions.shape[-2] == 1:  # independent steps, nothing to carry
+        log_predictive = log_transitions[..., 0, :]
+    else:
+
+        def step(log_posterior, inputs):
+            log_transition, nll, real = inputs
+            log_predictive = predict(log_posterior, log_transition)
+            _, seen = update(log_predictive, nll)
+            return jnp.where(real[..., None], seen, log_posterior), log_predictive
+
+        start = jnp.log(initial_alignment(jnp.ones(nll[..., 0, :].shape, bool)))
+        inputs = (jnp.moveaxis(log_transitions, -3, 0), jnp.moveaxis(nll, -2, 0), jnp.moveaxis(real, -1, 0))
+        log_predictive = jnp.moveaxis(jax.lax.scan(step, start, inputs)[1], 0, -2)
+    token_nll, log_posterior = update(log_predictive, nll)
+    return Aligned(jnp.where(real, token_nll, 0.0), log_predictive, log_posterior)
+
+
+def expected_alignment(
+    select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
+) -> Float[Array, "... s"]:
+    """weights_i = p_i sum_{k<=i} previous_k prod_{l=k}^{i-1} (1 - p_l), p = select: where the process stops.
+
+    It starts at k, the position of the step before (with probability previous_k), and at each key stops with
+    probability p_i or moves on to the next; a masked key it passes by. Raffel 2017, equation 9, computed as
+    p_i q_i with q_i = (1 - p_{i-1}) q_{i-1} + previous_i (equations 13 and 14): products and sums of non-negative
+    numbers in a parallel scan, where their closed form by cumulative products divides by 1 - p.
+
+    The weights sum to at most one. What is missing ran past the last key: it attends to nothing (a zero context)
+    now and in all later steps. Before the first step, previous = `initial_alignment(mask)`.
+    """
+    select = jnp.where(mask, select.astype(jnp.float32), 0.0)
+    moved = jnp.concatenate([jnp.ones_like(select[..., :1]), 1.0 - select[..., :-1]], axis=-1)
+
+    def compose(left, right):  # of the maps q -> a q + b
+        (left_a, left_b), (right_a, right_b) = left, right
+        return left_a * right_a, right_a * left_b + right_b
+
+    maps = jnp.broadcast_arrays(moved, previous.astype(jnp.float32))
+    return select * jax.lax.associative_scan(compose, tuple(maps), axis=-1)[1]
+
+
+def hard_alignment(
+    select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
+) -> Float[Array, "... s"]:
+    """One at the first key from the previous position on with select >= 0.5, zero elsewhere (Raffel 2017, section 2.2).
+
+    `previous` is the result of the step before, one-hot or zero. All zero where no such key is left, and then in
+    all later steps. It is what `expected_alignment` becomes where select is 0 or 1, and has no gradient for select.
+    """
+    return expected_alignment((select >= 0.5).astype(jnp.float32), previous, mask)
+
+
+class MonotonicSelection(nn.Module):
+    """Scores to weights of monotonic attention: select = sigmoid(scores + offset) (Raffel 2017, section 2.4).
+
+    In training, which gives an rng, the weights are those of `expected_alignment`, and standard normal noise before
+    the sigmoid drives the scores to values where it is nearly 0 or 1; without an rng they are those of
+    `hard_alignment`, which reads one key per step and could run online.
+    """
+
+    offset: float = -1.0  # where the learned offset starts: rather move on than stop
+
+    @nn.compact
+    def __call__(
+        self,
+        scores: Float[Array, "... q s"],
+        previous: Float[Array, "... q s"],
+        mask: Bool[Array, "... q s"],
+        rng: PRNGKeyArray | None,
+    ) -> Float[Array, "... q s"]:
+        scores = scores.astype(jnp.float32) + self.param("offset", nn.initializers.constant(self.offset), ())
+        if rng is None:
+            return hard_alignment(jax.nn.sigmoid(scores), previous, mask)
+        return expected_alignment(jax.nn.sigmoid(scores + jax.random.normal(rng, scores.shape)), previous, mask)
+
+
+def _finite(logs: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.where(jnp.isfinite(logs), logs, 0.0)
+
+
+def _log_sum_exp(logs: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    # Without its `where`, the gradient is NaN where all are -inf.
+    return jax.nn.logsumexp(logs, axis=axis, where=logs > -jnp.inf)
+
+
+def _log_softmax(logits: Float[Array, "... k"], allowed: Bool[Array, "... #k"]) -> Float[Array, "... k"]:
+    logits = jnp.where(allowed, logits, -jnp.inf)
+    # Centred first: log sum exp of large scores would round away what tells them apart.
+    logits = logits - _finite(jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True)))
+    return logits - _finite(_log_sum_exp(logits, axis=-1))[..., None]

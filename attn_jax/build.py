@@ -1,0 +1,218 @@
+"""From a config to objects: the only file that resolves the strings of a config."""
+
+import inspect
+from typing import Any
+
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
+from attn_jax.attention.monotonic import MonotonicSelection
+from attn_jax.attention.readings import Reading
+from attn_jax.errors import UserError, lookup
+from attn_jax.evaluation import DecodeOptions, Evaluator
+from attn_jax.models.alignments import (
+    InferenceNetwork,
+    LatentAlignment,
+    MarkovAlignment,
+    SoftAlignment,
+    TrajectoryAlignment,
+)
+from attn_jax.models.baselines import BASELINES
+from attn_jax.models.decoders import BRIDGES, DECODERS, Stack
+from attn_jax.models.rnn import CELLS, RNN
+from attn_jax.models.seq2seq import Seq2Seq, Seq2SeqModule
+from attn_jax.outputs import FullSoftmax
+from attn_jax.tasks import TASKS, Task
+from attn_jax.tasks.vocabulary import Vocabulary
+
+DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
+SAMPLED = [name for name in READINGS if name not in ("expectation", "top")]
+OBJECTIVES = {
+    "soft": ["expectation", "top"],
+    "hard": SAMPLED,
+    "marginal": ["enumeration", "reinforce"],
+    "elbo": SAMPLED,
+}
+FEEDS = dict.fromkeys(("mean", "read"))
+TRANSITIONS = dict.fromkeys(("independent", "monotonic", "first_order", "monotonic_first_order"))
+
+
+def build_attention(config: ConfigDict, query_features: int, read: Reading) -> Attention:
+    """config.model.attention as a module; `query_features` is the width of the states that ask."""
+    score = lookup(SCORES, config.score, "model.attention.score")
+    window = None if config.window == "global" else lookup(WINDOWS, config.window, "model.attention.window")
+    monotonic = config.normalize == "monotonic"
+    if monotonic and window is not None:
+        raise UserError("model.attention.normalize monotonic takes no model.attention.window")
+    options = {
+        "query_features": query_features,
+        "features": config.features,
+        "max_length": config.max_length,
+        "size": config.window_size,
+    }
+    normalize = lookup(NORMALIZERS | {"monotonic": None}, config.normalize, "model.attention.normalize")
+    return Attention(
+        score=_construct(score, options),
+        normalize=normalize,
+        read=read,
+        window=window and _construct(window, options),
+        monotonic=MonotonicSelection() if monotonic else None,
+    )
+
+
+def build_reading(config: ConfigDict) -> Reading:
+    """config.model.attention.read with its options and, for leave-one-out, its own baseline."""
+    reading = lookup(READINGS, config.read, "model.attention.read")
+    lookup(BASELINES, config.baseline, "model.attention.baseline")
+    options = {"num_samples": config.num_samples, "temperature": config.temperature}
+    if config.baseline == "leave_one_out":
+        if "leave_one_out" not in reading.baselines:
+            raise _unusable(config, reading)
+        if config.num_samples < 2:
+            raise UserError(f"baseline leave_one_out needs num_samples of at least 2, got {config.num_samples}")
+        options["leave_one_out"] = True
+    takes = inspect.signature(reading.function).parameters
+    return reading.configure(**{name: value for name, value in options.items() if name in takes})
+
+
+def _unusable(config: ConfigDict, reading: Reading) -> UserError:
+    return UserError(
+        f"model.attention.read {reading.name} cannot use model.attention.baseline {config.baseline}; "
+        f"it can use {', '.join(reading.baselines)}"
+    )
+
+
+def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
+    """(what the decoder reads with, how the loss is made) of model.objective, reading, baseline and transition."""
+    model, options, soft = config.model, config.model.attention, READINGS["expectation"]
+    lookup(OBJECTIVES, model.objective, "model.objective")
+    lookup(TRANSITIONS, options.transition, "model.attention.transition")
+    lookup(FEEDS, options.feed, "model.attention.feed")
+    reading = build_reading(options)
+    if options.transition != "independent":
+        if model.objective != "marginal" or reading.name != "enumeration":
+            raise UserError(
+                f"model.attention.transition {options.transition} is summed out exactly; it needs model.objective "
+                f"marginal and model.attention.read enumeration, got {model.objective} and {reading.name}"
+            )
+        if model.decoder != "luong" or model.input_feeding:
+            raise UserError(
+                f"model.attention.transition {options.transition} needs a state that knows nothing of the attention: "
+                "model.decoder luong and model.input_feeding False"
+            )
+        jump_size = options.jump_size if "first_order" in options.transition else 0
+        return soft, MarkovAlignment(monotonic="monotonic" in options.transition, jump_size=jump_size)
+    allowed = OBJECTIVES[model.objective]
+    if reading.name not in allowed:
+        raise UserError(
+            f"model.objective {model.objective} cannot use model.attention.read {reading.name}; "
+            f"it can use {', '.join(allowed)}"
+        )
+    if model.objective == "soft":
+        return reading, SoftAlignment()
+    if model.decoder == "none":
+        raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
+    baseline = options.baseline if reading.baselines != ("none",) else "none"  # nothing is sampled, or nothing scored
+    if baseline not in reading.baselines or (model.objective == "marginal" and baseline == "per_coordinate"):
+        raise _unusable(options, reading)
+    fields = {"features": options.features, "max_length": options.max_length}
+    module = _construct(lookup(BASELINES, baseline, "model.attention.baseline"), fields)
+    if options.feed == "read":
+        if model.objective != "hard" or not reading.per_step:
+            readings = ", ".join(name for name in allowed if READINGS[name].per_step)
+            raise UserError(
+                f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
+                f"got {model.objective} and {reading.name}"
+            )
+        if baseline in ("soft", "per_coordinate"):
+            raise UserError(
+                f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
+                "none, running_mean, learned, leave_one_out"
+            )
+        several = options.num_samples if reading.name == "reinforce" else 1
+        leave_one_out = baseline == "leave_one_out"
+        one = reading.configure(num_samples=1, leave_one_out=False) if reading.name == "reinforce" else reading
+        return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=leave_one_out, baseline=module)
+    inference = None
+    if model.objective == "elbo":
+        if model.inference_size < 2 or model.inference_size % 2:
+            raise UserError(
+                "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
+                f"least 2, got {model.inference_size}"
+            )
+        rnn = RNN(lookup(CELLS, model.cell, "model.cell"), model.inference_size, bidirectional=True)
+        inference = InferenceNetwork(rnn, SCORES["general"](query_features=model.inference_size))
+    return soft, LatentAlignment(
+        reading=reading,
+        objective=model.objective,
+        baseline=module,
+        soft_baseline=baseline == "soft",
+        inference=inference,
+        k_max=options.k_max,
+    )
+
+
+def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
+    """config.model as a sequence-to-sequence model."""
+    model = config.model
+    dtype = lookup(DTYPES, config.dtype, "dtype")
+    cell = lookup(CELLS, model.cell, "model.cell")
+    decoder = lookup(DECODERS, model.decoder, "model.decoder")
+    if model.bidirectional and model.hidden_size % 2:
+        raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
+    sutskever = model.decoder == "none" and not model.feed_summary
+    width = "hidden_size" if sutskever else "readout_size"  # of what the output layer takes
+    if model.tie_embeddings and model.embedding_size != model[width]:
+        raise UserError(
+            f"model.tie_embeddings needs model.embedding_size and model.{width} to be equal, "
+            f"got {model.embedding_size} and {model[width]}"
+        )
+    read, alignment = build_alignment(config)
+    options = {
+        "input_feeding": model.input_feeding,
+        "feed_summary": model.feed_summary,
+        "attention": None if model.decoder == "none" else build_attention(model.attention, model.hidden_size, read),
+        "features": model.readout_size,
+    }
+    common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)
+    common |= dict(dropout=model.dropout, recurrent_dropout=model.recurrent_dropout)
+    # What a step reads besides the embedded token: nothing, the hidden state before, the context, or the summary.
+    extra = {"none": model.feed_summary, "luong": model.input_feeding}.get(model.decoder, True)
+    stack = Stack(bridge=lookup(BRIDGES, model.bridge, "model.bridge"), has_extra=extra, **common)
+    module = Seq2SeqModule(
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        embedding_size=model.embedding_size,
+        encoder=RNN(bidirectional=model.bidirectional, **common),
+        decoder=_construct(decoder, options | {"stack": stack}),
+        output=FullSoftmax(target_vocab_size, model.tie_embeddings, config.train.label_smoothing, dtype),
+        alignment=alignment,
+        dropout=model.dropout,
+        dtype=dtype,
+    )
+    return Seq2Seq(module)
+
+
+MODELS = {"seq2seq": build_seq2seq}
+
+
+def build_task(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Task:
+    """config.task and config.data_dir as a Task."""
+    fields = config.task.to_dict()
+    for field in ("name", "buckets", "batch_size", "batch_unit"):
+        fields.pop(field)
+    build = lookup(TASKS, config.task.name, "task.name")
+    return build(data_dir=config.data_dir, vocabularies=vocabularies, **fields)
+
+
+def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> Evaluator:
+    """The model of a config between its vocabularies, ready to be measured."""
+    model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
+    options = DecodeOptions(**config.decode.to_dict())
+    return Evaluator(model, *vocabularies, options, config.task.buckets, config.seed)
+
+
+def _construct(kind: type, options: dict[str, Any]) -> Any:
+    """kind(...) with those options that it has a field for."""
+    return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})

@@ -1,0 +1,94 @@
+"""Baselines of the score-function estimator: what the loss is expected to be, before it is known.
+
+A baseline is a module: `value(top [b, t, h])` [b, t] that is subtracted from the losses, `coordinates(length)` [s]
+for one number per logit of the weights, and `loss`, its own squared error, whose gradient trains it and nothing
+else. Parameters named "running..." are running means: the optimizer moves them by plain gradient descent with a
+fixed rate (see optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.attention.estimators import coordinate_moments
+from attn_jax.attention.readings import Draw
+from attn_jax.types import Array, Float
+
+
+class NoBaseline(nn.Module):
+    """b = 0; also where the draw has its own baseline (leave-one-out), or the soft loss serves as one."""
+
+    def value(self, top: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
+        return None
+
+    def coordinates(self, length: int) -> Float[Array, "s"] | None:
+        return None
+
+    def loss(self, top, f: Float[Array, "b t"], draw: Draw | None = None, log_weights=None, losses=None):
+        return jnp.zeros_like(f)
+
+
+class RunningMean(NoBaseline):
+    """b = the running mean of the loss over all target tokens (Xu 2015, arXiv 1502.03044, section 4.1)."""
+
+    def setup(self):
+        self.mean = self.param("running_mean", nn.initializers.zeros, ())
+
+    def value(self, top):
+        return jnp.broadcast_to(self.mean, top.shape[:-1])
+
+    def loss(self, top, f, draw=None, log_weights=None, losses=None):
+        return 0.5 * jnp.square(self.mean - f)
+
+
+class LearnedBaseline(NoBaseline):
+    """b = v . tanh(W top + c) + d, from the decoder state that also chooses the weights (Mnih & Gregor 2014, NVIL).
+
+    Trained on (b - f)^2; no gradient of it reaches the decoder.
+    """
+
+    features: int
+
+    def setup(self):
+        self.inner = nn.Dense(self.features)
+        self.outer = nn.Dense(1)
+
+    def value(self, top):
+        return self.outer(jnp.tanh(self.inner(jax.lax.stop_gradient(top))))[..., 0]
+
+    def loss(self, top, f, draw=None, log_weights=None, losses=None):
+        return jnp.square(self.value(top) - f)
+
+
+class PerCoordinate(NoBaseline):
+    """b_i = E[A_i B_i] / E[B_i^2] for the i-th logit, from running means: see estimators.coordinate_moments.
+
+    The logits of attention are source positions, of which the first `max_length` have a baseline of their own.
+    """
+
+    max_length: int
+
+    def setup(self):
+        self.numerator = self.param("running_numerator", nn.initializers.zeros, (self.max_length,))
+        self.denominator = self.param("running_denominator", nn.initializers.zeros, (self.max_length,))
+
+    def coordinates(self, length):
+        b = self.numerator / jnp.maximum(self.denominator, 1e-8)
+        return jnp.pad(b, (0, max(0, length - self.max_length)))[:length]
+
+    def loss(self, top, f, draw=None, log_weights=None, losses=None):
+        products, squares = coordinate_moments(draw, log_weights, losses)
+        length = min(self.max_length, products.shape[-1])
+        error = jnp.square(self.numerator[:length] - products[..., :length])
+        error += jnp.square(self.denominator[:length] - squares[..., :length])
+        return 0.5 * jnp.sum(error, axis=-1)
+
+
+BASELINES = {
+    "none": NoBaseline,
+    "leave_one_out": NoBaseline,
+    "soft": NoBaseline,
+    "running_mean": RunningMean,
+    "learned": LearnedBaseline,
+    "per_coordinate": PerCoordinate,
+}

@@ -1,0 +1,274 @@
+"""Morphological inflection: from a lemma and tags to the form, character by character.
+
+    gehen TAB V;PST;3;SG  ->  ging
+
+The forms come from files such as those of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or,
+without a language, from one that is made here by rules. In this language
+
+- vowels are front (e i ö ü) or back (a o u);
+- a noun's lemma is its stem, a verb's lemma is its stem with -nA. Stems have two or three syllables, and end in a
+  vowel or in one of p t k s l r n m;
+- a capital letter in a suffix depends on what is before it. A O U are e ö ü if the last vowel before is front, and
+  a o u if it is back. D is t after p t k s, and d elsewhere;
+- before a suffix that begins with a vowel, a last p t k becomes b d g, and after a last vowel y is put in between.
+
+Nouns take number, then case; the plural of the genitive is one suffix for both:
+
+              NOM    ACC    DAT   GEN   LOC    INS
+    N;...;SG  -      -Un    -A    -Or   -DA    -sU
+    N;...;PL  -lO    -lO-Un -lO-A -Os   -lO-DA -lO-sU
+
+Verbs take tense, then person and number; the third person singular of the present is one suffix for all:
+
+               1;SG   2;SG   3;SG  1;PL    2;PL    3;PL
+    V;PRS;...  -U-m   -U-s   -Ur   -U-mUk  -U-sUk  -U-lO
+    V;PST;...  -DO-m  -DO-s  -DO   -DO-mUk -DO-sUk -DO-lO
+
+    V;NFIN -nA    V;IMP;2;SG -    V;IMP;2;PL -kO    V.PTCP;PRS -An    V.PTCP;PST ge- and -Ut
+
+So, in steps:
+
+    sölkit   N;ACC;SG    sölkit-Un          sölkidün      i is front; t becomes d
+    garo     N;DAT;PL    garo-lO-A          garoloya      o is back; y between the vowels
+    tümak    N;GEN;PL    tümak-Os           tümagos       the last vowel counts, not the first
+    medupna  V;PST;1;PL  medup-DO-mUk       meduptomuk    D is t after p
+    vohirne  V;PRS;3;SG  vohir-Ur           vohirür
+    kazelne  V.PTCP;PST  ge-kazel-Ut        gekazelüt     a prefix does not change
+"""
+
+import difflib
+import os
+import pathlib
+import re
+import sys
+
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.text import read_lines
+from attn_jax.tasks.vocabulary import Characters, Inflections, Vocabulary
+
+SUBSET = 2017  # seed of the one permutation that chooses subsets of a file, whatever the seed of a run
+ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
+COLUMNS = ("lemma", "form", "tags")
+LINE = " TAB ".join(COLUMNS)
+
+NUM_EXAMPLES = 10_000  # training forms of the language made here unless told otherwise, as in size "high" of the files
+TEST_SIZE = 1000
+NUM_LEMMAS = 12_000
+HELD_OUT_SHARE = 0.05  # of all lemmas for validation, and as many for the test
+EXAMPLES = tuple(
+    f"{lemma}\t{tags}"
+    for lemma, tags in (
+        ("sölkit", "N;ACC;SG"),
+        ("garo", "N;DAT;PL"),
+        ("tümak", "N;GEN;PL"),
+        ("medupna", "V;PST;1;PL"),
+        ("vohirne", "V;PRS;3;SG"),
+        ("kazelne", "V.PTCP;PST"),
+    )
+)
+
+FRONT, BACK = "eiöü", "aou"
+VOWELS = FRONT + BACK
+TO_FRONT, TO_BACK = str.maketrans("AOU", "eöü"), str.maketrans("AOU", "aou")
+VOICED = {"p": "b", "t": "d", "k": "g"}
+VOICELESS = "ptks"
+ONSETS = "bdfghklmnprstvz"
+CODAS = ("", "", "", "l", "n", "r", "s")  # of a syllable that is not the last
+ENDINGS = ("", "", "p", "t", "k", "s", "l", "r", "n", "m")
+
+INFINITIVE = "nA"
+CASES = {"NOM": "", "ACC": "Un", "DAT": "A", "GEN": "Or", "LOC": "DA", "INS": "sU"}
+TENSES = {"PRS": "U", "PST": "DO"}
+PERSONS = {"1;SG": "m", "2;SG": "s", "3;SG": "", "1;PL": "mUk", "2;PL": "sUk", "3;PL": "lO"}
+# tags -> suffixes with spaces between them, in the order in which they follow the stem
+NOUN = (
+    {f"N;{case};SG": suffix for case, suffix in CASES.items()}
+    | {f"N;{case};PL": f"lO {suffix}" for case, suffix in CASES.items()}
+    | {"N;GEN;PL": "Os"}
+)
+VERB = (
+    {f"V;{tense};{who}": f"{first} {then}" for tense, first in TENSES.items() for who, then in PERSONS.items()}
+    | {"V;PRS;3;SG": "Ur"}
+    | {"V;NFIN": INFINITIVE, "V;IMP;2;SG": "", "V;IMP;2;PL": "kO", "V.PTCP;PRS": "An", "V.PTCP;PST": "Ut"}
+)
+PREFIXES = {"V.PTCP;PST": "ge"}
+
+
+def inflection(
+    *,
+    data_dir: str | pathlib.Path,
+    language: str,
+    size: str,
+    num_examples: int,
+    valid_size: int,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    seed: int = 0,
+    **_fields_of_other_tasks,
+) -> Task:
+    """The task of inflecting a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.
+
+    The files of a language are data_dir/LANGUAGE-train-SIZE, LANGUAGE-dev for validation, and LANGUAGE-uncovered-test
+    or LANGUAGE-test where there is one. Without a language, forms of the one above are drawn from `seed`, and no lemma
+    is in two splits. In both, a smaller `num_examples` takes a subset of a larger one's forms. The vocabularies are
+    Inflections of the source and Characters of the target, of all that occurs in training.
+
+    Args:
+        data_dir: folder of the files.
+        language: "german", say; "" is the language made here.
+        size: of the training file, "high", "medium" or "low".
+        num_examples: training forms; 0 means all of the file, or NUM_EXAMPLES of the language made here.
+        valid_size: validation forms of the language made here; its test split has TEST_SIZE.
+        vocabularies: (source, target) of an earlier run; None makes them.
+        seed: of the language made here: its lemmas, those held out, and the forms drawn.
+
+    Raises:
+        UserError: something is wrong with a file, or a number of forms is out of range.
+    """
+    if language:
+        splits = _read_splits(pathlib.Path(data_dir), language, size, num_examples)
+        examples = tuple(splits["valid"].source[: len(EXAMPLES)])
+    else:
+        splits, examples = _make_splits(num_examples, valid_size, seed), EXAMPLES
+    if vocabularies is None:
+        train = splits["train"]
+        vocabularies = (
+            Inflections.train(train.source, vocab_size=ALL),
+            Characters.train(train.target, vocab_size=ALL),
+        )
+    note = {name: len(split) for name, split in splits.items()}
+    known = {tag for text in splits["train"].source for tag in _tags(text)}
+    for name in [name for name in splits if name != "train"]:
+        if count := sum(not known.issuperset(_tags(text)) for text in splits[name].source):
+            note[f"{name} forms with a tag that training has not"] = count
+    return Task("inflection", splits, *vocabularies, note=note, examples=examples)
+
+
+def inflect(lemma: str, tags: str) -> str:
+    """The form of a lemma of the language made here. The tags are a key of NOUN or of VERB."""
+    word, suffixes = (lemma, NOUN[tags]) if tags in NOUN else (lemma[: -len(INFINITIVE)], VERB[tags])
+    for suffix in suffixes.split():
+        word = attach(word, suffix)
+    return PREFIXES.get(tags, "") + word
+
+
+def attach(word: str, suffix: str) -> str:
+    """The word with a suffix, both changed as the rules say. The word has a vowel, the suffix a letter."""
+    last_vowel = next(letter for letter in reversed(word) if letter in VOWELS)
+    if suffix[0] in "AOU":
+        word = word + "y" if word[-1] in VOWELS else word[:-1] + VOICED.get(word[-1], word[-1])
+    suffix = suffix.replace("D", "t" if word[-1] in VOICELESS else "d")
+    return word + suffix.translate(TO_FRONT if last_vowel in FRONT else TO_BACK)
+
+
+def _make_splits(num_examples: int, valid_size: int, seed: int) -> dict[str, Pairs]:
+    """Splits of the language made here. Each is of its own lemmas, which do not depend on the sizes."""
+    rng = np.random.default_rng(seed)
+    lexicon = _lexicon(rng)
+    drawn = list(lexicon)
+    lemmas = [drawn[i] for i in rng.permutation(len(drawn))]
+    held_out = int(len(lemmas) * HELD_OUT_SHARE)
+    parts = {"valid": lemmas[:held_out], "test": lemmas[held_out : 2 * held_out], "train": lemmas[2 * held_out :]}
+    cells = {name: [(lemma, tags) for lemma in part for tags in lexicon[lemma]] for name, part in parts.items()}
+    if not 0 <= num_examples <= len(cells["train"]):
+        raise UserError(
+            f"task.num_examples {num_examples}: expected 0 ({NUM_EXAMPLES}) to {len(cells['train'])}, the training "
+            "forms there are"
+        )
+    if not 1 <= valid_size <= len(cells["valid"]):
+        raise UserError(
+            f"task.valid_size {valid_size}: expected 1 to {len(cells['valid'])}, the validation forms there are"
+        )
+    sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
+    splits = {}
+    for name, count in sizes.items():
+        # all are shuffled, then cut, so that neither a smaller split nor the others are different ones
+        chosen = [cells[name][i] for i in rng.permutation(len(cells[name]))[:count]]
+        splits[name] = Pairs([f"{lemma}\t{tags}" for lemma, tags in chosen], [inflect(*cell) for cell in chosen])
+    return splits
+
+
+def _lexicon(rng: np.random.Generator) -> dict[str, dict[str, str]]:
+    """NUM_LEMMAS lemmas, none of them in EXAMPLES, each with NOUN or VERB."""
+
+    def pick(options):
+        return options[rng.integers(len(options))]
+
+    shown = {text.partition("\t")[0] for text in EXAMPLES}
+    lexicon: dict[str, dict[str, str]] = {}
+    while len(lexicon) < NUM_LEMMAS:
+        syllables = [pick(ONSETS) + pick(VOWELS) for _ in range(pick((2, 3)))]
+        stem = "".join(syllable + pick(CODAS) for syllable in syllables[:-1]) + syllables[-1] + pick(ENDINGS)
+        paradigm = pick((NOUN, VERB))
+        lemma = stem if paradigm is NOUN else attach(stem, INFINITIVE)
+        if lemma not in shown:
+            lexicon.setdefault(lemma, paradigm)
+    return lexicon
+
+
+def _read_splits(folder: pathlib.Path, language: str, size: str, num_examples: int) -> dict[str, Pairs]:
+    """Splits of the files of a language."""
+    train, valid = folder / f"{language}-train-{size}", folder / f"{language}-dev"
+    if not os.path.exists(train):
+        _explain_missing(train, language, size)
+    elif not os.path.exists(valid):
+        raise UserError(f"{valid}: no such file; expected the validation forms of {language} next to {train.name}")
+    pairs = read_forms(train)
+    if not 0 <= num_examples <= len(pairs):
+        raise UserError(
+            f"task.num_examples {num_examples}: expected 0 (all) to {len(pairs)}, the training forms there are"
+        )
+    if num_examples:
+        order = np.random.default_rng(SUBSET).permutation(len(pairs))
+        pairs = pairs.select(np.sort(order[:num_examples]))
+    splits = {"train": pairs, "valid": read_forms(valid)}
+    for name in (f"{language}-uncovered-test", f"{language}-test"):
+        if os.path.exists(folder / name):
+            return splits | {"test": read_forms(folder / name)}
+    return splits
+
+
+def read_forms(path: pathlib.Path) -> Pairs:
+    """The lines `lemma TAB form TAB tags` of a file as pairs (`lemma TAB tags`, form). Spaces are kept.
+
+    Raises:
+        UserError: as attn_jax.tasks.text.read_lines, or a line has not three columns, or an empty one.
+    """
+    source, target = [], []
+    for number, line in enumerate(read_lines(path, expected=LINE), 1):
+        columns = line.split("\t")
+        if len(columns) != len(COLUMNS):
+            raise UserError(f"{path}, line {number}: expected the 3 columns {LINE}, got {len(columns)}")
+        for name, text in zip(COLUMNS, columns, strict=True):
+            if not text.strip():
+                raise UserError(f"{path}, line {number}: the column {name} is empty; expected {LINE}")
+        lemma, form, tags = columns
+        source.append(f"{lemma}\t{tags}")
+        target.append(form)
+    return Pairs(source, target)
+
+
+def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
+    """UserError that names the languages there are, or the sizes of this one.
+
+    Nothing where the folder itself is not there: reading says so.
+    """
+    found = [re.fullmatch("(.+)-train-(.+)", other.name) for other in path.parent.glob("*-train-*")]
+    there = [match.groups() for match in found if match]
+    if not there:
+        if os.path.isdir(path.parent):
+            raise UserError(f"{path}: no such file, and none of another language or size in the folder {path.parent}")
+        return
+    if sizes := {other_size for other, other_size in there if other == language}:
+        what, asked, known = f"sizes of {language}", size, sorted(sizes)
+    else:
+        what, asked, known = "languages", language, sorted({other for other, _ in there})
+    close = difflib.get_close_matches(asked, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise UserError(f"{path}: no such file; {what} there: {', '.join(known)}{hint}")
+
+
+def _tags(text: str) -> list[str]:
+    return text.partition("\t")[2].split(";")

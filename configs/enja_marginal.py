@@ -1,0 +1,24 @@
+"""English to Japanese with latent attention: the contexts of each word summed out (Deng 2018, arXiv 1807.03756).
+
+As enja_soft, with the mean context fed to the state. The output layer runs once for every source word, so it is
+cut down to 4,000 pieces and evaluation to small batches.
+
+    python -m attn_jax.tasks.download enja --data_dir=data/enja
+    python launch.py --config=configs/enja_marginal.py --config.data_dir=data/enja
+"""
+
+from ml_collections import ConfigDict
+
+from configs import enja_soft
+
+
+def get_config() -> ConfigDict:
+    config = enja_soft.get_config()
+    config.name = "enja_marginal"
+    config.description = "LSTM 512, marginal likelihood over alignments, English to Japanese"
+    config.task.vocab_size = (4000, 4000)
+    config.model.objective = "marginal"
+    config.model.attention.read = "enumeration"
+    config.model.attention.k_max = 5
+    config.decode.batch_size = 20
+    return config

@@ -1,0 +1,40 @@
+"""Morphological inflection with soft attention: gehen V;PST;3;SG -> ging, character by character.
+
+Without files the language is one that the package makes; the ten of CoNLL-SIGMORPHON 2017 are downloaded:
+
+    python launch.py --config=configs/inflection_soft.py
+    python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
+    python launch.py --config=configs/inflection_soft.py --config.data_dir=data/sigmorphon2017 \
+        --config.task.language=german
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "inflection_soft"
+    config.description = "LSTM 128, soft attention, inflection"
+    config.task.name = "inflection"
+    config.task.batch_size = 32
+    config.task.buckets = ((18, 12), (24, 18), (32, 24), (64, 64))
+    config.model.embedding_size = 100
+    config.model.hidden_size = 128
+    config.model.readout_size = 128
+    config.model.decoder = "luong"
+    config.model.input_feeding = False  # the state is a language model of the target; only the output layer reads
+    config.model.bridge = "dense"
+    config.model.dropout = 0.4
+    config.model.attention.score = "general"
+    config.model.attention.features = 128
+    config.train.num_epochs = 30.0
+    config.train.best_metric = "exact_match"
+    config.train.keep = 1
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 100
+    config.decode.max_length = 60
+    config.eval.metrics = ("exact_match", "edit_distance", "perplexity", "attention_entropy")
+    return config

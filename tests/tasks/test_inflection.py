@@ -1,0 +1,274 @@
+"""The language made here is the one described, by a second set of rules; files to splits; wrong files."""
+
+import importlib
+import re
+
+import pytest
+
+from attn_jax.build import build_task
+from attn_jax.errors import UserError
+from attn_jax.tasks import TASKS
+from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
+from attn_jax.tasks.vocabulary import UNK, Characters, Inflections, from_json
+from configs.base import get_config
+
+DOCUMENTATION = importlib.import_module("attn_jax.tasks.inflection").__doc__  # attn_jax.tasks.inflection is a function
+DEFAULTS = {"data_dir": "", "language": "", "size": "high", "num_examples": 0, "valid_size": 300}
+
+
+def build(**options):
+    return TASKS["inflection"](**(DEFAULTS | options))
+
+
+def described():
+    """{tags: (prefix, suffixes)} of the tables in the documentation."""
+    table, header = {}, []
+    for line in DOCUMENTATION.splitlines():
+        cells = line.split()
+        if cells[:1] in (["NOM"], ["1;SG"]):
+            header = cells
+        elif cells and "..." in cells[0]:
+            for name, suffixes in zip(header, cells[1:], strict=True):
+                table[cells[0].replace("...", name)] = ("", suffixes.strip("-").split("-"))
+        elif "V;NFIN -" in line:
+            for tags, prefix, suffix in re.findall(r"(V\S+) (?:(\S+)- and )?-(\S*)", line):
+                table[tags] = (prefix, [suffix])
+    return table
+
+
+def surface(lemma, tags, table):
+    """The form by rewriting stem-suffix-suffix as a whole, with the harmony of the stem for all suffixes."""
+    prefix, suffixes = table[tags]
+    stem = lemma if tags.startswith("N;") else re.fullmatch("(.+)n[ae]", lemma)[1]
+    front = re.findall("[aoueiöü]", stem)[-1] in "eiöü"
+    word = "-".join([stem, *suffixes])
+    for capital, vowels in {"A": "ae", "O": "oö", "U": "uü"}.items():
+        word = word.replace(capital, vowels[front])
+    word = re.sub("(?<=[ptks]-)D", "t", word).replace("D", "d")
+    word = re.sub("(?<=[aoueiöü])-(?=[aoueiöü])", "y", word)
+    for hard, soft in ("pb", "td", "kg"):
+        word = re.sub(f"{hard}-(?=[aoueiöü])", soft, word)
+    return prefix + word.replace("-", "")
+
+
+@pytest.fixture(scope="module")
+def task():
+    return build()
+
+
+def items(pairs):
+    return [(*text.split("\t"), form) for text, form in zip(pairs.source, pairs.target, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "lemma, tags, form",
+    [
+        ("takul", "N;NOM;SG", "takul"),
+        ("takul", "N;NOM;PL", "takullo"),
+        ("sotik", "N;ACC;SG", "sotigün"),  # front, as i is the last vowel; k before a vowel
+        ("sotik", "N;ACC;PL", "sotiklöyün"),
+        ("retap", "N;DAT;SG", "retaba"),
+        ("reta", "N;DAT;SG", "retaya"),
+        ("retet", "N;GEN;SG", "retedör"),
+        ("retet", "N;GEN;PL", "retedös"),
+        ("bolas", "N;LOC;SG", "bolasta"),  # s makes D a t, and stays itself
+        ("bolas", "N;DAT;SG", "bolasa"),
+        ("bolas", "N;LOC;PL", "bolasloda"),
+        ("bolü", "N;INS;PL", "bolülösü"),
+        ("bolukna", "V;NFIN", "bolukna"),
+        ("bolukna", "V;PRS;1;SG", "bolugum"),
+        ("bolukna", "V;PRS;3;SG", "bolugur"),
+        ("boline", "V;PRS;3;PL", "boliyülö"),
+        ("bolukna", "V;PST;3;SG", "bolukto"),
+        ("boline", "V;PST;2;PL", "bolidösük"),
+        ("bolukna", "V;IMP;2;SG", "boluk"),
+        ("bolukna", "V;IMP;2;PL", "bolukko"),
+        ("boline", "V.PTCP;PRS", "boliyen"),
+        ("bolukna", "V.PTCP;PST", "gebolugut"),
+        ("nanana", "V;PST;1;SG", "nanadom"),  # only the last syllable is not of the stem
+    ],
+)
+def test_forms_by_hand(lemma, tags, form):
+    assert inflect(lemma, tags) == form == surface(lemma, tags, described())
+
+
+def test_the_documentation_is_what_is_done(task):
+    table = described()
+    assert table.keys() == (NOUN | VERB).keys()
+    for split in task.splits.values():
+        assert all(form == surface(lemma, tags, table) for lemma, tags, form in items(split))
+        assert {tags for _, tags, _ in items(split)} <= table.keys()
+    assert {tags for _, tags, _ in items(task.splits["train"])} == table.keys()
+
+
+def test_the_worked_examples_are_right():
+    rows = [re.split(r" {2,}", line.strip()) for line in DOCUMENTATION.partition("in steps:")[2].splitlines()]
+    rows = [row for row in rows if len(row) > 3]
+    assert [f"{lemma}\t{tags}" for lemma, tags, *_ in rows] == list(EXAMPLES)
+    table = described()
+    for lemma, tags, parts, form, *_ in rows:
+        prefix, suffixes = table[tags]
+        stem = lemma[:-2] if tags in VERB else lemma
+        assert "-".join(part for part in (prefix, stem, *suffixes) if part) == parts
+        assert inflect(lemma, tags) == form
+
+
+def test_splits_share_no_lemma(task):
+    lemmas = {name: {lemma for lemma, *_ in items(split)} for name, split in task.splits.items()}
+    assert not lemmas["train"] & (lemmas["valid"] | lemmas["test"]) and not lemmas["valid"] & lemmas["test"]
+    assert not {text.partition("\t")[0] for text in EXAMPLES} & set.union(*lemmas.values())
+    assert task.note == {"train": NUM_EXAMPLES, "valid": 300, "test": TEST_SIZE}
+    assert all(len(set(split.source)) == len(split) for split in task.splits.values())
+
+
+def test_the_same_seed_gives_the_same_data(task):
+    assert build().splits == task.splits
+    assert build(seed=1).splits != task.splits
+
+
+def test_fewer_forms_are_a_subset(task):
+    few = build(num_examples=100, valid_size=20)
+    assert len(few.splits["train"]) == 100 and len(few.splits["valid"]) == 20
+    for name, split in few.splits.items():
+        assert set(items(split)) <= set(items(task.splits[name]))
+    assert few.splits["test"] == task.splits["test"]
+
+
+def test_vocabularies_know_all_of_training_and_come_back(task):
+    assert isinstance(task.source_vocabulary, Inflections) and isinstance(task.target_vocabulary, Characters)
+    both = (task.source_vocabulary, task.target_vocabulary)
+    for vocabulary, texts in zip(both, (task.splits["train"].source, task.splits["train"].target), strict=True):
+        saved = from_json(vocabulary.to_json())
+        for text in texts[:500]:
+            ids = saved.encode(text)
+            assert UNK not in ids and saved.decode(ids) == text
+    assert all(UNK not in task.source_vocabulary.encode(text) for text in task.examples)
+    again = build(num_examples=5, vocabularies=both)
+    assert (again.source_vocabulary, again.target_vocabulary) == both
+
+
+def test_a_config_makes_it_whatever_its_vocabulary():
+    config = get_config()
+    config.task.name, config.task.vocabulary, config.task.vocab_size = "inflection", "words", (5, 5)
+    config.task.num_examples, config.task.min_count = 50, 40
+    task = build_task(config)
+    assert task.name == "inflection" and len(task.examples) == 6 and len(task.splits["train"]) == 50
+    assert all(UNK not in task.target_vocabulary.encode(form) for form in task.splits["train"].target)
+
+
+TRAIN = ["gehen\tging\tV;PST", "Haus\tHäuser\tN;PL", "ekmek tahtası\tekmek tahtaları\tN;PL", "sehen\tsah\tV;PST"]
+FILES = {
+    "german-train-high": TRAIN,
+    "german-train-low": TRAIN[:2],
+    "german-dev": ["Maus\tMäuse\tN;PL", "stehen\tstünde\tV;SBJV;PST"],
+    "french-train-high": TRAIN,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, lines in FILES.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_files_are_the_splits(folder):
+    task = build(data_dir=folder, language="german", valid_size=0)
+    assert list(task.splits) == ["train", "valid"]
+    assert task.splits["train"].source == ["gehen\tV;PST", "Haus\tN;PL", "ekmek tahtası\tN;PL", "sehen\tV;PST"]
+    assert task.splits["train"].target == ["ging", "Häuser", "ekmek tahtaları", "sah"]
+    assert task.examples == tuple(task.splits["valid"].source)
+    assert task.source_vocabulary.decode(task.source_vocabulary.encode("Haus\tV;PST")) == "Haus\tV;PST"
+    assert len(build(data_dir=folder, language="german", size="low").splits["train"]) == 2
+
+
+@pytest.mark.parametrize("name", ["german-uncovered-test", "german-test"])
+def test_a_test_file_is_a_split(folder, name):
+    (folder / name).write_text(TRAIN[1] + "\r\n", encoding="utf-8")
+    assert build(data_dir=folder, language="german").splits["test"].target == ["Häuser"]
+
+
+def test_the_official_test_file_goes_first(folder):
+    (folder / "german-test").write_text(TRAIN[0], encoding="utf-8")
+    (folder / "german-uncovered-test").write_text(TRAIN[1], encoding="utf-8")
+    assert build(data_dir=folder, language="german").splits["test"].target == ["Häuser"]
+
+
+def test_tags_never_seen_in_training_are_counted(folder):
+    (folder / "german-test").write_text("\n".join(TRAIN), encoding="utf-8")
+    task = build(data_dir=folder, language="german")
+    unseen = "valid forms with a tag that training has not"
+    assert task.note == {"train": 4, "valid": 2, "test": 4, unseen: 1}
+    tags = [f"\t{tags}" for _, tags, _ in items(task.splits["valid"])]
+    assert sum(UNK in task.source_vocabulary.encode(text) for text in tags) == 1
+    few = build(data_dir=folder, language="german", num_examples=1)  # one form, so not both V;PST and N;PL
+    assert few.note["test forms with a tag that training has not"] == 2
+
+
+def test_fewer_lines_of_a_file_are_a_subset_in_its_order(folder):
+    splits = [build(data_dir=folder, language="german", num_examples=n, seed=n).splits["train"] for n in (1, 2, 3, 4)]
+    whole = items(build(data_dir=folder, language="german").splits["train"])
+    for n, split in enumerate(splits, 1):
+        assert items(split) == [item for item in whole if item in items(split)] and len(split) == n
+        assert set(items(splits[n - 2])) < set(items(split)) or n == 1
+    assert items(splits[-1]) == whole
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"language": "germn"},
+            r"germn-train-high: no such file; languages there: french, german; did you mean german\?$",
+        ),
+        ({"language": "x"}, "x-train-high: no such file; languages there: french, german$"),
+        ({"size": "hgh"}, r"german-train-hgh: no such file; sizes of german there: high, low; did you mean high\?$"),
+        (
+            {"language": "french"},
+            "french-dev: no such file; expected the validation forms of french next to french-train-",
+        ),
+        ({"num_examples": 5}, r"task.num_examples 5: expected 0 \(all\) to 4, the training forms there are$"),
+        ({"num_examples": -1}, r"task.num_examples -1: expected 0 \(all\) to 4"),
+        (
+            {"language": "", "num_examples": -1},
+            rf"task.num_examples -1: expected 0 \({NUM_EXAMPLES}\) to \d+, the train",
+        ),
+        ({"language": "", "num_examples": 10**7}, r"task.num_examples 10000000: expected 0"),
+        ({"language": "", "valid_size": 0}, r"task.valid_size 0: expected 1 to \d+, the validation forms there are$"),
+        ({"language": "", "valid_size": 10**7}, r"task.valid_size 10000000: expected 1"),
+    ],
+)
+def test_wrong_options(folder, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        build(**({"data_dir": folder, "language": "german"} | options))
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_such_files(tmp_path):
+    with pytest.raises(UserError, match=r"a/german-train-high: no such file; the folder \S+a does not exist either$"):
+        build(data_dir=tmp_path / "a", language="german")
+    (tmp_path / "notes").write_text("x")
+    with pytest.raises(UserError, match=r"german-train-high: no such file, and none of another language or size in"):
+        build(data_dir=tmp_path, language="german")
+
+
+@pytest.mark.parametrize("name", ["german-train-high", "german-dev", "german-uncovered-test"])
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"a\tb\tN\na\tN\n", ", line 2: expected the 3 columns lemma TAB form TAB tags, got 2"),
+        (b"a\n", ", line 1: expected the 3 columns lemma TAB form TAB tags, got 1"),
+        (b"a\tb\tN\t\n", ", line 1: expected the 3 columns lemma TAB form TAB tags, got 4"),
+        (b"a\tb\tN\n\tb\tN\n", ", line 2: the column lemma is empty; expected lemma TAB form TAB tags"),
+        (b"a\t \tN\n", ", line 1: the column form is empty; expected lemma TAB form TAB tags"),
+        (b"a\tb\t\r\n", ", line 1: the column tags is empty; expected lemma TAB form TAB tags"),
+        (b"a\tb\tN\n\na\tb\tN\n", ", line 2: the line is empty; expected lemma TAB form TAB tags"),
+        (b"a\tb\tN\nH\xe4user\tb\tN\n", r", line 2: not valid UTF-8 (byte 0xe4); convert it to UTF-8"),
+        (b"", ": the file is empty; expected lemma TAB form TAB tags"),
+    ],
+)
+def test_wrong_files(folder, name, content, message):
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError) as error:
+        build(data_dir=folder, language="german")
+    assert str(error.value) == f"{folder / name}{message}"

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
 from attn_jax.attention.monotonic import MonotonicSelection
+from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.readings import Reading
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import DecodeOptions, Evaluator
@@ -51,7 +52,7 @@ def build_attention(config: ConfigDict, query_features: int, read: Reading) -> A
         "max_length": config.max_length,
         "size": config.window_size,
     }
-    normalize = lookup(NORMALIZERS | {"monotonic": None}, config.normalize, "model.attention.normalize")
+    normalize = lookup(NORMALIZERS | {"monotonic": softmax}, config.normalize, "model.attention.normalize")
     return Attention(
         score=_construct(score, options),
         normalize=normalize,
@@ -113,6 +114,12 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
         return reading, SoftAlignment()
     if model.decoder == "none":
         raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
+    for name, values in {"window": ("local_p",), "normalize": ("linear", "monotonic")}.items():
+        if options[name] in values:
+            raise UserError(
+                f"model.objective {model.objective} needs weights that sum to one; those of model.attention.{name} "
+                f"{options[name]} need not"
+            )
     baseline = options.baseline if reading.baselines != ("none",) else "none"  # nothing is sampled, or nothing scored
     if baseline not in reading.baselines or (model.objective == "marginal" and baseline == "per_coordinate"):
         raise _unusable(options, reading)

@@ -1,6 +1,6 @@
 """Inflection with variational attention: an inference network sees the target (Deng 2018, arXiv 1807.03756).
 
-    python launch.py --config=configs/inflection_elbo.py
+python launch.py --config=configs/inflection_elbo.py
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,6 @@
 """Inflection with latent attention, summed out exactly: -log sum_x a_x p(y | z_x) (Wu 2018, arXiv 1808.10024).
 
-    python launch.py --config=configs/inflection_marginal.py
+python launch.py --config=configs/inflection_marginal.py
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """Inflection with exact hard monotonic attention of order 0 or 1 (Wu & Cotterell 2019, arXiv 1905.06319).
 
-    python launch.py --config=configs/inflection_monotonic.py
-    python launch.py --config=configs/inflection_monotonic.py --config.model.attention.transition=monotonic
+python launch.py --config=configs/inflection_monotonic.py
+python launch.py --config=configs/inflection_monotonic.py --config.model.attention.transition=monotonic
 """
 
 from ml_collections import ConfigDict

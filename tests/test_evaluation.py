@@ -11,9 +11,9 @@ import pytest
 from arrays import fill
 from tiny_run import WORDS, tiny_config
 
+from attn_jax.build import build_evaluator
 from attn_jax.errors import UserError
 from attn_jax.evaluation import DecodeOptions, check_metrics, evaluate
-from attn_jax.build import build_evaluator
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Words

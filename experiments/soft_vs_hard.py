@@ -1,0 +1,214 @@
+"""Soft or hard attention, and which estimator: inflection from 1,000 forms, three languages, three seeds each.
+
+    python launch.py --sweep=experiments/soft_vs_hard.py --config.data_dir=data/sigmorphon2017
+    python experiments/soft_vs_hard.py --data_dir=data/sigmorphon2017
+
+The first command trains every variant on every language, three seeds in one vmapped program; the second measures
+what they share, counts how often f is evaluated per target token, times a training step of every variant on the same
+batch, and writes experiments/results/soft_vs_hard.md. Deng 2018 (arXiv 1807.03756, table 2) has the like for
+translation: marginal and variational attention better than soft, soft better than hard.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import time
+
+import jax
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.arguments import load_file  # noqa: E402
+from attn_jax.build import build_reading, build_seq2seq, build_task  # noqa: E402
+from attn_jax.optimizers import make_optimizer  # noqa: E402
+from attn_jax.sweep import jobs  # noqa: E402
+from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
+from attn_jax.training import TrainState, make_train_step  # noqa: E402
+from attn_jax.workdir import load_json  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
+
+RESULTS = ROOT / "experiments" / "results"
+LANGUAGES = ("german", "finnish", "turkish")
+
+
+def hard(read: str, num_samples: int = 1, baseline: str = "none") -> dict:
+    """Overrides of model.* for the expected loss with this estimator."""
+    attention = {"read": read, "num_samples": num_samples, "baseline": baseline}
+    return {"objective": "hard"} | {f"attention.{key}": value for key, value in attention.items()}
+
+
+EXACT = {"objective": "marginal", "attention.read": "enumeration"}
+VARIANTS = {  # name -> changes to config.model of configs/inflection_soft.py
+    "soft": {},
+    "hard, 1 sample, no baseline": hard("reinforce"),
+    "hard, 1 sample, running mean": hard("reinforce", 1, "running_mean"),
+    "hard, 1 sample, learned baseline": hard("reinforce", 1, "learned"),
+    "hard, 4 samples, leave-one-out": hard("reinforce", 4, "leave_one_out"),
+    "hard, 4 samples, learned baseline": hard("reinforce", 4, "learned"),
+    "hard, unordered set of 4": hard("unordered_set", 4, "leave_one_out"),
+    "hard, optimal resampling of 4, learned baseline": hard("optimal_resampling", 4, "learned"),
+    "hard, straight-through": hard("straight_through"),
+    "hard, enumeration": hard("enumeration"),
+    "marginal": EXACT,
+    "elbo": {"objective": "elbo", "inference_size": 64, "attention.read": "enumeration"},
+    "monotonic, order 0": EXACT | {"attention.transition": "monotonic"},
+    "monotonic, order 1": EXACT | {"attention.transition": "monotonic_first_order"},
+}
+
+
+def overrides(language: str, variant: str) -> dict:
+    """Of one run, as in a sweep."""
+    common = {
+        "task.language": language,
+        "task.size": "medium",
+        "seeds": (0, 1, 2),
+        "train.num_epochs": 60.0,
+        "train.eval_every": 640,
+        "eval.num_pictures": 0,
+    }
+    return {"config": "configs/inflection_soft.py", **common} | {
+        f"model.{key}": value for key, value in VARIANTS[variant].items()
+    }
+
+
+def sweep():
+    for variant in VARIANTS:
+        for language in LANGUAGES:
+            yield overrides(language, variant)
+
+
+def config_of(language: str, variant: str, data_dir: str):
+    """The config of a run of the sweep."""
+    changes = overrides(language, variant)
+    config = load_file(ROOT / changes.pop("config"), "get_config")
+    config.data_dir = data_dir
+    config.update_from_flattened_dict(changes)
+    return config
+
+
+def evaluations(config) -> str:
+    """How often the loss of a target token is evaluated in a training step."""
+    options = config.model.attention
+    if config.model.objective == "soft":
+        return "1"
+    reading = build_reading(options)
+    if reading.name == "enumeration":
+        return "all"
+    log_weights = jax.ShapeDtypeStruct((8,), np.float32)
+    draw = jax.eval_shape(reading.function, jax.eval_shape(lambda: jax.random.key(0)), log_weights)
+    return str(draw.rows.shape[-2] + (options.baseline == "soft"))
+
+
+class Stepper:
+    """A training step of a variant, compiled for one batch."""
+
+    def __init__(self, config, batch, sizes):
+        model = build_seq2seq(config, *sizes)
+        tx = make_optimizer(**config.optimizer.to_dict(), num_steps=1000)
+        self.batch = batch
+        self.state = jax.jit(lambda rng: TrainState.create(model.init(rng, batch), tx, rng))(jax.random.key(0))
+        self.step = jax.jit(make_train_step(model.loss_fn, tx), donate_argnums=0)
+        self.run(3)
+
+    def run(self, count: int) -> float:
+        """Seconds per step."""
+        begin = time.perf_counter()
+        for _ in range(count):
+            self.state, _ = self.step(self.state, self.batch)
+        jax.block_until_ready(self.state)
+        return (time.perf_counter() - begin) / count
+
+
+def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGES[0]) -> dict[str, float]:
+    """Median seconds of a training step (one seed) of each variant, all on the same batch, taking turns."""
+    configs = {variant: config_of(language, variant, data_dir) for variant in VARIANTS}
+    config = configs["soft"]
+    task = build_task(config)
+    vocabularies = task.source_vocabulary, task.target_vocabulary
+    pairs = encode_pairs(task.splits["train"], *vocabularies)
+    batches = Batches(pairs, config.task.buckets, config.task.batch_size, config.task.batch_unit, seeds=(0,))
+    batch = max((batches.batch_at(i) for i in range(20)), key=lambda batch: batch["target_in"].size)
+    steppers = {name: Stepper(config, batch, list(map(len, vocabularies))) for name, config in configs.items()}
+    times: dict[str, list[float]] = {name: [] for name in steppers}
+    for window in range(windows):
+        order = list(steppers) if window % 2 else list(steppers)[::-1]
+        for name in order:
+            times[name].append(steppers[name].run(steps))
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def closed(no_baseline: np.ndarray, enumeration: np.ndarray, other: np.ndarray) -> float:
+    """Percent of the gap between one sample without baseline and enumeration that another estimator closes."""
+    return 100 * (np.mean(no_baseline) - np.mean(other)) / (np.mean(no_baseline) - np.mean(enumeration))
+
+
+def report(results: dict, times: dict[str, float], counts: dict[str, str], load) -> str:
+    """The tables, as Markdown. results: (language, variant) -> metrics of result.json."""
+    languages = [language for language in LANGUAGES if any(key[0] == language for key in results)]
+    lines = ["# Soft or hard attention, and which estimator", ""]
+    lines += [circumstances(load, ("jax", "flax", "optax")), ""]
+    lines += [
+        "Dev set, three seeds: mean ± standard deviation of exact match (percent) and of the negative log-likelihood",
+        "per character (nats; latent attention: of the mixture over all keys), entropy of the weights (nats), how",
+        "often f is evaluated per target token in training, milliseconds per training step (one seed, the same batch).",
+        "",
+    ]
+    head = ["", *(f"{language}: exact match | nll" for language in languages), "entropy", "f", "ms/step", "x soft"]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * (len(head) + len(languages))]
+    for variant in VARIANTS:
+        cells, entropies = [variant], []
+        for language in languages:
+            metrics = results.get((language, variant))
+            if metrics is None:
+                cells += ["", ""]
+                continue
+            for name, digits in (("exact_match", 1), ("loss", 3)):
+                cells.append(f"{metrics[name]['mean']:.{digits}f} ± {metrics[name]['std']:.{digits}f}")
+            entropies.append(metrics["attention_entropy"]["mean"])
+        cells.append(f"{np.mean(entropies):.2f}" if entropies else "")
+        ratio = times[variant] / times["soft"] if times else float("nan")
+        cells += [counts[variant], f"{1e3 * times.get(variant, float('nan')):.1f}", f"{ratio:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Each seed:", ""]
+    for (language, variant), metrics in results.items():
+        pairs = zip(metrics["exact_match"]["seeds"], metrics["loss"]["seeds"], strict=True)
+        seeds = ", ".join(f"{exact:.1f} / {nll:.3f}" for exact, nll in pairs)
+        lines.append(f"- {language}, {variant}: {seeds}")
+    lines += ["", "Part of the gap in nll between one sample without baseline and enumeration that is closed:", ""]
+    ends = ("hard, 1 sample, no baseline", "hard, enumeration")
+    for variant in VARIANTS:
+        shares = []
+        for language in languages:
+            if all((language, name) in results for name in (*ends, variant)):
+                shares.append(closed(*(results[language, name]["loss"]["seeds"] for name in (*ends, variant))))
+        if shares and variant.startswith("hard") and variant not in ends:
+            lines.append(f"- {variant}: " + ", ".join(f"{share:.1f} %" for share in shares))
+    return "\n".join(lines) + "\n"
+
+
+def main(argv=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard")
+    parser.add_argument("--windows", type=int, default=6, help="of timing; 0: no timing")
+    parser.add_argument("--steps", type=int, default=20, help="training steps in a window")
+    args = parser.parse_args(argv)
+    load = os.getloadavg()
+    places = [(language, variant) for variant in VARIANTS for language in LANGUAGES]
+    results = {}
+    for key, job in zip(places, jobs(pathlib.Path(__file__)), strict=True):
+        path = args.runs / job.name / "result.json"
+        if path.exists():
+            results[key] = load_json(path)["metrics"]
+    counts = {variant: evaluations(config_of(LANGUAGES[0], variant, args.data_dir)) for variant in VARIANTS}
+    times = time_steps(args.data_dir, args.windows, args.steps) if args.windows else {}
+    text = report(results, times, counts, load)
+    print(text)
+    (RESULTS / "soft_vs_hard.md").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -70,8 +70,13 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             save_json(path, result)
             say(table(result, path))
             draw(config, workdir, run, params[0], pairs)
-    example, where = shlex.quote(run.task.examples[0]), shlex.quote(str(workdir))
-    say(f"{'try':<14}echo {example} | python launch.py --mode=predict --workdir={where}")
+    example, where = run.task.examples[0], shlex.quote(str(workdir))
+    # A tab in an argument of echo would not survive being copied from the terminal.
+    if "\t" in example:
+        command = f"printf {shlex.quote(example.replace(chr(9), chr(92) + 't') + chr(92) + 'n')}"
+    else:
+        command = f"echo {shlex.quote(example)}"
+    say(f"{'try':<14}{command} | python launch.py --mode=predict --workdir={where}")
 
 
 def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: Pairs) -> None:
@@ -130,10 +135,10 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     elif files.source or files.target:
         raise UserError("--mode=score takes --source=FILE and --target=FILE together, or tab-separated standard input")
     else:
-        rows = [line.split("\t") for line in lines_of(files)]
+        rows = [line.rsplit("\t", 1) for line in lines_of(files)]  # a source may have columns of its own
         for number, row in enumerate(rows, 1):
             if len(row) != 2:
-                raise UserError(f"standard input, line {number}: expected source TAB target, got {len(row)} columns")
+                raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
         pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
     trained = restore(config, workdir)
     for value in trained.evaluator.log_probs(trained.params[0], pairs) if len(pairs) else ():
@@ -225,7 +230,7 @@ def header(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run) -> st
     devices = jax.devices()
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(run.seeds) > 1)} {', '.join(map(str, run.seeds))}"
-    return f"{config.name:<14}{config.description}    {where}, {config.dtype}, {seeds}    {workdir}"
+    return f"{config.name:<13} {config.description}    {where}, {config.dtype}, {seeds}    {workdir}"
 
 
 def picture(evaluator: Evaluator, params: Params, texts: list[str], paths: list[pathlib.Path]) -> None:

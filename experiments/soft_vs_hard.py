@@ -98,8 +98,9 @@ def evaluations(config) -> str:
     if reading.name == "enumeration":
         return "all"
     log_weights = jax.ShapeDtypeStruct((8,), np.float32)
-    draw = jax.eval_shape(reading.function, jax.eval_shape(lambda: jax.random.key(0)), log_weights)
-    return str(draw.rows.shape[-2] + (options.baseline == "soft"))
+    rng = jax.eval_shape(lambda: jax.random.key(0))
+    rows = jax.eval_shape(lambda rng, log_weights: reading(rng, log_weights).rows, rng, log_weights)
+    return str(rows.shape[-2] + (options.baseline == "soft"))
 
 
 class Stepper:

@@ -288,7 +288,7 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         assert message in failure(server, *argv)
     for mode, stdin, message in (
         ("predict", b"a bird\n\xe4\n", "standard input, line 2: not valid UTF-8"),
-        ("score", b"a\tb\na b\n", "standard input, line 2: expected source TAB target, got 1 columns"),
+        ("score", b"a\tb\na b\n", "standard input, line 2: expected source TAB target, but there is no tab"),
     ):
         assert message in failure(server, f"--mode={mode}", at, stdin=stdin)
     assert contents(workdir) == before

@@ -120,6 +120,19 @@ class Location(Score):
         return jnp.broadcast_to(scores, leading + scores.shape[-2:])
 
 
+class Norm(Score):
+    """|key|: how strong a key is, whatever the query. Malinowski 2018 (arXiv 1808.00300), section 3.2.
+
+    Read with the k largest ("top"), it is their hard attention without sampling: the choice has no gradient, and
+    learns all the same, since what the loss makes larger is read more often.
+    """
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        scores = jnp.sqrt(jnp.sum(jnp.square(projected_keys), axis=-1) + 1e-12)  # finite gradient at zero
+        leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
+        return jnp.broadcast_to(scores[..., None, :], (*leading, query.shape[-2], scores.shape[-1]))
+
+
 def _same_width(score: Score, query: Array, keys: Array) -> None:
     if query.shape[-1] != keys.shape[-1]:
         raise UserError(
@@ -135,4 +148,5 @@ SCORES = {
     "concat": Concat,
     "additive": Additive,
     "location": Location,
+    "norm": Norm,
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays import compiled, params_of
 
-from attn_jax.attention.scores import SCORES, Additive, Concat, Dot, General, Location, ScaledDot
+from attn_jax.attention.scores import SCORES, Additive, Concat, Dot, General, Location, Norm, ScaledDot
 from attn_jax.errors import UserError
 
 WIDTH, KEY_WIDTH, FEATURES, QUERIES, KEYS = 4, 3, 5, 2, 6
@@ -32,6 +32,7 @@ FORMULAS = {
             @ p["vector"]["kernel"][:, 0]
         ),
     ),
+    "norm": (Norm(), KEY_WIDTH, lambda p, q, k, j: np.linalg.norm(k)),
     "location": (Location(8), KEY_WIDTH, lambda p, q, k, j: q @ p["position"]["kernel"][:, j]),
 }
 

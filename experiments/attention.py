@@ -5,7 +5,8 @@
         runs/attention/enja_soft,hidden_size=256,num_epochs=6.0 runs/attention/enja_none,hidden_size=256,num_epochs=6.0
 
 Half the width and half the epochs of the configs themselves: minutes instead of an hour each on two cores.
-The answer is in the README's results, and by source length in experiments/results/attention_gap.md.
+Answer: 24.7 BLEU with attention and 23.0 without (greedy, English to Japanese); at the full size of the configs 35.0
+and 34.4, by source length in experiments/results/attention_gap.md.
 """
 
 

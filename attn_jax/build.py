@@ -19,7 +19,7 @@ from attn_jax.models.alignments import (
     SoftAlignment,
     TrajectoryAlignment,
 )
-from attn_jax.models.baselines import BASELINES
+from attn_jax.models.baselines import BASELINES, NoBaseline
 from attn_jax.models.decoders import BRIDGES, DECODERS, Stack
 from attn_jax.models.rnn import CELLS, RNN
 from attn_jax.models.seq2seq import Seq2Seq, Seq2SeqModule
@@ -62,54 +62,22 @@ def build_attention(config: ConfigDict, query_features: int, read: Reading) -> A
     )
 
 
-def build_reading(config: ConfigDict) -> Reading:
-    """config.model.attention.read with its options and, for leave-one-out, its own baseline."""
-    reading = lookup(READINGS, config.read, "model.attention.read")
-    lookup(BASELINES, config.baseline, "model.attention.baseline")
-    options = {"num_samples": config.num_samples, "temperature": config.temperature}
-    if config.baseline == "leave_one_out":
-        if "leave_one_out" not in reading.baselines:
-            raise _unusable(config, reading)
-        if config.num_samples < 2:
-            raise UserError(f"baseline leave_one_out needs num_samples of at least 2, got {config.num_samples}")
-        options["leave_one_out"] = True
-    takes = inspect.signature(reading.function).parameters
-    return reading.configure(**{name: value for name, value in options.items() if name in takes})
-
-
-def _unusable(config: ConfigDict, reading: Reading) -> UserError:
-    return UserError(
-        f"model.attention.read {reading.name} cannot use model.attention.baseline {config.baseline}; "
-        f"it can use {', '.join(reading.baselines)}"
-    )
-
-
 def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
     """(what the decoder reads with, how the loss is made) of model.objective, reading, baseline and transition."""
-    model, options, soft = config.model, config.model.attention, READINGS["expectation"]
-    lookup(OBJECTIVES, model.objective, "model.objective")
+    model, options = config.model, config.model.attention
+    allowed = lookup(OBJECTIVES, model.objective, "model.objective")
     lookup(TRANSITIONS, options.transition, "model.attention.transition")
     lookup(FEEDS, options.feed, "model.attention.feed")
-    reading = build_reading(options)
-    if options.transition != "independent":
-        if model.objective != "marginal" or reading.name != "enumeration":
-            raise UserError(
-                f"model.attention.transition {options.transition} is summed out exactly; it needs model.objective "
-                f"marginal and model.attention.read enumeration, got {model.objective} and {reading.name}"
-            )
-        if model.decoder != "luong" or model.input_feeding:
-            raise UserError(
-                f"model.attention.transition {options.transition} needs a state that knows nothing of the attention: "
-                "model.decoder luong and model.input_feeding False"
-            )
-        jump_size = options.jump_size if "first_order" in options.transition else 0
-        return soft, MarkovAlignment(monotonic="monotonic" in options.transition, jump_size=jump_size)
-    allowed = OBJECTIVES[model.objective]
+    reading = lookup(READINGS, options.read, "model.attention.read")
     if reading.name not in allowed:
         raise UserError(
             f"model.objective {model.objective} cannot use model.attention.read {reading.name}; "
             f"it can use {', '.join(allowed)}"
         )
+    baseline = choose_baseline(model, reading)
+    reading = configure_reading(options, reading, baseline)
+    if options.transition != "independent":
+        return READINGS["expectation"], build_markov(model, reading)
     if model.objective == "soft":
         return reading, SoftAlignment()
     if model.decoder == "none":
@@ -120,44 +88,97 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
                 f"model.objective {model.objective} needs weights that sum to one; those of model.attention.{name} "
                 f"{options[name]} need not"
             )
-    baseline = options.baseline if reading.baselines != ("none",) else "none"  # nothing is sampled, or nothing scored
-    if baseline not in reading.baselines or (model.objective == "marginal" and baseline == "per_coordinate"):
-        raise _unusable(options, reading)
     fields = {"features": options.features, "max_length": options.max_length}
-    module = _construct(lookup(BASELINES, baseline, "model.attention.baseline"), fields)
+    module = _construct(BASELINES[baseline], fields)
     if options.feed == "read":
-        if model.objective != "hard" or not reading.per_step:
-            readings = ", ".join(name for name in allowed if READINGS[name].per_step)
-            raise UserError(
-                f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
-                f"got {model.objective} and {reading.name}"
-            )
-        if baseline in ("soft", "per_coordinate"):
-            raise UserError(
-                f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
-                "none, running_mean, learned, leave_one_out"
-            )
-        several = options.num_samples if reading.name == "reinforce" else 1
-        leave_one_out = baseline == "leave_one_out"
-        one = reading.configure(num_samples=1, leave_one_out=False) if reading.name == "reinforce" else reading
-        return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=leave_one_out, baseline=module)
-    inference = None
-    if model.objective == "elbo":
-        if model.inference_size < 2 or model.inference_size % 2:
-            raise UserError(
-                "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
-                f"least 2, got {model.inference_size}"
-            )
-        rnn = RNN(lookup(CELLS, model.cell, "model.cell"), model.inference_size, bidirectional=True)
-        inference = InferenceNetwork(rnn, SCORES["general"](query_features=model.inference_size))
-    return soft, LatentAlignment(
+        return build_trajectories(model, reading, baseline, module)
+    alignment = LatentAlignment(
         reading=reading,
         objective=model.objective,
         baseline=module,
         soft_baseline=baseline == "soft",
-        inference=inference,
+        inference=build_inference(model) if model.objective == "elbo" else None,
         k_max=options.k_max,
     )
+    return READINGS["expectation"], alignment
+
+
+def choose_baseline(model: ConfigDict, reading: Reading) -> str:
+    """model.attention.baseline; "default" is the learned one where the reading can use one."""
+    name = model.attention.baseline
+    lookup(BASELINES | {"default": None}, name, "model.attention.baseline")
+    if name == "default":
+        return "learned" if "learned" in reading.baselines and model.objective != "soft" else "none"
+    if name not in reading.baselines or (model.objective == "marginal" and name == "per_coordinate"):
+        raise UserError(
+            f"model.attention.read {reading.name} cannot use model.attention.baseline {name} for model.objective "
+            f"{model.objective}; it can use {', '.join(reading.baselines)}"
+        )
+    return name
+
+
+def configure_reading(options: ConfigDict, reading: Reading, baseline: str) -> Reading:
+    """The reading with those options of model.attention that it takes and, for leave-one-out, its own baseline."""
+    given = {"num_samples": options.num_samples, "temperature": options.temperature}
+    if baseline == "leave_one_out":
+        if options.num_samples < 2:
+            raise UserError(
+                "model.attention.baseline leave_one_out needs model.attention.num_samples of at least 2, got "
+                f"{options.num_samples}"
+            )
+        given["leave_one_out"] = True
+    takes = inspect.signature(reading.function).parameters
+    return reading.configure(**{name: value for name, value in given.items() if name in takes})
+
+
+def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
+    """Alignments that depend on the one before, summed out exactly."""
+    transition = model.attention.transition
+    if model.objective != "marginal" or reading.name != "enumeration":
+        raise UserError(
+            f"model.attention.transition {transition} is summed out exactly; it needs model.objective marginal and "
+            f"model.attention.read enumeration, got {model.objective} and {reading.name}"
+        )
+    if model.decoder != "luong" or model.input_feeding:
+        raise UserError(
+            f"model.attention.transition {transition} needs a state that knows nothing of the attention: "
+            "model.decoder luong and model.input_feeding False"
+        )
+    jump_size = model.attention.jump_size if "first_order" in transition else 0
+    return MarkovAlignment(monotonic="monotonic" in transition, jump_size=jump_size)
+
+
+def build_trajectories(
+    model: ConfigDict, reading: Reading, baseline: str, module: NoBaseline
+) -> tuple[Reading, TrajectoryAlignment]:
+    """Hard attention whose samples enter the decoder's state."""
+    if model.objective != "hard" or not reading.per_step:
+        readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
+        raise UserError(
+            f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
+            f"got {model.objective} and {reading.name}"
+        )
+    if baseline in ("soft", "per_coordinate"):
+        raise UserError(
+            f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
+            "none, running_mean, learned, leave_one_out"
+        )
+    if reading.name != "reinforce":
+        return reading, TrajectoryAlignment(baseline=module)
+    several, own = model.attention.num_samples, baseline == "leave_one_out"
+    one = reading.configure(num_samples=1, leave_one_out=False)
+    return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=own, baseline=module)
+
+
+def build_inference(model: ConfigDict) -> InferenceNetwork:
+    """The network of the ELBO that sees the target."""
+    if model.inference_size < 2 or model.inference_size % 2:
+        raise UserError(
+            "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
+            f"least 2, got {model.inference_size}"
+        )
+    rnn = RNN(lookup(CELLS, model.cell, "model.cell"), model.inference_size, bidirectional=True)
+    return InferenceNetwork(rnn, SCORES["general"](query_features=model.inference_size))
 
 
 def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:

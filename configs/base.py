@@ -63,7 +63,8 @@ def get_config() -> ConfigDict:
     config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
     config.model.attention.num_samples = 1  # evaluations of the loss per token, where the reading samples
     config.model.attention.temperature = 1.0  # of relaxed readings
-    config.model.attention.baseline = "learned"  # of readings that sample: see attn_jax/models/baselines.py
+    # Of readings that sample, see attn_jax/models/baselines.py; "default": learned, where the reading can use it.
+    config.model.attention.baseline = "default"
     config.model.attention.feed = "mean"  # what goes on into the decoder's state: the "mean", or what was "read"
     config.model.attention.k_max = 0  # latent contexts: keys that evaluation and decoding sum over; 0: all
     # Marginal only: a key's probability given the key before, "independent", "monotonic", or with a score for the

@@ -22,7 +22,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.arguments import load_file  # noqa: E402
-from attn_jax.build import build_reading, build_seq2seq, build_task  # noqa: E402
+from attn_jax.attention import READINGS  # noqa: E402
+from attn_jax.build import build_seq2seq, build_task, choose_baseline, configure_reading  # noqa: E402
 from attn_jax.optimizers import make_optimizer  # noqa: E402
 from attn_jax.sweep import jobs  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
@@ -34,7 +35,7 @@ RESULTS = ROOT / "experiments" / "results"
 LANGUAGES = ("german", "finnish", "turkish")
 
 
-def hard(read: str, num_samples: int = 1, baseline: str = "none") -> dict:
+def hard(read: str, num_samples: int = 1, baseline: str = "default") -> dict:
     """Overrides of model.* for the expected loss with this estimator."""
     attention = {"read": read, "num_samples": num_samples, "baseline": baseline}
     return {"objective": "hard"} | {f"attention.{key}": value for key, value in attention.items()}
@@ -43,7 +44,7 @@ def hard(read: str, num_samples: int = 1, baseline: str = "none") -> dict:
 EXACT = {"objective": "marginal", "attention.read": "enumeration"}
 VARIANTS = {  # name -> changes to config.model of configs/inflection_soft.py
     "soft": {},
-    "hard, 1 sample, no baseline": hard("reinforce"),
+    "hard, 1 sample, no baseline": hard("reinforce", 1, "none"),
     "hard, 1 sample, learned baseline": hard("reinforce", 1, "learned"),
     "hard, 4 samples, leave-one-out": hard("reinforce", 4, "leave_one_out"),
     "hard, unordered set of 4": hard("unordered_set", 4, "leave_one_out"),
@@ -90,13 +91,15 @@ def evaluations(config) -> str:
     options = config.model.attention
     if config.model.objective == "soft":
         return "1"
-    reading = build_reading(options)
+    reading = READINGS[options.read]
+    baseline = choose_baseline(config.model, reading)
+    reading = configure_reading(options, reading, baseline)
     if reading.name == "enumeration":
         return "all"
     log_weights = jax.ShapeDtypeStruct((8,), np.float32)
     rng = jax.eval_shape(lambda: jax.random.key(0))
     rows = jax.eval_shape(lambda rng, log_weights: reading(rng, log_weights).rows, rng, log_weights)
-    return str(rows.shape[-2] + (options.baseline == "soft"))
+    return str(rows.shape[-2] + (baseline == "soft"))
 
 
 class Stepper:

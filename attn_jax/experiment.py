@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.arguments import check_ranges
+from attn_jax.attention import READINGS
 from attn_jax.build import MODELS, build_evaluator, build_task
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError, lookup
@@ -166,6 +167,16 @@ def check(config: ConfigDict) -> None:
     choose(config.parallel)
 
 
+def check_num_samples(config: ConfigDict, longest: int) -> None:
+    """UserError if more different keys are to be drawn than the longest source has."""
+    reading = READINGS.get(config.model.attention.read)
+    if reading is not None and reading.distinct and config.model.attention.num_samples > longest:
+        raise UserError(
+            f"model.attention.num_samples is {config.model.attention.num_samples}, but {reading.name} draws different "
+            f"keys and the longest source has {longest}; expected at most that many"
+        )
+
+
 def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     """Task, vocabularies, model and batches of a run, whose work directory this becomes."""
     check(config)
@@ -179,6 +190,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     sizes = config.task.batch_size, config.task.batch_unit
     buckets = config.task.buckets or choose_buckets(pairs.source.lengths, pairs.target.lengths)
     batches = Batches(pairs, buckets, *sizes, seeds=seeds, row_multiple=devices)
+    check_num_samples(config, int(pairs.source.lengths.max()))
     num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
     locked = None
     if jax.process_index() == 0:

@@ -342,12 +342,11 @@ def rebar(
 
 
 def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1) -> Draw:
-    """The mean of the k values with the largest weights: deterministic, no gradient through the choice.
+    """The mean of the k values with the largest weights (of all, if there are fewer): no gradient through the choice.
 
     With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
     """
-    _check(num_samples, log_weights)
-    best, index = jax.lax.top_k(jax.lax.stop_gradient(log_weights), num_samples)
+    best, index = jax.lax.top_k(jax.lax.stop_gradient(log_weights), min(num_samples, log_weights.shape[-1]))
     rows = jnp.sum(jax.nn.one_hot(index, log_weights.shape[-1]) * (best > -jnp.inf)[..., None], axis=-2, keepdims=True)
     rows = rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1)
     ones = jnp.ones(rows.shape[:-1], rows.dtype)
@@ -363,6 +362,12 @@ class Reading:
     baselines: tuple[str, ...] = ("none",)
     per_step: bool = False  # one row, so that what was read may be fed back into a recurrent state
     random: bool = True
+    distinct: bool = False  # no key twice, so there have to be as many keys as samples
+
+    @property
+    def num_keys(self) -> int:
+        """The fewest keys that it can be asked to read from."""
+        return getattr(self.function, "keywords", {}).get("num_samples", 1) if self.distinct else 1
 
     def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Draw:
         """`function`, with rows of zeros where there is no key."""
@@ -384,10 +389,10 @@ READINGS = {
         Reading("reinforce", with_replacement, (*CONSTANT, "leave_one_out"), per_step=True),
         Reading("stratified", stratified, CONSTANT),
         Reading("systematic", systematic, CONSTANT),
-        Reading("sum_and_sample", sum_and_sample, CONSTANT),
-        Reading("stochastic_sum_and_sample", stochastic_sum_and_sample, CONSTANT),
-        Reading("unordered_set", unordered_set, (*CONSTANT, "leave_one_out")),
-        Reading("optimal_resampling", optimal_resampling, CONSTANT),
+        Reading("sum_and_sample", sum_and_sample, CONSTANT, distinct=True),
+        Reading("stochastic_sum_and_sample", stochastic_sum_and_sample, CONSTANT, distinct=True),
+        Reading("unordered_set", unordered_set, (*CONSTANT, "leave_one_out"), distinct=True),
+        Reading("optimal_resampling", optimal_resampling, CONSTANT, distinct=True),
         Reading("rebar", rebar, ("none", "running_mean", "learned", "soft")),
         Reading("gumbel_softmax", gumbel_softmax, per_step=True),
         Reading("straight_through", straight_through, per_step=True),

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.estimators import combine, combine_marginal, kl_divergence
 from attn_jax.attention.monotonic import forward, initial_alignment, log_transition, predict, update
-from attn_jax.attention.readings import READINGS, Reading, log_of
+from attn_jax.attention.readings import READINGS, Draw, Reading, log_of
 from attn_jax.attention.scores import Score
 from attn_jax.models.baselines import NoBaseline
 from attn_jax.models.decoders import Steps
@@ -115,7 +115,7 @@ class LatentAlignment(SoftAlignment):
     def losses(self, model, memory, steps, targets, real):
         log_weights = log_of(steps.weights)
         log_q = log_weights if self.objective != "elbo" else self.inference(model, memory, targets, real)
-        draw = self.reading(self.make_rng("sample") if self.reading.random else None, log_q)
+        draw = self._draw(log_q)
         rows = None if self.reading.name == "enumeration" else draw.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
             rows = jnp.concatenate([draw.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
@@ -135,6 +135,14 @@ class LatentAlignment(SoftAlignment):
             divergence = kl_divergence(log_q, log_weights)
             return TokenLosses(total + divergence, nll + divergence)
         return TokenLosses(total, nll)
+
+    def _draw(self, log_q: Float[Array, "b t s"]) -> Draw:
+        """From keys that cannot be drawn besides, where a short source has fewer than there are to be samples."""
+        size = log_q.shape[-1]
+        missing = max(0, self.reading.num_keys - size)
+        padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
+        draw = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
+        return draw.replace(rows=draw.rows[..., :size])
 
     def _with_baseline(self, total, steps, draw, log_q, losses):
         losses = jax.lax.stop_gradient(losses)

@@ -12,6 +12,7 @@ from tiny_seq2seq import BOS, build, random_params, sentences
 
 from attn_jax.attention.readings import READINGS, Reading, _chosen, log_of
 from attn_jax.errors import UserError
+from attn_jax.experiment import check_num_samples
 from attn_jax.models.alignments import mixture
 from attn_jax.optimizers import RUNNING_RATE, make_optimizer
 from configs.base import get_config
@@ -272,10 +273,20 @@ def test_wrong_choices_are_told_in_one_line(model, attention, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_more_samples_without_replacement_than_keys_is_an_error():
-    model = build(**LUONG, objective="hard", attention=dict(read="unordered_set", num_samples=9))
-    with pytest.raises(UserError, match="9 samples without replacement from 4 candidates"):
-        jax.eval_shape(model.loss_fn, params_for(built("soft")[0], BATCH), BATCH, jax.random.key(0))
+@pytest.mark.parametrize("read", EXACT)
+def test_more_samples_than_a_short_source_has_words_are_the_enumeration(read):
+    params, (loss, _) = gradient_of_enumeration("hard")
+    model = build(**LUONG, objective="hard", attention=dict(read=read, num_samples=6, baseline="none"))
+    value = compiled(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0])(params)
+    np.testing.assert_allclose(value, loss, rtol=1e-5)
+
+
+def test_more_samples_than_the_longest_source_is_an_error():
+    config = get_config()
+    config.model.attention.update(read="unordered_set", num_samples=9)
+    check_num_samples(config, 9)
+    with pytest.raises(UserError, match="num_samples is 9, but unordered_set draws different keys and the longest"):
+        check_num_samples(config, 8)
 
 
 def test_every_reading_has_a_place():

@@ -225,6 +225,7 @@ def test_tag_lines_are_dropped(tmp_path, site):
         (make_zip({"x": ""}), "lacks train.tags.ja-en.ja"),
         (make_zip(TALKS | {"train.tags.ja-en.en": "one\n"}), r"train.ja has 4 sentences but train.en has 1"),
     ],
+    ids=["no archive", "a file lacks", "lines lack"],  # an archive holds the time it was made
 )
 def test_broken_zip(tmp_path, data, message):
     path = tmp_path / "x.zip"

@@ -154,6 +154,7 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str], load)
         "Dev set, three seeds: mean ± standard deviation of exact match (percent) and of the negative log-likelihood",
         "per character (nats; latent attention: of the mixture over all keys), entropy of the weights (nats), how",
         "often f is evaluated per target token in training, milliseconds per training step (one seed, the same batch).",
+        "An empty place was not trained or not timed.",
         "",
     ]
     head = ["", *(f"{language}: exact match | nll" for language in languages), "entropy", "f", "ms/step", "x soft"]
@@ -169,8 +170,10 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str], load)
                 cells.append(f"{metrics[name]['mean']:.{digits}f} ± {metrics[name]['std']:.{digits}f}")
             entropies.append(metrics["attention_entropy"]["mean"])
         cells.append(f"{np.mean(entropies):.2f}" if entropies else "")
-        ratio = times[variant] / times["soft"] if times else float("nan")
-        cells += [counts[variant], f"{1e3 * times.get(variant, float('nan')):.1f}", f"{ratio:.2f}"]
+        timed = (
+            [f"{1e3 * times[variant]:.1f}", f"{times[variant] / times['soft']:.2f}"] if variant in times else ["", ""]
+        )
+        cells += [counts[variant], *timed]
         lines.append("| " + " | ".join(cells) + " |")
     lines += ["", "Each seed:", ""]
     for (language, variant), metrics in results.items():
@@ -180,12 +183,14 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str], load)
     lines += ["", "Part of the gap in nll between one sample without baseline and enumeration that is closed:", ""]
     ends = ("hard, 1 sample, no baseline", "hard, enumeration")
     for variant in VARIANTS:
-        shares = []
+        shares = {}
         for language in languages:
             if all((language, name) in results for name in (*ends, variant)):
-                shares.append(closed(*(results[language, name]["loss"]["seeds"] for name in (*ends, variant))))
+                shares[language] = closed(*(results[language, name]["loss"]["seeds"] for name in (*ends, variant)))
         if shares and variant.startswith("hard") and variant not in ends:
-            lines.append(f"- {variant}: " + ", ".join(f"{share:.1f} %" for share in shares))
+            lines.append(
+                f"- {variant}: " + ", ".join(f"{language} {share:.1f} %" for language, share in shares.items())
+            )
     return "\n".join(lines) + "\n"
 
 

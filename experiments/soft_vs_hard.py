@@ -5,7 +5,7 @@
 
 The first command trains every variant on every language, three seeds in one vmapped program; the second measures
 what they share, counts how often f is evaluated per target token, times a training step of every variant on the same
-batch, and writes experiments/results/soft_vs_hard.md. Deng 2018 (arXiv 1807.03756, table 2) has the like for
+batch, and writes experiments/results/soft_vs_hard.md. Deng 2018 (arXiv 1807.03756) has the like for
 translation: marginal and variational attention better than soft, soft better than hard.
 """
 

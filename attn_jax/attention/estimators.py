@@ -17,7 +17,8 @@ from attn_jax.attention.readings import Draw
 from attn_jax.types import Array, Float
 
 
-def _gradient_only(x: Array) -> Array:
+def gradient_only(x: Array) -> Array:
+    """Zero, with the gradient of x."""
     return x - jax.lax.stop_gradient(x)
 
 
@@ -54,7 +55,7 @@ def log_prob_term(draw: Draw, f: Float[Array, "... n"], baseline: Float[Array, "
         advantage = advantage - jax.lax.stop_gradient(baseline)[..., None]
     if draw.others is not None:
         advantage = advantage - jnp.einsum("...nm,...m->...n", draw.others, advantage)
-    return jnp.sum(draw.mass * advantage * _gradient_only(draw.log_prob), axis=-1)
+    return jnp.sum(draw.mass * advantage * gradient_only(draw.log_prob), axis=-1)
 
 
 def counts(draw: Draw) -> Float[Array, "... k"]:
@@ -75,7 +76,7 @@ def coordinate_control(
     noise = jax.lax.stop_gradient(coordinates * (counts(draw) - jnp.where(possible, jnp.exp(finite), 0.0)))
     mean = jnp.mean(noise, axis=-1, keepdims=True, where=possible)
     mean = jnp.where(jnp.any(possible, axis=-1, keepdims=True), mean, 0.0)
-    return jnp.sum(jnp.where(possible, noise - mean, 0.0) * _gradient_only(finite), axis=-1)
+    return jnp.sum(jnp.where(possible, noise - mean, 0.0) * gradient_only(finite), axis=-1)
 
 
 def coordinate_moments(
@@ -84,7 +85,7 @@ def coordinate_moments(
     """(A_i B_i, B_i^2), A the estimated gradient with respect to logit i and B the same for f = 1.
 
     E[A B] / E[B^2] is the baseline b_i that makes Var(A_i - b_i B_i) least (Weaver & Tao 2001; one coordinate at a
-    time, Peters & Schaal 2008, section 3.2). Both expectations can be kept as running averages.
+    time, Peters & Schaal 2008). Both expectations can be kept as running averages.
     """
     weights = jax.lax.stop_gradient(jnp.exp(log_weights))
     f = jax.lax.stop_gradient(f)
@@ -104,11 +105,11 @@ def combine_marginal(
         E[-log 1/T sum_n p_n]  is estimated by  sum_n (L - b_n) grad log a(x_n) + grad L.
 
     With leave-one-out b_n is the L in which p_n is replaced by the geometric mean of the others: VIMCO (Mnih & Rezende
-    2016, arXiv 1602.06725, equation 10).
+    2016, arXiv 1602.06725).
     """
     log_mass = jnp.where(draw.mass > 0, jnp.log(jnp.where(draw.mass > 0, draw.mass, 1)), -jnp.inf)
     if draw.complete:  # here the mass is the weight itself, gradient and all
-        return -_logsumexp(log_mass + _gradient_only(draw.log_prob) - f)
+        return -_logsumexp(log_mass + gradient_only(draw.log_prob) - f)
     loss = -_logsumexp(log_mass - f)
     reward = jax.lax.stop_gradient(loss)[..., None]
     if draw.others is not None:
@@ -117,7 +118,7 @@ def combine_marginal(
         reward = reward - jax.lax.stop_gradient(-_logsumexp(log_mass[..., None, :] - replaced))
     elif baseline is not None:
         reward = reward - jax.lax.stop_gradient(baseline)[..., None]
-    return loss + _gradient_only(jnp.sum(reward * draw.log_prob, axis=-1))
+    return loss + gradient_only(jnp.sum(reward * draw.log_prob, axis=-1))
 
 
 def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:

@@ -164,7 +164,7 @@ def hard_alignment(
 
 
 class MonotonicSelection(nn.Module):
-    """Scores to weights of monotonic attention: select = sigmoid(scores + offset) (Raffel 2017, section 2.4).
+    """Scores to weights of monotonic attention: select = sigmoid(scores + offset) (Raffel 2017).
 
     In training, which gives an rng, the weights are those of `expected_alignment`, and standard normal noise before
     the sigmoid drives the scores to values where it is nearly 0 or 1; without an rng they are those of

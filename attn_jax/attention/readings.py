@@ -105,7 +105,7 @@ def every(rng: Outcome | None, log_weights: LogWeights) -> Draw:
 
 
 def with_replacement(rng: Outcome, log_weights: LogWeights, num_samples: int = 1, leave_one_out: bool = False) -> Draw:
-    """T independent samples of mass 1/T: REINFORCE (Williams 1992, equation 4).
+    """T independent samples of mass 1/T: REINFORCE (Williams 1992).
 
     With `leave_one_out` the baseline of a sample is the mean loss of the other T - 1 (Kool 2019, "Buy 4 REINFORCE
     samples, get a baseline for free!").
@@ -147,7 +147,7 @@ def systematic(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> D
 def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Draw:
     """The k - 1 most probable keys, each with its weight, and one sample from the rest, with the mass of the rest.
 
-    Liu 2019 (arXiv 1810.04777), section 3. Exact once the rest is empty: over the support of sparsemax this is
+    Liu 2019 (arXiv 1810.04777). Exact once the rest is empty: over the support of sparsemax this is
     sparse marginalization (Correia 2020, arXiv 2007.01919) while the support has at most k keys.
     """
     _check(num_samples, log_weights)
@@ -169,7 +169,7 @@ def _gumbel_top_k(rng: Outcome, log_weights: LogWeights, num_samples: int) -> In
 
 
 def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Draw:
-    """As sum_and_sample, with the k - 1 keys drawn without replacement (Kool 2020, arXiv 2002.06043, section 4.2)."""
+    """As sum_and_sample, with the k - 1 keys drawn without replacement (Kool 2020, arXiv 2002.06043)."""
     _check(num_samples, log_weights)
     p, index = _probabilities(log_weights), _gumbel_top_k(rng, log_weights, num_samples)
     first = index[..., :-1]
@@ -179,11 +179,11 @@ def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples
 
 
 def unordered_set(rng: Outcome, log_weights: LogWeights, num_samples: int = 2, leave_one_out: bool = False) -> Draw:
-    """k different keys, drawn without replacement and then taken as a set S (Kool 2020, arXiv 2002.06043, section 4).
+    """k different keys, drawn without replacement and then taken as a set S (Kool 2020, arXiv 2002.06043).
 
-    mass_s = p(s) R(S, s) with the leave-one-out ratio R(S, s) = P(S | s was first) / P(S), equation 9: the
+    mass_s = p(s) R(S, s) with the leave-one-out ratio R(S, s) = P(S | s was first) / P(S): the
     estimator of one sample, averaged over which of S came first. All in log space, so that it stays finite when
-    one key has nearly all the weight. `leave_one_out` is their built-in baseline, equations 13 to 15.
+    one key has nearly all the weight. `leave_one_out` is their built-in baseline.
     """
     _check(num_samples, log_weights)
     k = num_samples
@@ -233,9 +233,9 @@ def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int =
     """k different keys: those with a weight above a threshold c count their weight, systematic samples of the rest c.
 
     c solves sum_i min(1, p_i / c) = k, so that no evaluation of f is spent twice; of all unbiased masses on k keys
-    these have the least mean squared error, sum_i E (mass_i - p_i)^2 (Fearnhead & Clifford 2003, JRSS B 65, section
-    4). How many keys are summed and how many are sampled follows the concentration of the weights by itself: a flat
-    distribution is sampled systematically, a peaked one is summed but for its tail.
+    these have the least mean squared error, sum_i E (mass_i - p_i)^2 (Fearnhead & Clifford 2003, JRSS B 65). How many
+    keys are summed and how many are sampled follows the concentration of the weights by itself: a flat distribution
+    is sampled systematically, a peaked one is summed but for its tail.
     """
     _check(num_samples, log_weights)
     k, p = num_samples, _probabilities(log_weights)
@@ -272,7 +272,7 @@ def _perturbed(rng: PRNGKeyArray, log_weights: LogWeights) -> tuple[Array, Array
 def _perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array, "..."]) -> Array:
     """A sample of log_weights + Gumbel noise given that `index` is the largest; differentiable in log_weights.
 
-    Maddison 2014 and Tucker 2017 (arXiv 1703.07370), appendix B: the largest is a Gumbel at log sum a = 0, the others
+    Maddison 2014 and Tucker 2017 (arXiv 1703.07370): the largest is a Gumbel at log sum a = 0, the others
     are Gumbels cut off there.
     """
     noise = jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
@@ -290,14 +290,14 @@ def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: floa
 
 
 def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
-    """Forward a one-hot sample, backward the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144, section 2.2)."""
+    """Forward a one-hot sample, backward the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144)."""
     return gumbel_rao(rng, log_weights, temperature, num_samples=0)
 
 
 def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0, num_samples: int = 10) -> Draw:
     """straight_through with its backward gradient averaged over the noise that leads to the same sample.
 
-    Paulus 2021 (arXiv 2010.04838), equation 8, with `num_samples` samples of the noise; one evaluation of f. The noise
+    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise; one evaluation of f. The noise
     given the sample depends on the weights but counts as a constant, else the mean would not be that of
     straight_through. With 0 the one noise that made the sample is taken, which is straight_through.
     """
@@ -321,7 +321,7 @@ def rebar(
     temperature: float | Float[Array, ""] = 1.0,
     scale: float | Float[Array, ""] = 1.0,
 ) -> Draw:
-    """REBAR (Tucker 2017, arXiv 1703.07370, equation 5): a sample x, with f at a relaxed z as control variate.
+    """REBAR (Tucker 2017, arXiv 1703.07370): a sample x, with f at a relaxed z as control variate.
 
     gradient = (f(x) - scale f(z given x)) grad log a_x + scale (grad f(z) - grad f(z given x)) + grad f(x), with z
     relaxed at `temperature`: three evaluations of f, unbiased for every temperature and scale.

@@ -121,7 +121,7 @@ class Location(Score):
 
 
 class Norm(Score):
-    """|key|: how strong a key is, whatever the query. Malinowski 2018 (arXiv 1808.00300), section 3.2.
+    """|key|: how strong a key is, whatever the query. Malinowski 2018 (arXiv 1808.00300).
 
     Read with the k largest ("top"), it is their hard attention without sampling: the choice has no gradient, and
     learns all the same, since what the loss makes larger is read more often.

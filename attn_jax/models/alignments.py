@@ -7,9 +7,9 @@ With weights a, contexts z, and -log p(y | context) = f(context), the loss of a 
     marginal    -log E[exp(-f(z))]   the likelihood itself: the alignment is latent and summed out
     elbo        E_q[f(z)] + KL(q || a), q from a network that sees the target (Deng 2018, arXiv 1807.03756)
 
-An alignment is a module with `losses` (training), `log_probs` (of one or all steps: evaluation and decoding) and
-`weights` (for pictures). The `model` that it is given has `row_losses` and `row_log_probs`: the output layer, read
-with given rows of weights. To the outside a latent alignment is always the mixture sum_x a_x p(y | z_x).
+An alignment is a module with `losses` (training), `evaluate` (all steps of a known target, and the weights to look
+at), `start` and `step` (decoding). The `model` that it is given has `row_losses` and `row_log_probs`: the output
+layer, read with given rows of weights. To the outside a latent alignment is always the mixture sum_x a_x p(y | z_x).
 """
 
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.estimators import combine, combine_marginal, kl_divergence
+from attn_jax.attention.estimators import combine, combine_marginal, gradient_only, kl_divergence
 from attn_jax.attention.monotonic import forward, initial_alignment, log_transition, predict, update
 from attn_jax.attention.readings import READINGS, Draw, Reading, log_of
 from attn_jax.attention.scores import Score
@@ -62,7 +62,7 @@ class SoftAlignment(nn.Module):
 
 
 class TrajectoryAlignment(SoftAlignment):
-    """Hard attention with the sampled context fed back into the decoder (Xu 2015, arXiv 1502.03044, section 4.1).
+    """Hard attention with the sampled context fed back into the decoder (Xu 2015, arXiv 1502.03044).
 
     The whole target is one trajectory of samples, of which `num_trajectories` run side by side; a sample has a
     share in every later loss. With R_t = sum_{t' >= t} f_t' the surrogate of a trajectory is
@@ -90,9 +90,7 @@ class TrajectoryAlignment(SoftAlignment):
             advantage = reward - (jnp.sum(reward, axis=-1, keepdims=True) - reward) / (n - 1)
         else:
             advantage = reward if value is None else reward - jax.lax.stop_gradient(split(value))
-        own = split(
-            self.baseline.loss(steps.top, jnp.moveaxis(reward, -1, 1).reshape(-1, reward.shape[1]), *[None] * 3)
-        )
+        own = split(self.baseline.loss(steps.top, jnp.moveaxis(reward, -1, 1).reshape(-1, reward.shape[1])))
         extra = jnp.mean(advantage * log_prob + own, axis=-1)
         return TokenLosses(jnp.mean(loss, axis=-1) + gradient_only(extra), jnp.mean(nll, axis=-1))
 
@@ -102,7 +100,7 @@ class LatentAlignment(SoftAlignment):
 
     Each step has its own independent choice, so all objectives are local to it. `reading` says at which keys f is
     evaluated in training. In evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or, renormalized,
-    the `k_max` most probable ones (Deng 2018, section 5, "K-max").
+    the `k_max` most probable ones (Deng 2018, "K-max").
     """
 
     reading: Reading = READINGS["enumeration"]
@@ -164,9 +162,9 @@ class MarkovAlignment(SoftAlignment):
     """Exact hard attention: the alignment is the hidden state of a Markov chain, summed out by dynamic programming.
 
     p(y) = sum_x prod_t p(x_t | x_{t-1}, y_<t) p(y_t | z_{x_t}, y_<t). Monotonic, a key may not lie before the one
-    chosen last (Wu & Cotterell 2019, arXiv 1905.06319: order 0; with `jump_size` > 0 order 1, where the
-    decoder state also scores the distance from x_{t-1}, up to jump_size). The transitions are made of the
-    scores of the attention; nothing of what was read may enter the recurrence.
+    chosen last (Wu & Cotterell 2019, arXiv 1905.06319: order 0). With `jump_size` > 0 it is of order 1: the decoder
+    state also scores the distance from x_{t-1}, up to jump_size; this parametrization is our own. The transitions are
+    made of the scores of the attention; nothing of what was read may enter the recurrence.
     """
 
     monotonic: bool = True
@@ -215,7 +213,7 @@ class MarkovAlignment(SoftAlignment):
 
 
 class InferenceNetwork(nn.Module):
-    """log q(x_t | source, target): a bidirectional RNN over the target asks the memory (Deng 2018, section 4)."""
+    """log q(x_t | source, target): a bidirectional RNN over the target asks the memory (Deng 2018)."""
 
     rnn: RNN
     score: Score
@@ -239,8 +237,3 @@ def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]
     """(-log p of the target, 1 where no token is more probable)."""
     target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
     return -target, (target >= jnp.max(log_probs, axis=-1)).astype(jnp.float32)
-
-
-def gradient_only(x: Array) -> Array:
-    """Zero, with the gradient of x."""
-    return x - jax.lax.stop_gradient(x)

@@ -29,7 +29,7 @@ class NoBaseline(nn.Module):
 
 
 class RunningMean(NoBaseline):
-    """b = the running mean of the loss over all target tokens (Xu 2015, arXiv 1502.03044, section 4.1)."""
+    """b = the running mean of the loss over all target tokens (Xu 2015, arXiv 1502.03044)."""
 
     def setup(self):
         self.mean = self.param("running_mean", nn.initializers.zeros, ())

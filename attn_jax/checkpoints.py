@@ -80,6 +80,7 @@ class Checkpoints:
         if read_only and not self.directory.is_dir():
             raise UserError(f"there are no checkpoints: {self.directory} does not exist")
         logging.getLogger("absl").addFilter(from_others)  # the same filter is added only once
+        logging.getLogger("asyncio").addFilter(retrieved)
         self.measured: dict[int, dict] = {}  # step -> metrics
         with self._disk_errors("open checkpoints"):
             if not read_only:
@@ -358,6 +359,11 @@ class KeepSteps(policies.PreservationPolicy):
 def from_others(record: logging.LogRecord) -> bool:
     """False for what orbax logs: what matters of it is raised, or said by `notice`."""
     return "orbax" not in record.pathname
+
+
+def retrieved(record: logging.LogRecord) -> bool:
+    """False for the writes that fail beside the first one, whose error is raised: asyncio logs them when they die."""
+    return "exception was never retrieved" not in record.getMessage()
 
 
 def ignore_closed_loops() -> None:

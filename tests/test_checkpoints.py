@@ -1,6 +1,7 @@
 """What was saved is restored, whatever happens in between: kill -9, SIGTERM, a bad disk, a full disk, other devices."""
 
 import errno
+import logging
 import os
 import pathlib
 import shutil
@@ -367,6 +368,14 @@ def test_killed_while_saving_and_terminated_is_bitwise_never_stopped(tmp_path):
     assert (whole.returncode, err) == (0, "") and out.startswith("start 0")
     with np.load(tmp_path / "whole.npz") as expected, np.load(tmp_path / "broken.npz") as found:
         tiny.assert_same(dict(found), dict(expected))
+
+
+def test_only_the_first_of_several_failed_writes_is_reported(tmp_path, caplog):
+    Checkpoints(tmp_path)
+    logger = logging.getLogger("asyncio")
+    logger.error("Task exception was never retrieved\nfuture: <Task finished>")
+    logger.error("another matter")
+    assert [record.getMessage() for record in caplog.records] == ["another matter"]
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def choose_baseline(model: ConfigDict, reading: Reading) -> str:
     lookup(BASELINES | {"default": None}, name, "model.attention.baseline")
     if name == "default":
         return "learned" if "learned" in reading.baselines and model.objective != "soft" else "none"
-    if name not in reading.baselines or (model.objective == "marginal" and name == "per_coordinate"):
+    if name not in reading.baselines or (model.objective == "marginal" and name in ("per_coordinate", "critic")):
         raise UserError(
             f"model.attention.read {reading.name} cannot use model.attention.baseline {name} for model.objective "
             f"{model.objective}; it can use {', '.join(reading.baselines)}"
@@ -158,7 +158,7 @@ def build_trajectories(
             f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
             f"got {model.objective} and {reading.name}"
         )
-    if baseline in ("soft", "per_coordinate"):
+    if baseline in ("soft", "per_coordinate", "critic"):
         raise UserError(
             f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
             "none, running_mean, learned, leave_one_out"

@@ -380,7 +380,8 @@ class Reading:
         return dataclasses.replace(self, function=partial(self.function, **options))
 
 
-CONSTANT = ("none", "running_mean", "learned", "soft", "per_coordinate")  # any number that knows nothing of the draw
+# Anything that knows nothing of the draw.
+CONSTANT = ("none", "running_mean", "learned", "soft", "per_coordinate", "critic")
 READINGS = {
     reading.name: reading
     for reading in (

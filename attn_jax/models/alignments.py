@@ -127,7 +127,9 @@ class LatentAlignment(SoftAlignment):
                 combine_marginal(draw, nll),
             )
         coordinates = self.baseline.coordinates(log_q.shape[-1])
-        total = self._with_baseline(combine(draw, loss, value, log_q, coordinates), steps, draw, log_q, loss)
+        guess = self.baseline.per_key(steps.top, memory.values, model.target_embedding(targets))
+        estimate = combine(draw, loss, value, log_q, coordinates, guess)
+        total = self._with_baseline(estimate, steps, draw, log_q, loss, guess)
         nll = jnp.sum(draw.mass * nll, axis=-1)
         if self.objective == "elbo":
             divergence = kl_divergence(log_q, log_weights)
@@ -142,9 +144,9 @@ class LatentAlignment(SoftAlignment):
         draw = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
         return draw.replace(rows=draw.rows[..., :size])
 
-    def _with_baseline(self, total, steps, draw, log_q, losses):
+    def _with_baseline(self, total, steps, draw, log_q, losses, guess=None):
         losses = jax.lax.stop_gradient(losses)
-        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * losses, axis=-1), draw, log_q, losses)
+        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * losses, axis=-1), draw, log_q, losses, guess)
         return total + gradient_only(own)
 
     def log_probs(self, model, memory, steps):

@@ -1,8 +1,8 @@
 """Baselines of the score-function estimator: what the loss is expected to be, before it is known.
 
 A baseline is a module: `value(top [b, t, h])` [b, t] that is subtracted from the losses, `coordinates(length)` [s]
-for one number per logit of the weights, and `loss`, its own squared error, whose gradient trains it and nothing
-else. Parameters named "running..." are running means: the optimizer moves them by plain gradient descent with a
+for one number per logit of the weights, `per_key(...)` [b, t, s] for a guess of the loss at each key, and `loss`, its
+own squared error, whose gradient trains it and nothing else. Parameters named "running..." are running means: the optimizer moves them by plain gradient descent with a
 fixed rate (see optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
@@ -24,7 +24,12 @@ class NoBaseline(nn.Module):
     def coordinates(self, length: int) -> Float[Array, "s"] | None:
         return None
 
-    def loss(self, top, f: Float[Array, "b t"], draw: Draw | None = None, log_weights=None, losses=None):
+    def per_key(
+        self, top: Float[Array, "b t h"], values: Float[Array, "b s d"], targets: Float[Array, "b t e"]
+    ) -> Float[Array, "b t s"] | None:
+        return None
+
+    def loss(self, top, f: Float[Array, "b t"], draw: Draw | None = None, log_weights=None, losses=None, guess=None):
         return jnp.zeros_like(f)
 
 
@@ -37,7 +42,7 @@ class RunningMean(NoBaseline):
     def value(self, top):
         return jnp.broadcast_to(self.mean, top.shape[:-1])
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None):
+    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
         return 0.5 * jnp.square(self.mean - f)
 
 
@@ -56,7 +61,7 @@ class LearnedBaseline(NoBaseline):
     def value(self, top):
         return self.outer(jnp.tanh(self.inner(jax.lax.stop_gradient(top))))[..., 0]
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None):
+    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
         return jnp.square(self.value(top) - f)
 
 
@@ -76,12 +81,37 @@ class PerCoordinate(NoBaseline):
         b = self.numerator / jnp.maximum(self.denominator, 1e-8)
         return jnp.pad(b, (0, max(0, length - self.max_length)))[:length]
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None):
+    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
         products, squares = coordinate_moments(draw, log_weights, losses)
         length = min(self.max_length, products.shape[-1])
         error = jnp.square(self.numerator[:length] - products[..., :length])
         error += jnp.square(self.denominator[:length] - squares[..., :length])
         return 0.5 * jnp.sum(error, axis=-1)
+
+
+class Critic(NoBaseline):
+    """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [top; embedded target]): the loss that reading key x would give.
+
+    A baseline may know the target, for the draw knows nothing of it. One product for all keys, where f itself is a
+    readout and a softmax over the vocabulary for each. Trained on sum_n mass_n (g_{x_n} - f_n)^2.
+    """
+
+    features: int
+
+    def setup(self):
+        self.inner = nn.Dense(self.features)
+        self.query = nn.Dense(self.features)
+        self.key = nn.Dense(self.features, use_bias=False)
+        self.mean = nn.Dense(1)
+
+    def per_key(self, top, values, targets):
+        top, values, targets = jax.lax.stop_gradient((top, values, targets))
+        u = jnp.tanh(self.inner(jnp.concatenate([top, targets], axis=-1)))
+        return self.mean(u) + jnp.einsum("btd,bsd->bts", self.query(u), self.key(values)) / self.features**0.5
+
+    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
+        chosen = jnp.einsum("...nk,...k->...n", jax.lax.stop_gradient(draw.rows), guess)
+        return jnp.sum(draw.mass * jnp.square(chosen - losses), axis=-1)
 
 
 BASELINES = {
@@ -91,4 +121,5 @@ BASELINES = {
     "running_mean": RunningMean,
     "learned": LearnedBaseline,
     "per_coordinate": PerCoordinate,
+    "critic": Critic,
 }

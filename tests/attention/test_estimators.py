@@ -131,6 +131,7 @@ def test_mean_over_all_outcomes_is_the_enumeration(name, num_samples):
         "learned": constant(-1.3),
         "soft": {"baseline": loss(jnp.asarray(P @ VALUES), jnp.asarray(PARAMS))},
         "per_coordinate": {"coordinates": jnp.asarray(COORDINATES)},
+        "critic": {"per_key": jnp.asarray(COORDINATES)},
     }
     plain = {baseline: arguments[baseline] for baseline in reading.baselines if baseline != "leave_one_out"}
     plain["per_coordinate over a constant"] = arguments["per_coordinate"] | constant(0.4)
@@ -147,6 +148,14 @@ def test_mean_over_all_outcomes_is_the_enumeration(name, num_samples):
     exact = name == "enumeration" or (name in WITHOUT_REPLACEMENT and num_samples == N)
     # What has no noise is exact with any constant; what has some shows it.
     assert (variance["none"][0] < 1e-20) == exact and (np.max(variance["none"][1]) < 1e-20) == exact
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOMES if "critic" in READINGS[name].baselines])
+def test_a_critic_that_knows_the_losses_leaves_the_weights_no_noise(name):
+    known = {"none": {}, "critic": {"per_key": jnp.asarray(exact_losses())}}
+    mean, variance = enumeration.moments(estimate_of(configured(name, 1), known), outcomes(name, P, 1))
+    np.testing.assert_allclose(mean["critic"][1], truth()[1], rtol=1e-9, atol=1e-9)
+    assert np.max(variance["critic"][1]) < 1e-20 and (name == "enumeration" or np.max(variance["none"][1]) > 1e-3)
 
 
 @pytest.mark.parametrize(("name", "num_samples"), EVERY_DRAW)

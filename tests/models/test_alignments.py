@@ -128,7 +128,7 @@ def test_k_max_of_all_keys_is_the_marginal():
 
 
 EXACT = ("sum_and_sample", "stochastic_sum_and_sample", "unordered_set", "optimal_resampling")
-TRAINED = ("none", "running_mean", "learned", "soft", "per_coordinate", "leave_one_out")
+TRAINED = ("none", "running_mean", "learned", "soft", "per_coordinate", "critic", "leave_one_out")
 
 
 @functools.cache

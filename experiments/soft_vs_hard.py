@@ -49,6 +49,7 @@ VARIANTS = {  # name -> changes to config.model of configs/inflection_soft.py
     "hard, 4 samples, leave-one-out": hard("reinforce", 4, "leave_one_out"),
     "hard, unordered set of 4": hard("unordered_set", 4, "leave_one_out"),
     "hard, optimal resampling of 4, learned baseline": hard("optimal_resampling", 4, "learned"),
+    "hard, optimal resampling of 4, critic": hard("optimal_resampling", 4, "critic"),
     "hard, enumeration": hard("enumeration", 1, "none"),
     "marginal": EXACT,
     "elbo": {"objective": "elbo", "inference_size": 64, "attention.read": "enumeration"},

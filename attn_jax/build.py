@@ -1,194 +1,221 @@
-"""From a config to objects: the only file that resolves the strings of a config."""
+"""From a config to objects: here and in build_attention.py are the strings of a config resolved."""
 
-import inspect
-from typing import Any
+from functools import partial
 
+import flax.linen as nn
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
-from attn_jax.attention.monotonic import MonotonicSelection
-from attn_jax.attention.normalizers import softmax
-from attn_jax.attention.readings import Reading
+from attn_jax.attention import MultiHead
+from attn_jax.attention.core import head_width
+from attn_jax.attention.readings import READINGS, Reading
+from attn_jax.build_attention import build_alignment, build_attention, construct, describe_attention
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import DecodeOptions, Evaluator
-from attn_jax.models.alignments import (
-    InferenceNetwork,
-    LatentAlignment,
-    MarkovAlignment,
-    SoftAlignment,
-    TrajectoryAlignment,
-)
-from attn_jax.models.baselines import BASELINES, NoBaseline
+from attn_jax.models.classifier import Classifier, MeanPooling, StructuredPooling
 from attn_jax.models.decoders import BRIDGES, DECODERS, Stack
+from attn_jax.models.encoders import Convolution
+from attn_jax.models.language_model import LanguageModel
+from attn_jax.models.model import Model
+from attn_jax.models.positions import POSITIONS, NoPositions
 from attn_jax.models.rnn import CELLS, RNN
-from attn_jax.models.seq2seq import Seq2Seq, Seq2SeqModule
+from attn_jax.models.seq2seq import Seq2SeqModule
+from attn_jax.models.transformer import ACTIVATIONS, Transformer, TransformerLayer, TransformerStack
 from attn_jax.outputs import FullSoftmax
 from attn_jax.tasks import TASKS, Task
-from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.tasks.vocabulary import BOS, EOS, Vocabulary
+from attn_jax.types import Dtype
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-SAMPLED = [name for name in READINGS if name not in ("expectation", "top")]
-OBJECTIVES = {
-    "soft": ["expectation", "top"],
-    "hard": SAMPLED,
-    "marginal": ["enumeration", "reinforce"],
-    "elbo": SAMPLED,
-}
-FEEDS = dict.fromkeys(("mean", "read"))
-TRANSITIONS = dict.fromkeys(("independent", "monotonic", "first_order", "monotonic_first_order"))
 
 
-def build_attention(config: ConfigDict, query_features: int, read: Reading) -> Attention:
-    """config.model.attention as a module; `query_features` is the width of the states that ask."""
-    score = lookup(SCORES, config.score, "model.attention.score")
-    window = None if config.window == "global" else lookup(WINDOWS, config.window, "model.attention.window")
-    monotonic = config.normalize == "monotonic"
-    if monotonic and window is not None:
-        raise UserError("model.attention.normalize monotonic takes no model.attention.window")
-    options = {
-        "query_features": query_features,
-        "features": config.features,
-        "max_length": config.max_length,
-        "size": config.window_size,
-    }
-    normalize = lookup(NORMALIZERS | {"monotonic": softmax}, config.normalize, "model.attention.normalize")
-    return Attention(
-        score=_construct(score, options),
-        normalize=normalize,
-        read=read,
-        window=window and _construct(window, options),
-        monotonic=MonotonicSelection() if monotonic else None,
+def build_encoder(config: ConfigDict) -> nn.Module:
+    """config.model.encoder: what turns embedded source tokens into states."""
+    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
+    return lookup(ENCODERS, model.encoder, "model.encoder")(model, dtype)
+
+
+def build_rnn_encoder(model: ConfigDict, dtype: Dtype) -> RNN:
+    if model.bidirectional and model.hidden_size % 2:
+        raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
+    return RNN(
+        lookup(CELLS, model.cell, "model.cell"),
+        model.hidden_size,
+        model.num_layers,
+        model.bidirectional,
+        dropout=model.dropout,
+        recurrent_dropout=model.recurrent_dropout,
+        dtype=dtype,
     )
 
 
-def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
-    """(what the decoder reads with, how the loss is made) of model.objective, reading, baseline and transition."""
-    model, options = config.model, config.model.attention
-    allowed = lookup(OBJECTIVES, model.objective, "model.objective")
-    lookup(TRANSITIONS, options.transition, "model.attention.transition")
-    lookup(FEEDS, options.feed, "model.attention.feed")
-    reading = lookup(READINGS, options.read, "model.attention.read")
-    if reading.name not in allowed:
+def build_convolution(model: ConfigDict, dtype: Dtype) -> Convolution:
+    if model.kernel_size % 2 == 0:
+        raise UserError(f"model.kernel_size {model.kernel_size} is even; a window around a token is odd")
+    features = model.hidden_size if model.name == "transformer" else model.embedding_size
+    positions = build_positions(model, dtype, False, features)
+    if model.positions not in ("none", "sinusoidal", "learned"):
         raise UserError(
-            f"model.objective {model.objective} cannot use model.attention.read {reading.name}; "
-            f"it can use {', '.join(allowed)}"
+            f"model.encoder conv has no attention that model.positions {model.positions} could be part of; "
+            "expected none, sinusoidal or learned"
         )
-    baseline = choose_baseline(model, reading)
-    reading = configure_reading(options, reading, baseline)
-    if options.transition != "independent":
-        return READINGS["expectation"], build_markov(model, reading)
-    if model.objective == "soft":
-        return reading, SoftAlignment()
-    if model.decoder == "none":
-        raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
-    for name, values in {"window": ("local_p",), "normalize": ("linear", "monotonic")}.items():
-        if options[name] in values:
-            raise UserError(
-                f"model.objective {model.objective} needs weights that sum to one; those of model.attention.{name} "
-                f"{options[name]} need not"
-            )
-    fields = {"features": options.features, "max_length": options.max_length}
-    module = _construct(BASELINES[baseline], fields)
-    if options.feed == "read":
-        return build_trajectories(model, reading, baseline, module)
-    alignment = LatentAlignment(
-        reading=reading,
-        objective=model.objective,
-        baseline=module,
-        soft_baseline=baseline == "soft",
-        inference=build_inference(model) if model.objective == "elbo" else None,
-        k_max=options.k_max,
+    return Convolution(model.hidden_size, model.num_layers, model.kernel_size, positions, model.dropout, dtype)
+
+
+def build_positions(model: ConfigDict, dtype: Dtype, causal: bool, features: int) -> NoPositions:
+    """config.model.positions as a module, for embeddings of `features` columns."""
+    kind = lookup(POSITIONS, model.positions, "model.positions")
+    return kind(model.num_heads, features, model.max_length, causal, dtype)
+
+
+def build_stack(
+    model: ConfigDict, dtype: Dtype, causal: bool = False, has_source: bool = False, num_layers: int = 0
+) -> TransformerStack:
+    """Transformer layers, each with attention as config.model.attention says."""
+    width = head_width(model.hidden_size, model.num_heads, model.num_kv_heads)
+    if model.name == "seq2seq" and model.embedding_size != model.hidden_size:
+        raise UserError(
+            f"model.encoder transformer needs model.embedding_size and model.hidden_size to be equal, got "
+            f"{model.embedding_size} and {model.hidden_size}"
+        )
+    read = READINGS["expectation"] if model.name == "seq2seq" else soft_reading(model)
+    if model.attention.window != "global" or model.attention.normalize == "monotonic":
+        raise UserError("a Transformer takes no model.attention.window, and no model.attention.normalize monotonic")
+    activation = lookup(ACTIVATIONS, model.activation, "model.activation")
+    norm_first = lookup({"pre": True, "post": False}, model.norm, "model.norm")
+    positions = build_positions(model, dtype, causal, model.hidden_size)
+    if positions.rotary and width % 2:
+        raise UserError(f"model.positions rotary needs heads of even width, got {width}")
+
+    def make_attention() -> MultiHead:
+        attention = build_attention(model.attention, width, read, model.num_heads)
+        return MultiHead(attention, model.num_heads, model.hidden_size, model.num_kv_heads, dtype=dtype)
+
+    layer = nn.remat(TransformerLayer, static_argnums=(8,)) if model.remat else TransformerLayer
+    return TransformerStack(
+        make_layer=partial(
+            layer,
+            make_attention,
+            model.hidden_size,
+            model.feed_forward_size,
+            has_source,
+            norm_first,
+            positions.rotary,
+            activation,
+            model.dropout,
+            dtype,
+        ),
+        positions=positions,
+        num_layers=num_layers or model.num_layers,
+        features=model.hidden_size,
+        norm_first=norm_first,
+        causal=causal,
+        dropout=model.dropout,
+        dtype=dtype,
     )
-    return READINGS["expectation"], alignment
 
 
-def choose_baseline(model: ConfigDict, reading: Reading) -> str:
-    """model.attention.baseline; "default" is the learned one where the reading can use one."""
-    name = model.attention.baseline
-    lookup(BASELINES | {"default": None}, name, "model.attention.baseline")
-    if name == "default":
-        return "learned" if "learned" in reading.baselines and model.objective != "soft" else "none"
-    if name not in reading.baselines or (model.objective == "marginal" and name in ("per_coordinate", "critic")):
+def soft_reading(model: ConfigDict) -> Reading:
+    """The reading of a model whose attention is not latent."""
+    reading = lookup(READINGS, model.attention.read, "model.attention.read")
+    if model.objective != "soft" or reading.name not in ("expectation", "top"):
         raise UserError(
-            f"model.attention.read {reading.name} cannot use model.attention.baseline {name} for model.objective "
-            f"{model.objective}; it can use {', '.join(reading.baselines)}"
+            f"model.name {model.name} needs model.objective soft and model.attention.read expectation or top, got "
+            f"{model.objective} and {reading.name}; sampled attention is trained by model.name seq2seq"
         )
-    return name
+    if reading.name == "top":
+        reading = reading.configure(num_samples=model.attention.num_samples)
+    return reading
 
 
-def configure_reading(options: ConfigDict, reading: Reading, baseline: str) -> Reading:
-    """The reading with those options of model.attention that it takes and, for leave-one-out, its own baseline."""
-    given = {"num_samples": options.num_samples, "temperature": options.temperature}
-    if baseline == "leave_one_out":
-        if options.num_samples < 2:
-            raise UserError(
-                "model.attention.baseline leave_one_out needs model.attention.num_samples of at least 2, got "
-                f"{options.num_samples}"
-            )
-        given["leave_one_out"] = True
-    takes = inspect.signature(reading.function).parameters
-    return reading.configure(**{name: value for name, value in given.items() if name in takes})
+def build_output(config: ConfigDict, vocab_size: int) -> FullSoftmax:
+    """The output layer."""
+    dtype = lookup(DTYPES, config.dtype, "dtype")
+    return FullSoftmax(vocab_size, config.model.tie_embeddings, config.train.label_smoothing, dtype)
 
 
-def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
-    """Alignments that depend on the one before, summed out exactly."""
-    transition = model.attention.transition
-    if model.objective != "marginal" or reading.name != "enumeration":
+def check_shared(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> None:
+    """UserError where one embedding is to serve two vocabularies of different sizes."""
+    if config.model.share_embeddings and source_vocab_size != target_vocab_size:
         raise UserError(
-            f"model.attention.transition {transition} is summed out exactly; it needs model.objective marginal and "
-            f"model.attention.read enumeration, got {model.objective} and {reading.name}"
+            f"model.share_embeddings needs one vocabulary, but the source has {source_vocab_size} tokens and the "
+            f"target {target_vocab_size}; set task.joint_vocabulary"
         )
-    if model.decoder != "luong" or model.input_feeding:
-        raise UserError(
-            f"model.attention.transition {transition} needs a state that knows nothing of the attention: "
-            "model.decoder luong and model.input_feeding False"
-        )
-    jump_size = model.attention.jump_size if "first_order" in transition else 0
-    return MarkovAlignment(monotonic="monotonic" in transition, jump_size=jump_size)
 
 
-def build_trajectories(
-    model: ConfigDict, reading: Reading, baseline: str, module: NoBaseline
-) -> tuple[Reading, TrajectoryAlignment]:
-    """Hard attention whose samples enter the decoder's state."""
-    if model.objective != "hard" or not reading.per_step:
-        readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
-        raise UserError(
-            f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
-            f"got {model.objective} and {reading.name}"
-        )
-    if baseline in ("soft", "per_coordinate", "critic"):
-        raise UserError(
-            f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
-            "none, running_mean, learned, leave_one_out"
-        )
-    if reading.name != "reinforce":
-        return reading, TrajectoryAlignment(baseline=module)
-    several, own = model.attention.num_samples, baseline == "leave_one_out"
-    one = reading.configure(num_samples=1, leave_one_out=False)
-    return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=own, baseline=module)
+def build_transformer(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
+    """config.model as a Transformer decoder after any encoder."""
+    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
+    check_shared(config, source_vocab_size, target_vocab_size)
+    module = Transformer(
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        features=model.hidden_size,
+        encoder=build_encoder(config),
+        decoder=build_stack(model, dtype, causal=True, has_source=True, num_layers=model.num_decoder_layers),
+        output=build_output(config, target_vocab_size),
+        max_length=config.decode.max_length,
+        share_embeddings=model.share_embeddings,
+        dropout=model.dropout,
+        dtype=dtype,
+    )
+    return Model(module)
 
 
-def build_inference(model: ConfigDict) -> InferenceNetwork:
-    """The network of the ELBO that sees the target."""
-    if model.inference_size < 2 or model.inference_size % 2:
-        raise UserError(
-            "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
-            f"least 2, got {model.inference_size}"
-        )
-    rnn = RNN(lookup(CELLS, model.cell, "model.cell"), model.inference_size, bidirectional=True)
-    return InferenceNetwork(rnn, SCORES["general"](query_features=model.inference_size))
+def build_language_model(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
+    """config.model as a decoder-only Transformer."""
+    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
+    check_shared(config, source_vocab_size, target_vocab_size)
+    module = LanguageModel(
+        source_vocab_size=source_vocab_size,
+        target_vocab_size=target_vocab_size,
+        features=model.hidden_size,
+        stack=build_stack(model, dtype, causal=True),
+        output=build_output(config, target_vocab_size),
+        max_length=config.decode.max_length,
+        share_embeddings=model.share_embeddings,
+        continue_source=model.continue_source,
+        bos=BOS,
+        eos=EOS,
+        dtype=dtype,
+    )
+    return Model(module)
 
 
-def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Seq2Seq:
+def build_classifier(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
+    """config.model as an encoder and a class."""
+    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
+    if model.tie_embeddings:
+        raise UserError("model.tie_embeddings: a classifier has no embedding of its classes")
+    module = Classifier(
+        source_vocab_size=source_vocab_size,
+        embedding_size=model.hidden_size if model.encoder == "transformer" else model.embedding_size,
+        encoder=build_encoder(config),
+        pooling=lookup(POOLINGS, model.pooling, "model.pooling")(model),
+        output=build_output(config, target_vocab_size),
+        features=model.readout_size,
+        penalty=model.penalty,
+        dropout=model.dropout,
+        eos=EOS,
+        dtype=dtype,
+    )
+    return Model(module)
+
+
+def build_structured(model: ConfigDict) -> StructuredPooling:
+    """Learned queries that ask as config.model.attention says."""
+    if model.attention.window != "global" or model.attention.normalize == "monotonic":
+        raise UserError("model.pooling structured takes no window and no monotonic attention")
+    width = model.attention.features if model.attention.score == "tanh_key" else model.hidden_size
+    return StructuredPooling(build_attention(model.attention, width, soft_reading(model)), model.num_queries, width)
+
+
+def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
     """config.model as a sequence-to-sequence model."""
     model = config.model
     dtype = lookup(DTYPES, config.dtype, "dtype")
     cell = lookup(CELLS, model.cell, "model.cell")
     decoder = lookup(DECODERS, model.decoder, "model.decoder")
-    if model.bidirectional and model.hidden_size % 2:
-        raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
     sutskever = model.decoder == "none" and not model.feed_summary
     width = "hidden_size" if sutskever else "readout_size"  # of what the output layer takes
     if model.tie_embeddings and model.embedding_size != model[width]:
@@ -212,17 +239,35 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,
         embedding_size=model.embedding_size,
-        encoder=RNN(bidirectional=model.bidirectional, **common),
-        decoder=_construct(decoder, options | {"stack": stack}),
+        encoder=build_encoder(config),
+        decoder=construct(decoder, options | {"stack": stack}),
         output=FullSoftmax(target_vocab_size, model.tie_embeddings, config.train.label_smoothing, dtype),
         alignment=alignment,
         dropout=model.dropout,
         dtype=dtype,
     )
-    return Seq2Seq(module)
+    return Model(module)
 
 
-MODELS = {"seq2seq": build_seq2seq}
+ENCODERS = {"rnn": build_rnn_encoder, "conv": build_convolution, "transformer": build_stack}
+POOLINGS = {"mean": lambda model: MeanPooling(), "structured": build_structured}
+MODELS = {
+    "seq2seq": build_seq2seq,
+    "transformer": build_transformer,
+    "language_model": build_language_model,
+    "classifier": build_classifier,
+}
+
+
+def describe(config: ConfigDict) -> str:
+    """How the attention of a model is computed; "" where there is none."""
+    model = config.model
+    if model.name == "seq2seq" and model.decoder == "none":
+        return ""
+    heads = "transformer" in (model.name, model.encoder) or model.name == "language_model"
+    width = head_width(model.hidden_size, model.num_heads) if heads else model.hidden_size
+    attention = build_attention(model.attention, width, READINGS[model.attention.read])
+    return describe_attention(attention, DTYPES[config.dtype], width)
 
 
 def build_task(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Task:
@@ -239,8 +284,3 @@ def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabula
     model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
     options = DecodeOptions(**config.decode.to_dict())
     return Evaluator(model, *vocabularies, options, config.task.buckets, config.seed)
-
-
-def _construct(kind: type, options: dict[str, Any]) -> Any:
-    """kind(...) with those options that it has a field for."""
-    return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})

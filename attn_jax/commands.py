@@ -49,6 +49,8 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(header(config, workdir, run))
         for what, count in run.task.note.items():
             notice(f"{'data':<14}{what}: {count:,}")
+        if how := build.describe(config):
+            notice(f"{'attention':<14}{how}")
         if run.batches.dropped:
             notice(
                 f"{'data':<14}{run.batches.dropped:,} of {len(run.task.splits['train']):,} training pairs are longer "

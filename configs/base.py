@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
     config.dtype = "float32"  # of the computation: float32 or bfloat16; parameters are always float32
 
     config.task = ConfigDict()
-    config.task.name = "parallel_text"  # "parallel_text", "dates" or "inflection"
+    config.task.name = "parallel_text"  # see TASKS in attn_jax/tasks/__init__.py
     config.task.train = ("train.source", "train.target")  # line-aligned UTF-8 files below data_dir
     config.task.valid = (
         "",
@@ -27,9 +27,16 @@ def get_config() -> ConfigDict:
     config.task.valid_size = 500
     config.task.num_examples = 0  # use (of data that the package makes: make) this many training pairs; 0 means all
     config.task.language = ""  # inflection: of the files in data_dir, such as "german"; "": one that the package makes
-    config.task.size = "high"  # inflection: of the training file of the language: "high", "medium" or "low"
+    config.task.size = "high"  # inflection, language_id: of the training files: "high", "medium" or "low"
+    config.task.labels = ()  # language_id: the languages to tell apart, such as ("german", "french"); (): all there are
+    config.task.operation = "sort"  # sequences: "copy", "reverse" or "sort"
+    config.task.num_symbols = 32  # sequences: size of the alphabet
+    config.task.lengths = (1, 16)  # sequences: shortest and longest source in training and validation
+    config.task.test_lengths = ()  # sequences: lengths of the test sources, such as (32, 64); (): those of training
+    config.task.block = 0  # plain_text: an example is a block of so many tokens; 0: it is a line
     config.task.vocabulary = "words"  # "words" (split at spaces), "characters", "sentencepiece" or "inflection"
     config.task.vocab_size = (8000, 8000)  # source, target: exact for sentencepiece, at most this for the others
+    config.task.joint_vocabulary = False  # parallel_text: one vocabulary, of vocab_size[0], for both sides
     config.task.min_count = 2  # words and characters seen less often in training become unk
     config.task.sentencepiece = "unigram"  # "unigram" or "bpe"
     # Batch shapes: a pair goes to the first bucket that holds both its sides, eos included; longer ones are left out.
@@ -39,7 +46,8 @@ def get_config() -> ConfigDict:
     config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
 
     config.model = ConfigDict()
-    config.model.name = "seq2seq"
+    config.model.name = "seq2seq"  # "seq2seq" (recurrent decoder), "transformer", "language_model" or "classifier"
+    config.model.encoder = "rnn"  # "rnn", "conv" (kernel_size tokens seen by each layer) or "transformer"
     config.model.cell = "lstm"  # "rnn", "lstm", "gru" or "peephole_lstm"
     config.model.embedding_size = 256
     config.model.hidden_size = 256
@@ -53,6 +61,22 @@ def get_config() -> ConfigDict:
     config.model.tie_embeddings = False  # the output layer is the transposed target embedding
     config.model.dropout = 0.2
     config.model.recurrent_dropout = 0.0  # variational: one mask for all steps of a sentence (Gal 2016)
+    config.model.self_attention = False  # luong without input feeding: the decoder also reads its own past states
+    config.model.kernel_size = 3  # conv
+    config.model.num_heads = 4  # of a Transformer, whose width is hidden_size
+    config.model.num_kv_heads = 0  # groups of heads that share their keys and values; 0: each head has its own
+    config.model.feed_forward_size = 1024
+    config.model.num_decoder_layers = 0  # transformer; 0: num_layers
+    config.model.norm = "pre"  # layer norm before each part ("pre") or after each sum ("post")
+    config.model.activation = "relu"  # of the feed-forward layers: "relu" or "gelu"
+    config.model.positions = "sinusoidal"  # see POSITIONS in attn_jax/models/positions.py
+    config.model.max_length = 512  # learned positions
+    config.model.remat = False  # compute a layer's activations again in the backward pass: less memory, more time
+    config.model.share_embeddings = False  # source and target have one embedding, and one vocabulary
+    config.model.continue_source = False  # language_model: a source given to decoding is the target's beginning
+    config.model.pooling = "mean"  # classifier: "mean", or "structured" (num_queries learned queries, Lin 2017)
+    config.model.num_queries = 8
+    config.model.penalty = 0.0  # structured: share of |A A' - I|^2 in the loss
     # What is minimized (attn_jax/models/alignments.py): "soft" (one context), "hard" (the expected loss over contexts),
     # "marginal" (the likelihood, contexts summed out) or "elbo" (its bound with an inference network).
     config.model.objective = "soft"
@@ -60,6 +84,9 @@ def get_config() -> ConfigDict:
     config.model.attention = ConfigDict()
     config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
     config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"
+    config.model.attention.alpha = 1.5  # of entmax: 1 is softmax, 2 sparsemax
+    config.model.attention.fusion = 0.1  # of fusedmax: neighbours share a weight, the more the larger
+    config.model.attention.dropout = 0.0  # of the weights
     config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
     config.model.attention.num_samples = 1  # evaluations of the loss per token, where the reading samples
     config.model.attention.temperature = 1.0  # of relaxed readings

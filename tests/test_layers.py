@@ -11,7 +11,7 @@ LAYERS = [
     {"attention", "outputs", "tasks", "metrics", "progress"},
     {"models", "decode", "training", "parallel", "optimizers", "checkpoints", "workdir"},
     {"evaluation", "figures"},
-    {"build"},
+    {"build", "build_attention"},
     {"experiment", "sweep", "arguments"},
     {"commands"},
 ]

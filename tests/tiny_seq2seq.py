@@ -1,10 +1,10 @@
-"""Small sequence-to-sequence models built from configs/base.py, and sentences to feed them."""
+"""Small models built from configs/base.py, and sentences to feed them."""
 
 import jax
 import numpy as np
 from arrays import fill
 
-from attn_jax.build import build_seq2seq
+from attn_jax.build import MODELS
 from configs.base import get_config
 
 PAD, BOS, EOS, SOURCE_VOCAB, TARGET_VOCAB = 0, 2, 3, 13, 11
@@ -12,17 +12,17 @@ SMALL = dict(embedding_size=5, hidden_size=6, readout_size=4, dropout=0.0)
 SMALL_ATTENTION = dict(features=3, max_length=12, window_size=2)
 
 
-def build(attention=(), label_smoothing=0.0, dtype="float32", **model):
+def build(attention=(), label_smoothing=0.0, dtype="float32", max_decode=12, **model):
     """A model from changes to config.model and config.model.attention."""
     config = get_config().lock()
-    config.dtype, config.train.label_smoothing = dtype, label_smoothing
+    config.dtype, config.train.label_smoothing, config.decode.max_length = dtype, label_smoothing, max_decode
     for section, changes in [
         (config.model, SMALL | model),
         (config.model.attention, SMALL_ATTENTION | dict(attention)),
     ]:
         assert changes.keys() <= set(section), changes
         section.update(changes)
-    return build_seq2seq(config, SOURCE_VOCAB, TARGET_VOCAB)
+    return MODELS[config.model.name](config, SOURCE_VOCAB, TARGET_VOCAB)
 
 
 def random_params(model, batch, seed=0, scale=0.7):

@@ -65,9 +65,7 @@ def log_prob_term(draw: Draw, f: Float[Array, "... n"], baseline: Float[Array, "
     return jnp.sum(draw.mass * advantage * gradient_only(draw.log_prob), axis=-1)
 
 
-def key_control(
-    draw: Draw, log_weights: Float[Array, "... k"], per_key: Float[Array, "... k"]
-) -> Float[Array, "..."]:
+def key_control(draw: Draw, log_weights: Float[Array, "... k"], per_key: Float[Array, "... k"]) -> Float[Array, "..."]:
     """0, with the gradient sum_x g_x grad a_x - sum_n mass_n g_{x_n} grad log a(x_n), of mean zero."""
     g = jax.lax.stop_gradient(per_key)
     weights = jnp.where(log_weights > -jnp.inf, jnp.exp(log_weights), 0.0)

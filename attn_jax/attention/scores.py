@@ -9,6 +9,8 @@ not depend on the query is computed once per memory and not once per decoding st
 Leading axes (batch, heads, beams) are arbitrary and broadcast; a score knows nothing of them.
 """
 
+import math
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -95,6 +97,42 @@ class Concat(Additive):
     use_bias: bool = False
 
 
+class Gaussian(Score):
+    """-|query - key|^2 / (2 width^2): softmax of it is a Gaussian kernel, and the attention kernel regression.
+
+    Nadaraya 1964; Watson 1964. 1 / width^2 is learned, and starts at 1 / sqrt(d), so that the product within is the
+    scaled one.
+    """
+
+    @nn.compact
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        _same_width(self, query, projected_keys)
+        width = query.shape[-1]
+        precision = jnp.exp(self.param("log_precision", nn.initializers.constant(-0.5 * math.log(width)), ()))
+        products = jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+        squares = [jnp.sum(jnp.square(x), axis=-1) for x in (query, projected_keys)]
+        return -0.5 * precision * (squares[0][..., :, None] + squares[1][..., None, :] - 2 * products)
+
+
+class TanhKey(Score):
+    """query . tanh(W key + b): the additive score of a query that is learned, and so need not enter the tanh.
+
+    Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention). The query has `features` columns.
+    """
+
+    features: int
+
+    def setup(self):
+        self.key = nn.Dense(self.features)
+
+    def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
+        return jnp.tanh(self.key(keys))
+
+    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        _same_width(self, query, projected_keys)
+        return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+
+
 class Location(Score):
     """scores = W query: from the query alone, one row of W per position of the memory.
 
@@ -147,6 +185,8 @@ SCORES = {
     "general": General,
     "concat": Concat,
     "additive": Additive,
+    "gaussian": Gaussian,
+    "tanh_key": TanhKey,
     "location": Location,
     "norm": Norm,
 }

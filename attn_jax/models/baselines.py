@@ -2,8 +2,9 @@
 
 A baseline is a module: `value(top [b, t, h])` [b, t] that is subtracted from the losses, `coordinates(length)` [s]
 for one number per logit of the weights, `per_key(...)` [b, t, s] for a guess of the loss at each key, and `loss`, its
-own squared error, whose gradient trains it and nothing else. Parameters named "running..." are running means: the optimizer moves them by plain gradient descent with a
-fixed rate (see optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
+own squared error, whose gradient trains it and nothing else. Parameters named "running..." are running means: the
+optimizer moves them by plain gradient descent with a fixed rate (see optimizers.keep_running), and descent on
+(b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
 import flax.linen as nn
@@ -90,7 +91,7 @@ class PerCoordinate(NoBaseline):
 
 
 class Critic(NoBaseline):
-    """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [top; embedded target]): the loss that reading key x would give.
+    """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [top; embedded target]): a guess of the loss at key x.
 
     A baseline may know the target, for the draw knows nothing of it. One product for all keys, where f itself is a
     readout and a softmax over the vocabulary for each. Trained on sum_n mass_n (g_{x_n} - f_n)^2.

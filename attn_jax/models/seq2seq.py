@@ -1,11 +1,5 @@
-"""Sequence to sequence with a recurrent encoder and any of the decoders in decoders.py.
+"""Sequence to sequence with any encoder and any of the recurrent decoders in decoders.py."""
 
-`Seq2SeqModule` holds the parameters; `Seq2Seq` is what the rest of the project sees of a model: pure
-functions of (params, batch). A batch has `source` [b, s], `target_in` and `target_out` [b, t]; positions
-that hold `pad` never change a result.
-"""
-
-import dataclasses
 from functools import partial
 
 import flax.linen as nn
@@ -13,13 +7,10 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Memory
-from attn_jax.attention.estimators import entropy
 from attn_jax.attention.readings import expectation
-from attn_jax.metrics import Mean
 from attn_jax.models.alignments import SoftAlignment, TokenLosses
 from attn_jax.models.decoders import Decoder, DecoderState, Encoded, Steps
-from attn_jax.models.rnn import RNN
-from attn_jax.types import Array, Batch, Dtype, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
 class Seq2SeqModule(nn.Module):
@@ -28,7 +19,7 @@ class Seq2SeqModule(nn.Module):
     source_vocab_size: int
     target_vocab_size: int
     embedding_size: int
-    encoder: RNN
+    encoder: nn.Module  # see rnn.py, encoders.py, transformer.py
     decoder: Decoder
     output: nn.Module
     alignment: SoftAlignment = SoftAlignment()
@@ -51,6 +42,8 @@ class Seq2SeqModule(nn.Module):
         mask = source != self.pad
         embedded = self.drop(self.source_embedding(source), deterministic=not train)
         last, states = self.encoder(embedded, mask, train)
+        if not isinstance(last, tuple):  # a vector for the whole source: every state of every layer starts from it
+            last = ((last,) * self.decoder.stack.cell.num_states,)
         return Encoded(self.drop(states, deterministic=not train), mask, last)
 
     def unroll(
@@ -65,6 +58,10 @@ class Seq2SeqModule(nn.Module):
         memory, state = self.decoder.start(encoded)
         steps = self.decoder.unroll(memory, state, embedded, train)
         return memory, steps.replace(hidden=self.drop(steps.hidden, deterministic=not train))
+
+    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
+        """The positions that count."""
+        return targets != self.pad
 
     def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> TokenLosses:
         """Training: what is minimized at each target position, and its negative log-likelihood, [b, t]."""
@@ -108,66 +105,3 @@ class Seq2SeqModule(nn.Module):
         values = memory.values if steps.top.ndim == 2 else memory.values[:, None]
         context = values if rows is None else expectation(rows, values)
         return self.decoder.readout(steps.top[..., None, :], context, steps.embedded[..., None, :])
-
-
-@dataclasses.dataclass(frozen=True)
-class Seq2Seq:
-    """The model as pure functions."""
-
-    module: Seq2SeqModule
-
-    def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
-        """Fresh parameters, in float32."""
-        args = batch["source"], batch["target_in"], batch["target_out"]
-        rngs = {name: jax.random.fold_in(rng, i) for i, name in enumerate(("dropout", "sample"))}
-        return self.module.init({"params": rng, **rngs}, *args, method="loss")["params"]
-
-    def loss_fn(self, params: Params, batch: Batch, rng: PRNGKeyArray) -> tuple[Float[Array, ""], Metrics]:
-        """Training: the summed loss of the real target tokens, with dropout, label smoothing and sampling."""
-        rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
-        loss, nll = self._apply(params, batch, "loss", rngs=rngs)
-        real = self._real(batch)
-        count = jnp.sum(real)
-        return jnp.sum(loss * real), {
-            "loss": Mean(jnp.sum(loss * real), count),
-            "nll": Mean(jnp.sum(nll * real), count),
-        }
-
-    def eval_fn(self, params: Params, batch: Batch) -> Metrics:
-        """Of the real target tokens: nll, the share that the model would have chosen, the entropy of the weights."""
-        nll, correct, weights = self._apply(params, batch, "evaluate")
-        real = self._real(batch)
-        count = jnp.sum(real)
-        values = {"loss": nll, "accuracy": correct, "attention_entropy": entropy(weights)}
-        return {name: Mean(jnp.sum(value * real), count) for name, value in values.items()}
-
-    def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:
-        """log p(target | source) of each pair, eos included."""
-        nll, _, _ = self._apply(params, batch, "evaluate")
-        return -jnp.sum(nll * self._real(batch), axis=-1)
-
-    def align(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
-        """The attention weights of the teacher-forced pass."""
-        return self._apply(params, batch, "evaluate")[2]
-
-    def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[PyTree, PyTree]:
-        """What decode.py needs: the memory, which it never changes, and the state, which `step` does."""
-        return self.module.apply({"params": params}, source, method="start")
-
-    def step(
-        self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]
-    ) -> tuple[PyTree, Float[Array, "b v"]]:
-        """log p(next token | tokens so far) and the state after `token`."""
-        return self.module.apply({"params": params}, memory, state, token, method="step")
-
-    def _apply(self, params: Params, batch: Batch, method: str, rngs: dict | None = None):
-        args = batch["source"], batch["target_in"], batch["target_out"]
-        return self.module.apply({"params": params}, *args, rngs=rngs, method=method)
-
-    def _real(self, batch: Batch) -> Float[Array, "b t"]:
-        return jnp.asarray(batch["target_out"] != self.module.pad, jnp.float32)
-
-
-def num_parameters(params: Params) -> int:
-    """How many numbers the parameters hold."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -23,6 +23,7 @@ def parallel_text(
     num_examples: int,
     vocabulary: str,
     vocab_size: Sequence[int],
+    joint_vocabulary: bool,
     min_count: int,
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
@@ -41,6 +42,7 @@ def parallel_text(
         num_examples: training pairs to use; 0 means all.
         vocabulary: name in VOCABULARIES.
         vocab_size: of source and target.
+        joint_vocabulary: one vocabulary for both sides, trained on both, of the first size.
         min_count, sentencepiece: see configs/base.py.
         vocabularies: (source, target) of an earlier run; None trains them on the training split.
 
@@ -72,9 +74,13 @@ def parallel_text(
     pairs = pairs.select(np.sort(order[:num_examples] if num_examples else order))
     splits = {"train": pairs, "valid": held_out} | ({"test": test_pairs} if test_pairs is not None else {})
 
+    options = {"min_count": min_count, "model_type": sentencepiece}
+    if vocabularies is None and joint_vocabulary:
+        both = _train(kind, [*pairs.source, *pairs.target], "joint", vocab_size=vocab_size[0], **options)
+        vocabularies = both, both
     if vocabularies is None:
         vocabularies = tuple(
-            _train(kind, lines, side, vocab_size=size, min_count=min_count, model_type=sentencepiece)
+            _train(kind, lines, side, vocab_size=size, **options)
             for side, lines, size in zip(("source", "target"), (pairs.source, pairs.target), vocab_size, strict=True)
         )
     return Task(

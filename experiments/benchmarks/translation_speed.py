@@ -39,7 +39,7 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.build import build_seq2seq
-from attn_jax.models.seq2seq import Seq2Seq, num_parameters
+from attn_jax.models.model import Model, num_parameters
 from attn_jax.optimizers import make_optimizer
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
 from attn_jax.tasks.buckets import choose_buckets
@@ -150,7 +150,7 @@ def train_torch(model: TorchSeq2Seq, batches: list[Batch], options: dict) -> Ite
 
 
 def train_ours(
-    model: Seq2Seq, config: ConfigDict, params: Params, batch_at: Callable, shapes: list[Batch]
+    model: Model, config: ConfigDict, params: Params, batch_at: Callable, shapes: list[Batch]
 ) -> Iterator[tuple[int, int]]:
     """The same for ours; compiles a program for each of `shapes` first. One step is always under way."""
     tx = make_optimizer(**config.optimizer.to_dict(), num_steps=1)

@@ -5,7 +5,7 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, SCORES, Attention
-from attn_jax.attention.scores import Additive, Concat, Dot, General, Location, Norm, ScaledDot
+from attn_jax.attention.scores import Additive, Concat, Dot, Gaussian, General, Location, Norm, ScaledDot, TanhKey
 from attn_jax.attention.windows import LocalM, LocalP
 
 WIDTH, QUERIES, KEYS, SIZE = 4, 3, 9, 2
@@ -22,6 +22,8 @@ CASES = {
     "sparsemax of additive": (Additive(5), "sparsemax", None),
     "hardmax of general": (General(WIDTH), "hardmax", None),
     "linear scaled dot": (ScaledDot(), "linear", None),
+    "softmax of gaussian": (Gaussian(), "softmax", None),
+    "softmax of tanh key": (TanhKey(WIDTH), "softmax", None),
     "softmax of norm": (Norm(), "softmax", None),
     "local-m concat": (Concat(5), "softmax", LocalM(SIZE)),
     "local-p location": (Location(20), "softmax", LocalP(SIZE, 3)),

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from arrays import compiled, params_of
 
-from attn_jax.attention.scores import SCORES, Additive, Concat, Dot, General, Location, Norm, ScaledDot
+from attn_jax.attention.scores import (
+    SCORES,
+    Additive,
+    Concat,
+    Dot,
+    Gaussian,
+    General,
+    Location,
+    Norm,
+    ScaledDot,
+    TanhKey,
+)
 from attn_jax.errors import UserError
 
 WIDTH, KEY_WIDTH, FEATURES, QUERIES, KEYS = 4, 3, 5, 2, 6
@@ -31,6 +42,12 @@ FORMULAS = {
             np.tanh(np.concatenate([q, k]) @ np.concatenate([p["query"]["kernel"], p["key"]["kernel"]]))
             @ p["vector"]["kernel"][:, 0]
         ),
+    ),
+    "gaussian": (Gaussian(), WIDTH, lambda p, q, k, j: -np.sum((q - k) ** 2) * np.exp(p["log_precision"]) / 2),
+    "tanh_key": (
+        TanhKey(WIDTH),
+        KEY_WIDTH,
+        lambda p, q, k, j: q @ np.tanh(k @ p["key"]["kernel"] + p["key"]["bias"]),
     ),
     "norm": (Norm(), KEY_WIDTH, lambda p, q, k, j: np.linalg.norm(k)),
     "location": (Location(8), KEY_WIDTH, lambda p, q, k, j: q @ p["position"]["kernel"][:, j]),

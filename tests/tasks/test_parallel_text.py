@@ -14,6 +14,7 @@ DEFAULTS = {
     "num_examples": 0,
     "vocabulary": "words",
     "vocab_size": (1000, 1000),
+    "joint_vocabulary": False,
     "min_count": 1,
     "sentencepiece": "unigram",
 }
@@ -109,3 +110,10 @@ def test_pairs():
     assert pairs.select([2, 0]) == Pairs(["c", "a"], ["3", "1"]) and len(pairs) == 3
     with pytest.raises(UserError, match="1 source sentences but 0 target sentences"):
         Pairs(["a"], [])
+
+
+def test_a_joint_vocabulary_is_that_of_both_sides(task):
+    result = task(joint_vocabulary=True)
+    assert result.source_vocabulary is result.target_vocabulary
+    target = result.splits["train"].target[0]
+    assert UNK not in result.source_vocabulary.encode(target) and UNK in task().source_vocabulary.encode(target)

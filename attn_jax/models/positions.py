@@ -1,0 +1,164 @@
+"""Positions: how self-attention, which is blind to order, is told where a token stands.
+
+There are three places to say it, and a scheme uses one of them; the others do nothing:
+
+    embed(embedded [..., n, d], positions [..., n])    added to the embeddings
+    bias(positions [..., q], num_keys) [..., h, q, k]  added to the scores; the keys stand at 0 .. num_keys - 1
+    rotary                                             queries and keys of each head are turned, see `rotate`
+
+Positions count from 0. One scheme serves all layers of a stack.
+"""
+
+import math
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.types import Array, Dtype, Float, Int
+
+BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to BASE 2 pi
+
+
+class NoPositions(nn.Module):
+    """Nothing: a causal stack can still tell positions apart, as the first token sees one key, the second two ..."""
+
+    num_heads: int = 1
+    features: int = 0
+    max_length: int = 0
+    causal: bool = False
+    dtype: Dtype = jnp.float32
+    rotary = False
+
+    def embed(self, embedded: Float[Array, "... n d"], positions: Int[Array, "... n"]) -> Float[Array, "... n d"]:
+        return embedded
+
+    def bias(self, positions: Int[Array, "... q"], num_keys: int) -> Float[Array, "... h q k"] | None:
+        return None
+
+
+def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n f"]:
+    """position / BASE^(2 i / features) for i = 0 .. ceil(features / 2) - 1, in radians."""
+    frequencies = BASE ** -(jnp.arange(0, features, 2, dtype=jnp.float32) / features)
+    return positions[..., None].astype(jnp.float32) * frequencies
+
+
+def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:
+    """sin of each angle in the even columns and its cos in the odd ones (Vaswani 2017, section 3.5)."""
+    angle = angles(positions, features)
+    both = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
+    return both.reshape(*both.shape[:-2], -1)[..., :features]
+
+
+class Sinusoidal(NoPositions):
+    """embedded + sinusoids(position). Vaswani 2017 (arXiv 1706.03762), section 3.5."""
+
+    def embed(self, embedded, positions):
+        return embedded + sinusoids(positions, embedded.shape[-1]).astype(embedded.dtype)
+
+
+class Learned(NoPositions):
+    """embedded + a vector of its own for each of `max_length` positions; a longer sequence is a UserError.
+
+    Gehring 2017 (arXiv 1705.03122). No vector is learned for a position that training never reaches.
+    """
+
+    def setup(self):
+        self.table = self.param("embedding", nn.initializers.normal(0.02), (self.max_length, self.features))
+
+    def embed(self, embedded, positions):
+        length = embedded.shape[-2]
+        if length > self.max_length:
+            raise UserError(
+                f"a sequence of {length} tokens, but there are {self.max_length} learned positions; set a larger "
+                "model.max_length, or model.positions to sinusoidal, rotary or relative"
+            )
+        return embedded + jnp.take(self.table, positions, axis=0, mode="clip").astype(embedded.dtype)
+
+
+def rotate(x: Float[Array, "... h n w"], positions: Int[Array, "... n"]) -> Float[Array, "... h n w"]:
+    """Columns i and i + w / 2 turned by the i-th angle of the position.
+
+    The product of a query and a key so turned knows nothing but their distance (Su 2021, arXiv 2104.09864).
+    """
+    width = x.shape[-1]
+    if width % 2:
+        raise UserError(f"rotary positions turn pairs of columns; the width of a head is {width}, expected even")
+    angle = angles(positions, width)[..., None, :, :]
+    cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
+    first, second = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+
+
+class Rotary(NoPositions):
+    """Queries and keys turned by their positions: see `rotate`."""
+
+    rotary = True
+
+
+class Relative(NoPositions):
+    """A learned number for each head and bucket of distances, added to the scores. Raffel 2020 (arXiv 1910.10683).
+
+    Half of the `num_buckets` are single distances, the rest grow logarithmically up to `max_distance`, beyond which
+    all are one bucket. Not causal, keys after the query have buckets of their own.
+    """
+
+    num_buckets: int = 32
+    max_distance: int = 128
+
+    def setup(self):
+        init = nn.initializers.normal(0.02)
+        self.table = self.param("bias", init, (self.num_buckets, self.num_heads))
+
+    def buckets(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:
+        """The bucket of key position - query position."""
+        number = self.num_buckets if self.causal else self.num_buckets // 2
+        after = 0 if self.causal else jnp.where(distance > 0, number, 0)
+        back = jnp.maximum(-distance, 0) if self.causal else jnp.abs(distance)
+        exact = number // 2
+        ratio = jnp.log(jnp.maximum(back, exact) / exact) / math.log(self.max_distance / exact)
+        far = jnp.minimum(exact + (ratio * (number - exact)).astype(jnp.int32), number - 1)
+        return after + jnp.where(back < exact, back, far)
+
+    def bias(self, positions, num_keys):
+        distance = jnp.arange(num_keys) - positions[..., None]
+        return jnp.moveaxis(self.table[self.buckets(distance)], -1, -3).astype(self.dtype)
+
+
+class Alibi(NoPositions):
+    """-slope |query position - key position| added to the scores, with a fixed slope for each head.
+
+    Press 2022 (arXiv 2108.12409): the slopes are 2^(-8 i / h) for heads i = 1 .. h.
+    """
+
+    def slopes(self) -> Float[np.ndarray, "h"]:
+        return 2.0 ** (-8.0 * np.arange(1, self.num_heads + 1, dtype=np.float32) / self.num_heads)
+
+    def bias(self, positions, num_keys):
+        distance = jnp.abs(positions[..., None] - jnp.arange(num_keys)).astype(self.dtype)
+        return -distance[..., None, :, :] * self.slopes()[:, None, None].astype(self.dtype)
+
+
+class HalfAlibi(Alibi):
+    """No positions in the first half of the heads, ALiBi in the second: NAPE of Vasylenko 2025 (arXiv 2506.16640).
+
+    The blind heads can look anywhere, the others know what is near.
+    """
+
+    def slopes(self):
+        blind = (self.num_heads + 1) // 2
+        near = self.num_heads - blind
+        steep = 2.0 ** (-8.0 * np.arange(1, near + 1, dtype=np.float32) / max(near, 1))
+        return np.concatenate([np.zeros(blind, np.float32), steep])
+
+
+POSITIONS = {
+    "none": NoPositions,
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+    "rotary": Rotary,
+    "relative": Relative,
+    "alibi": Alibi,
+    "nape": HalfAlibi,
+}

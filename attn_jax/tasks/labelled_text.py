@@ -1,0 +1,144 @@
+"""Classification: from a text to its label, which is a target of one token. Lines `text TAB label` of files."""
+
+import pathlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from attn_jax.errors import UserError, lookup, nearest
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.text import read_lines
+from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary, Words
+
+HELD_OUT = 2018  # seed of the one permutation that chooses validation lines and subsets, whatever the seed of a run
+LINE = "text TAB label"
+
+
+def labelled_text(
+    *,
+    data_dir: str | pathlib.Path,
+    train: Sequence[str],
+    valid: Sequence[str],
+    test: Sequence[str],
+    valid_size: int,
+    num_examples: int,
+    vocabulary: str,
+    vocab_size: Sequence[int],
+    min_count: int,
+    sentencepiece: str,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    **_fields_of_other_tasks,
+) -> Task:
+    """The task of giving a text its label. The source is the text, the target is the label.
+
+    Without a validation file the last `valid_size` training lines of a fixed shuffle are held out; training lines with
+    the text of a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's lines. The
+    labels are those of the whole training file, so a label of another file that is not among them is a slip, and an
+    error, and not a rare label of which the chosen subset happens to have no example. The other fields of config.task
+    are taken so that every entry of TASKS is called in the same way.
+
+    Args:
+        data_dir: folder of the files.
+        train, valid, test: file names, of which the first counts; "" where there is none.
+        valid_size: lines to hold out where there is no validation file.
+        num_examples: training lines to use; 0 means all.
+        vocabulary: of the text: name in VOCABULARIES.
+        vocab_size: of it the first counts.
+        min_count, sentencepiece: see configs/base.py.
+        vocabularies: (source, target) of an earlier run; None makes them.
+
+    Raises:
+        UserError: something is wrong with a file (see `read_labelled`), a label, a size or a name.
+    """
+    kind = lookup(VOCABULARIES, vocabulary, "vocabulary")
+    folder = pathlib.Path(data_dir)
+    names = {split: next(iter(files), "") for split, files in (("train", train), ("valid", valid), ("test", test))}
+    if not names["train"]:
+        raise UserError(f"task.train names no file; expected one with lines {LINE}")
+    pairs = read_labelled(folder / names["train"])
+    labels = label_vocabulary(pairs.target, str(folder / names["train"]))
+    others = {split: read_labelled(folder / names[split], pairs.target) for split in ("valid", "test") if names[split]}
+    note = {}
+    order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
+    if "valid" not in others:
+        if not 0 < valid_size < len(pairs):
+            raise UserError(
+                f"task.valid_size {valid_size}: expected 1 to {len(pairs) - 1}, as there are {len(pairs)} training "
+                "lines and no validation file"
+            )
+        order, held_out = order[:-valid_size], pairs.select(order[-valid_size:])
+        seen = set(held_out.source)
+        kept = order[[pairs.source[i] not in seen for i in order]]
+        note["training lines with the text of a held-out one"] = len(order) - len(kept)
+        order, others = kept, {"valid": held_out} | others
+    if not 0 <= num_examples <= len(order):
+        raise UserError(
+            f"task.num_examples {num_examples}: expected 0 (all) to {len(order)}, the training lines there are"
+        )
+    splits = {"train": pairs.select(np.sort(order[:num_examples] if num_examples else order))} | others
+    known = set(splits["train"].source)
+    for name, split in others.items():
+        if count := sum(text in known for text in split.source):
+            note[f"{name} texts that training has too"] = count
+    if vocabularies is None:
+        options = {"vocab_size": vocab_size[0], "min_count": min_count, "model_type": sentencepiece}
+        vocabularies = kind.train(splits["train"].source, **options), labels
+    return Task(
+        "labelled_text",
+        splits,
+        *vocabularies,
+        note={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | note,
+        examples=tuple(splits["valid"].source[:3]),
+    )
+
+
+def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:
+    """The lines `text TAB label` of a file as pairs (text, label). Spaces around a label are dropped.
+
+    Args:
+        path: of the file.
+        labels: those allowed; () allows all.
+
+    Raises:
+        UserError: as attn_jax.tasks.text.read_lines, or a line has not one tab, or no text, or no label, or a label
+            that is not one word or not allowed.
+    """
+    allowed = dict.fromkeys(labels)
+    source, target = [], []
+    for number, line in enumerate(read_lines(path, expected=LINE), 1):
+        columns = line.split("\t")
+        if len(columns) != 2:
+            raise UserError(f"{path}, line {number}: expected {LINE}, with one tab, got {len(columns) - 1}")
+        text, label = columns[0], columns[1].strip()
+        if not text.strip() or not label:
+            raise UserError(
+                f"{path}, line {number}: the {'label' if text.strip() else 'text'} is empty; expected {LINE}"
+            )
+        if len(label.split()) > 1:
+            raise UserError(
+                f"{path}, line {number}: the label {label!r} is more than one word; expected a label without spaces, "
+                f"such as {'_'.join(label.split())}"
+            )
+        if allowed and label not in allowed:
+            raise UserError(
+                f"{path}, line {number}: the label {label!r} is not in the training file; {nearest(label, allowed)}"
+            )
+        source.append(text)
+        target.append(label)
+    return Pairs(source, target)
+
+
+def label_vocabulary(labels: Iterable[str], where: str) -> Words:
+    """A vocabulary of whole labels, in alphabetical order, none of which is unknown.
+
+    Args:
+        labels: each a word, and repeated or not.
+        where: they come from, for errors.
+
+    Raises:
+        UserError: there are not two different labels.
+    """
+    different = sorted(set(labels))
+    if len(different) < 2:
+        raise UserError(f"{where}: only the label {different[0]!r}; expected at least two to tell apart")
+    return Words(different)

@@ -1,0 +1,142 @@
+"""Which language is this word from? From a lemma, character by character, to the name of its language.
+
+    Sitzfleisch  ->  german
+
+The lemmas are those of the files of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or,
+without a folder, of languages that are made here. A lemma of these is two or three syllables, each of a beginning, a
+vowel and an end out of the language's own lists, all equally frequent; "" is none. What languages have in common is
+what makes the task one: kali may be valu or tekin, and has to be left out.
+"""
+
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.inflection import ALL, read_forms
+from attn_jax.tasks.labelled_text import label_vocabulary
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.vocabulary import Characters, Vocabulary
+
+HELD_OUT = 2017  # seed of the one permutation that chooses the splits, whatever the seed of a run
+HELD_OUT_SHARE = 0.1  # of all lemmas for validation, and as many for the test
+TEST_SIZE = 1000
+NUM_LEMMAS = 4000  # of each language made here
+
+
+class Language(NamedTuple):
+    """What the syllables of a language are made of."""
+
+    onsets: tuple[str, ...]
+    vowels: tuple[str, ...]
+    codas: tuple[str, ...]
+
+
+LANGUAGES = {
+    "garsk": Language(
+        tuple("b br d f fl g gr k kl m r s sk st t".split()),
+        tuple("aeiouåø"),
+        tuple("d g k l n r s t nd rk rsk st".split()),
+    ),
+    "pirash": Language(tuple("ch d f j l m p r s sh t v z".split()), tuple("aeiou"), ("", "", "", "n", "r", "sh", "t")),
+    "tekin": Language(tuple("bdgklmnrstvyz"), tuple("aeiouöü"), ("", "", "k", "l", "m", "n", "r", "t")),
+    "valu": Language(("", *"fhklmnpstvw"), tuple("aeiou"), ("",)),
+}
+
+
+def language_id(
+    *,
+    data_dir: str | pathlib.Path,
+    size: str,
+    labels: Sequence[str],
+    num_examples: int,
+    valid_size: int,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    seed: int = 0,
+    **_fields_of_other_tasks,
+) -> Task:
+    """The task of naming the language of a lemma. The source is the lemma, the target the name, which is one token.
+
+    A language's lemmas are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are drawn
+    from `seed`. A lemma of several languages has no one answer, so it is left out, and counted in the note. All others
+    are shuffled, in one way whatever the seed, and cut into training, validation and test: no lemma is in two splits,
+    and a smaller split is the beginning of a larger one. The vocabularies are Characters of the source, of all that
+    occurs in training, and the names. The other fields of config.task are taken so that every entry of TASKS is
+    called in the same way.
+
+    Args:
+        data_dir: folder of the files; "" takes LANGUAGES, which are made here.
+        size: of the files, "high", "medium" or "low".
+        labels: names of the languages; () means all there are.
+        num_examples: training lemmas; 0 means all.
+        valid_size: validation lemmas; the test split has TEST_SIZE, or fewer where there are not so many.
+        vocabularies: (source, target) of an earlier run; None makes them.
+        seed: of the lemmas made here.
+
+    Raises:
+        UserError: something is wrong with a file, a name, or a number of lemmas.
+    """
+    lexicons = read_lexicons(pathlib.Path(data_dir), size, labels) if str(data_dir) else make_lexicons(labels, seed)
+    names = label_vocabulary(lexicons, "task.labels")
+    languages: dict[str, list[str]] = {}
+    for name, lemmas in lexicons.items():
+        for lemma in lemmas:
+            languages.setdefault(lemma, []).append(name)
+    pairs = Pairs(*map(list, zip(*[(lemma, of[0]) for lemma, of in languages.items() if len(of) == 1], strict=True)))
+    order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
+    held_out = int(len(pairs) * HELD_OUT_SHARE)
+    valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]
+    if not 0 <= num_examples <= len(train):
+        raise UserError(
+            f"task.num_examples {num_examples}: expected 0 (all) to {len(train)}, the training lemmas there are"
+        )
+    if not 1 <= valid_size <= held_out:
+        raise UserError(f"task.valid_size {valid_size}: expected 1 to {held_out}, the validation lemmas there are")
+    chosen = {"train": train[: num_examples or None], "valid": valid[:valid_size], "test": test[:TEST_SIZE]}
+    splits = {name: pairs.select(indices) for name, indices in chosen.items()}
+    if vocabularies is None:
+        vocabularies = Characters.train(splits["train"].source, vocab_size=ALL), names
+    note = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
+    if count := len(languages) - len(pairs):
+        note["lemmas of several languages, left out"] = count
+    return Task("language_id", splits, *vocabularies, note=note, examples=tuple(splits["valid"].source[:6]))
+
+
+def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:
+    """{language: its lemmas, each once} of the files LANGUAGE-train-SIZE in a folder, languages in alphabetical order.
+
+    Raises:
+        UserError: no such file, a name that none has, or as attn_jax.tasks.inflection.read_forms.
+    """
+    found = [re.fullmatch(r"(\S+)-train-(\S+)", path.name) for path in folder.glob("*-train-*")]
+    sizes: dict[str, dict[str, pathlib.Path]] = {}
+    for match in filter(None, found):
+        sizes.setdefault(match[2], {})[match[1]] = folder / match[0]
+    if not sizes:
+        what = "no files LANGUAGE-train-SIZE there" if folder.is_dir() else "no such folder"
+        raise UserError(f"{folder}: {what}; expected such as german-train-high")
+    files = lookup(sizes, size, f"task.size of the files in {folder}")
+    chosen = sorted({name: lookup(files, name, f"language in {folder}") for name in labels} or files)
+    return {
+        name: list(dict.fromkeys(text.split("\t")[0] for text in read_forms(files[name]).source)) for name in chosen
+    }
+
+
+def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
+    """{language: NUM_LEMMAS different lemmas} of languages made here, by name; () means all of LANGUAGES.
+
+    A language's lemmas do not depend on the others that are asked for.
+    """
+    chosen = {name: lookup(LANGUAGES, name, "language") for name in sorted(labels or LANGUAGES)}
+    lexicons = {}
+    for name, language in chosen.items():
+        rng = np.random.default_rng((seed, list(LANGUAGES).index(name)))
+        lemmas: dict[str, None] = {}
+        while len(lemmas) < NUM_LEMMAS:
+            parts = [part[rng.integers(len(part))] for _ in range(rng.integers(2, 4)) for part in language]
+            lemmas["".join(parts)] = None
+        lexicons[name] = list(lemmas)
+    return lexicons

@@ -1,0 +1,147 @@
+"""Copy, reverse and sort: the target is the source's symbols in another order. The package makes the data.
+
+    sort       7 31 0 7 12  ->  0 7 7 12 31
+
+The ladder of length generalization: train on short sequences, test on longer ones. Symbols are independent and
+uniform, as in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 32 to 64 in training and
+64 to 4096 in the test.
+
+A source belongs to one split, that its hash names, whatever the seed and the sizes, so no test sequence is ever
+trained on. Two kinds of sources are free of this: those of lengths of which there are fewer than SCARCE sequences, as
+all would soon be seen (the note of the task counts them), and those of lengths that training does not have.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.vocabulary import Vocabulary, Words
+
+NUM_EXAMPLES = 20_000  # training pairs unless told otherwise
+TEST_SIZE = 1000
+SCARCE = 10_000  # lengths with fewer sequences than this share them between the splits
+SPLITS = ("train", "valid", "test")
+SHARES = (8, 1, 1)  # of all sequences, in tenths
+OWNERS = np.repeat(SPLITS, SHARES)  # of a hash modulo 10
+
+Symbols = Int[np.ndarray, " n"]
+
+OPERATIONS = {
+    "copy": lambda symbols: symbols,
+    "reverse": lambda symbols: symbols[::-1],
+    "sort": np.sort,
+}
+
+
+def sequences(
+    *,
+    operation: str,
+    num_symbols: int,
+    lengths: Sequence,
+    test_lengths: Sequence,
+    num_examples: int,
+    valid_size: int,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    seed: int = 0,
+    **_fields_of_other_tasks,
+) -> Task:
+    """The task of copying, reversing or sorting a sequence of symbols, which are the words "0", "1", "2", ...
+
+    All is drawn from `seed`, each split by itself, so a smaller split is the beginning of a larger one. The lengths of
+    a split are taken in turn, so they are equally frequent. Both sides have one vocabulary, of all symbols. The other
+    fields of config.task are taken so that every entry of TASKS is called in the same way.
+
+    Args:
+        operation: name in OPERATIONS.
+        num_symbols: size of the alphabet.
+        lengths: the shortest and the longest training and validation source.
+        test_lengths: the lengths of the test split; () means those of training.
+        num_examples: training pairs; 0 means NUM_EXAMPLES.
+        valid_size: validation pairs; the test split has TEST_SIZE.
+        vocabularies: (source, target) of an earlier run; None makes them.
+        seed: of all that is drawn.
+
+    Raises:
+        UserError: an unknown operation; a length, the alphabet or a size is out of range.
+    """
+    if len(lengths) != 2 or not all(map(_is_length, lengths)) or lengths[0] > lengths[1]:
+        raise UserError(f"task.lengths {tuple(lengths)}: expected the shortest and the longest length, such as (1, 16)")
+    if not all(map(_is_length, test_lengths)):
+        raise UserError(f"task.test_lengths {tuple(test_lengths)}: expected lengths of at least 1, such as (32, 64)")
+    if num_examples < 0 or valid_size < 1:
+        raise UserError(f"task.num_examples {num_examples} and task.valid_size {valid_size}: expected >= 0 and >= 1")
+    trained = range(lengths[0], lengths[1] + 1)
+    splits = {}
+    for name, some, count in (
+        ("train", trained, num_examples or NUM_EXAMPLES),
+        ("valid", trained, valid_size),
+        ("test", test_lengths or trained, TEST_SIZE),
+    ):
+        rng = np.random.default_rng((seed, SPLITS.index(name)))
+
+        def accept(symbols: Symbols, name: str = name) -> bool:
+            n = len(symbols)
+            return n not in trained or num_symbols**n < SCARCE or owner(symbols) == name
+
+        splits[name] = make_pairs(operation, num_symbols, some, count, rng, accept)
+    if vocabularies is None:
+        vocabularies = (Words([str(symbol) for symbol in range(num_symbols)]),) * 2
+    note = {name: len(split) for name, split in splits.items()}
+    known = set(splits["train"].source)
+    for name in SPLITS[1:]:
+        if count := sum(text in known for text in splits[name].source):
+            note[f"{name} sequences that training has too"] = count
+    longest = splits["valid"].source[: len(trained)][-3:]
+    return Task("sequences", splits, *vocabularies, note=note, examples=tuple(longest))
+
+
+def make_pairs(
+    operation: str,
+    num_symbols: int,
+    lengths: Sequence[int],
+    count: int,
+    rng: np.random.Generator,
+    accept: Callable[[Symbols], bool] = lambda symbols: True,
+) -> Pairs:
+    """`count` pairs (sequence, the same after the operation): test data of any length.
+
+    Pair i has the length lengths[i % len(lengths)], so all are equally frequent. Symbols are uniform among the
+    sequences that `accept` takes. A smaller count gives the first pairs of a larger one.
+
+    Args:
+        operation: name in OPERATIONS.
+        num_symbols: size of the alphabet, at least 2.
+        lengths: of the sequences, at least 1 each.
+        count: number of pairs.
+        rng: what they are drawn from.
+        accept: which sequences to take; the others are drawn again.
+
+    Raises:
+        UserError: an unknown operation, an alphabet that is too small, no length.
+    """
+    apply = lookup(OPERATIONS, operation, "task.operation")
+    if num_symbols < 2:
+        raise UserError(f"task.num_symbols {num_symbols}: expected at least 2")
+    if not lengths or min(lengths) < 1:
+        raise UserError(f"lengths {tuple(lengths)}: expected one or more lengths of at least 1")
+    source, target = [], []
+    for i in range(count):
+        while not accept(symbols := rng.integers(num_symbols, size=lengths[i % len(lengths)])):
+            pass
+        source.append(" ".join(map(str, symbols)))
+        target.append(" ".join(map(str, apply(symbols))))
+    return Pairs(source, target)
+
+
+def owner(symbols: Symbols) -> str:
+    """The split that a sequence belongs to: the same in every process, and whatever the size of the alphabet."""
+    digest = hashlib.blake2b(symbols.astype("<i8").tobytes(), digest_size=8).digest()
+    return str(OWNERS[int.from_bytes(digest, "little") % len(OWNERS)])
+
+
+def _is_length(n: object) -> bool:
+    return isinstance(n, int) and n >= 1

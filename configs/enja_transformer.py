@@ -1,0 +1,27 @@
+"""English to Japanese with a Transformer on small_parallel_enja (50,000 short sentences, tokenized).
+
+python -m attn_jax.tasks.download enja --data_dir=data/enja
+python launch.py --config=configs/enja_transformer.py --config.data_dir=data/enja
+"""
+
+from ml_collections import ConfigDict
+
+from configs import enja_soft
+
+
+def get_config() -> ConfigDict:
+    config = enja_soft.get_config()
+    config.name = "enja_transformer"
+    config.description = "Transformer, 3 + 3 layers of 256, English to Japanese"
+    config.model.name = "transformer"
+    config.model.encoder = "transformer"
+    config.model.hidden_size = 256
+    config.model.num_layers = 3
+    config.model.num_heads = 4
+    config.model.feed_forward_size = 512
+    config.model.dropout = 0.2
+    config.model.attention.score = "scaled_dot"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = 500
+    config.optimizer.b2 = 0.98
+    return config

@@ -1,0 +1,23 @@
+"""Which language is this word from: convolutions, each state seeing five characters, and their mean.
+
+Without files the languages are four that the package makes; those of CoNLL-SIGMORPHON 2017 are downloaded:
+
+    python launch.py --config=configs/language_id_conv.py
+    python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
+    python launch.py --config=configs/language_id_conv.py --config.data_dir=data/sigmorphon2017
+"""
+
+from ml_collections import ConfigDict
+
+from configs import language_id_selfattentive
+
+
+def get_config() -> ConfigDict:
+    config = language_id_selfattentive.get_config()
+    config.name = "language_id_conv"
+    config.description = "Convolutions of 3, 2 layers of 128, which language a word is from"
+    config.model.encoder = "conv"
+    config.model.pooling = "mean"
+    config.model.num_layers = 2
+    config.model.kernel_size = 3
+    return config

@@ -1,0 +1,26 @@
+"""Dates to ISO 8601 with a small Transformer: the quickstart's task, attention alone.
+
+python launch.py --config=configs/quickstart_transformer.py
+"""
+
+from ml_collections import ConfigDict
+
+from configs import quickstart
+
+
+def get_config() -> ConfigDict:
+    config = quickstart.get_config()
+    config.name = "quickstart_transformer"
+    config.description = "Transformer, 2 + 2 layers of 128, dates to ISO"
+    config.model.name = "transformer"
+    config.model.encoder = "transformer"
+    config.model.hidden_size = 128
+    config.model.num_layers = 2
+    config.model.num_heads = 4
+    config.model.feed_forward_size = 256
+    config.model.dropout = 0.1
+    config.model.attention.score = "scaled_dot"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 100
+    return config

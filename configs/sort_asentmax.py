@@ -1,0 +1,16 @@
+"""Sorting numbers with adaptive-scalable entmax in place of softmax; see sort_softmax.py.
+
+python launch.py --config=configs/sort_asentmax.py
+"""
+
+from ml_collections import ConfigDict
+
+from configs import sort_softmax
+
+
+def get_config() -> ConfigDict:
+    config = sort_softmax.get_config()
+    config.name = "sort_asentmax"
+    config.description = "Decoder-only Transformer, 2 layers of 128, adaptive-scalable entmax, sorting"
+    config.model.attention.normalize = "scalable_entmax"
+    return config

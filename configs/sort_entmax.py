@@ -1,0 +1,16 @@
+"""Sorting numbers with 1.5-entmax in place of softmax; see sort_softmax.py.
+
+python launch.py --config=configs/sort_entmax.py
+"""
+
+from ml_collections import ConfigDict
+
+from configs import sort_softmax
+
+
+def get_config() -> ConfigDict:
+    config = sort_softmax.get_config()
+    config.name = "sort_entmax"
+    config.description = "Decoder-only Transformer, 2 layers of 128, 1.5-entmax, sorting"
+    config.model.attention.normalize = "entmax15"
+    return config

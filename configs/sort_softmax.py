@@ -1,0 +1,44 @@
+"""Sorting numbers, a ladder of length generalization: trained up to length 16, tested up to eight times that.
+
+A decoder-only Transformer of two layers with no positions in half of its heads and ALiBi in the others. Vasylenko 2025
+(arXiv 2506.16640); experiments/length.py compares the normalizers.
+
+python launch.py --config=configs/sort_softmax.py
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "sort_softmax"
+    config.description = "Decoder-only Transformer, 2 layers of 128, softmax, sorting"
+    config.task.name = "sequences"
+    config.task.operation = "sort"
+    config.task.lengths = (2, 16)
+    config.task.test_lengths = (16, 32, 64, 128)
+    config.task.num_examples = 40_000
+    config.task.batch_size = 64
+    config.task.buckets = (17,)
+    config.model.name = "language_model"
+    config.model.hidden_size = 128
+    config.model.num_layers = 2
+    config.model.num_heads = 8
+    config.model.feed_forward_size = 512
+    config.model.positions = "nape"
+    config.model.share_embeddings = True
+    config.model.dropout = 0.0
+    config.model.attention.score = "scaled_dot"
+    config.model.attention.normalize = "softmax"
+    config.train.num_epochs = 10.0
+    config.train.best_metric = "exact_match"
+    config.train.average = 1
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 200
+    config.decode.max_length = 140
+    config.eval.metrics = ("exact_match", "accuracy", "perplexity")
+    config.eval.num_pictures = 4
+    return config

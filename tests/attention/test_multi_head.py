@@ -1,0 +1,225 @@
+"""Heads side by side, the fused kernel against the explicit formula, and torch with the same weights."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled, params_of
+
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
+from attn_jax.attention.core import causal_mask, head_width
+from attn_jax.attention.fused import fused_attention, implementation_of
+from attn_jax.attention.normalizers import softmax
+from attn_jax.attention.readings import expectation
+from attn_jax.attention.scores import Additive, Dot, ScaledDot
+from attn_jax.errors import UserError
+
+BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 4, 5, 8, 4
+RNG = np.random.default_rng(0)
+QUERY = RNG.normal(size=(BATCH, QUERIES, WIDTH)).astype(np.float32)
+MEMORY = RNG.normal(size=(BATCH, KEYS, WIDTH)).astype(np.float32)
+MASK = np.arange(KEYS) < np.array([5, 2, 0])[:, None]  # the last row has nothing to attend to
+NARROW = RNG.random((BATCH, QUERIES, KEYS)) < 0.7
+QUERY, MEMORY, MASK, NARROW = map(jnp.asarray, (QUERY, MEMORY, MASK, NARROW))
+
+
+class Result(NamedTuple):
+    context: object
+    weights: object
+    log_prob: object
+
+
+def read(module, query, keys, mask, narrow=None, **options):
+    attended = module(query, module.prepare(keys, mask=mask), mask=narrow, **options)
+    return Result(attended.context, attended.weights, attended.log_prob)
+
+
+# The fused kernel
+
+
+@functools.cache
+def both(score, grouped, with_bias):
+    """(context, gradients) of the fused kernel and of the formula written out, for one set of inputs."""
+    rng = np.random.default_rng(1)
+    lead = (BATCH, 2, 3) if grouped else (BATCH, HEADS)
+    query = rng.normal(size=(*lead, QUERIES, WIDTH)).astype(np.float32)
+    keys, values = rng.normal(size=(2, *(lead[:-1] if grouped else lead), KEYS, WIDTH)).astype(np.float32)
+    if grouped:
+        keys, values = keys[:, :, None], values[:, :, None]
+    bias = rng.normal(size=(*lead[1:], QUERIES, KEYS)).astype(np.float32) if with_bias else None
+    mask = (MASK[:, None] & NARROW)[(slice(None), *(None,) * (len(lead) - 1))]
+    weight = rng.normal(size=(*lead, QUERIES, WIDTH)).astype(np.float32)
+    scale = 1.0 if score is Dot else WIDTH**-0.5
+
+    def fused(arrays):
+        query, keys, values, bias = arrays
+        context = fused_attention(query, keys, values, jnp.asarray(mask), bias, scale)
+        return jnp.sum(context * weight), context
+
+    def explicit(arrays):
+        query, keys, values, bias = arrays
+        scores = score().apply({}, query, keys)
+        context = expectation(softmax(scores if bias is None else scores + bias, mask), values)
+        return jnp.sum(context * weight), context
+
+    arrays = query, keys, values, bias
+    return [compiled(jax.value_and_grad(function, has_aux=True))(arrays) for function in (fused, explicit)]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(("score", "with_bias"), [(Dot, True), (ScaledDot, False)])
+def test_fused_is_explicit_with_masks_and_empty_rows(score, grouped, with_bias):
+    ((_, got), gradients), ((_, expected), wanted) = both(score, grouped, with_bias)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    np.testing.assert_array_equal(got[2], 0)
+    for leaf, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(wanted), strict=True):
+        assert np.any(other != 0) and np.all(np.isfinite(leaf))
+        np.testing.assert_allclose(leaf, other, atol=1e-5)
+
+
+def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        "attn_jax.attention.core.fused_attention", lambda *args: calls.append(1) or fused_attention(*args)
+    )
+    fusible = {
+        name: Attention(ScaledDot(), normalize=softmax, read=READINGS["expectation"], **options)
+        for name, options in {"plain": {}, "dropping": {"dropout": 0.5}}.items()
+    } | {"sparse": Attention(ScaledDot(), NORMALIZERS["sparsemax"]), "additive": Attention(Additive(3))}
+    taken = {}
+    for name, attention in fusible.items():
+        params = params_of(attention, QUERY, MEMORY, MASK, method=read)
+        calls.clear()
+        jax.eval_shape(
+            lambda a=attention, p=params: a.apply(
+                {"params": p}, QUERY, MEMORY, MASK, train=True, rngs={"dropout": jax.random.key(0)}, method=read
+            )
+        )
+        taken[name] = bool(calls)
+    assert taken == {"plain": True, "dropping": False, "sparse": False, "additive": False}
+    assert implementation_of(jnp.float32, 64) == "xla"
+
+
+# Several heads
+
+
+def plain_weights(module, num_kv_heads=0):
+    heads = MultiHead(Attention(module), HEADS, WIDTH, num_kv_heads)
+    return heads, params_of(heads, QUERY, MEMORY, MASK, method=read)
+
+
+def test_each_head_is_one_attention():
+    heads, params = plain_weights(ScaledDot())
+    attended = compiled(lambda p: heads.apply({"params": p}, QUERY, MEMORY, MASK, NARROW, method=read))(params)
+    project = lambda name, x: x @ params[name]["kernel"] + params[name]["bias"]  # noqa: E731
+    query, keys, values = project("query", QUERY), project("key", MEMORY), project("value", MEMORY)
+    contexts, width = [], WIDTH // HEADS
+    for head in range(HEADS):
+        own = slice(head * width, (head + 1) * width)
+        attention = Attention(ScaledDot()).bind({})
+        one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), NARROW)
+        np.testing.assert_allclose(attended.weights[:, head], one.weights, atol=1e-6)
+        contexts.append(one.context)
+    expected = project("out", np.concatenate(contexts, axis=-1))
+    np.testing.assert_allclose(attended.context, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+def test_shared_keys_are_repeated_keys(score):
+    make = {"scaled_dot": ScaledDot, "additive": lambda: Additive(3)}[score]
+    grouped, params = plain_weights(make(), num_kv_heads=2)
+    whole, _ = plain_weights(make())
+    run = compiled(lambda p: grouped.apply({"params": p}, QUERY, MEMORY, MASK, NARROW, method=read))
+    repeated = {**params}
+    for name in ("key", "value"):
+        repeated[name] = {
+            part: np.repeat(x.reshape(*x.shape[:-1], 2, -1), 2, axis=-2).reshape(*x.shape[:-1], WIDTH)
+            for part, x in params[name].items()
+        }
+    expected = compiled(lambda p: whole.apply({"params": p}, QUERY, MEMORY, MASK, NARROW, method=read))(repeated)
+    for got, want in zip(jax.tree.leaves(run(params)), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("reading", ["top", "reinforce", "gumbel_softmax"])
+def test_every_head_reads_on_its_own(reading):
+    attention = Attention(ScaledDot(), read=READINGS[reading])
+    heads = MultiHead(attention, HEADS, WIDTH)
+    params = params_of(heads, QUERY, MEMORY, MASK, method=read)
+    attended = heads.apply({"params": params}, QUERY, MEMORY, MASK, rng=jax.random.key(0), method=read)
+    assert attended.log_prob.shape == (BATCH, HEADS, QUERIES)
+    assert np.all(np.isfinite(attended.context))
+
+
+def test_dropped_weights_keep_their_mean():
+    heads = MultiHead(Attention(ScaledDot(), dropout=0.4), 1, WIDTH)
+    params = params_of(heads, QUERY, MEMORY, MASK, method=read)
+    whole = heads.apply({"params": params}, QUERY, MEMORY, MASK, method=read)
+    rngs = jax.random.split(jax.random.key(0), 4000)
+    drop = lambda rng: heads.apply(  # noqa: E731
+        {"params": params}, QUERY, MEMORY, MASK, train=True, rngs={"dropout": rng}, method=read
+    )
+    several = compiled(lambda rngs: jax.vmap(drop)(rngs))(rngs)
+    np.testing.assert_allclose(several.weights[0], whole.weights, atol=1e-6)
+    error = several.context.std(axis=0) / np.sqrt(len(rngs))
+    assert np.max(np.abs(several.context.mean(axis=0) - whole.context) / (error + 1e-4)) < 5
+    assert several.context.std(axis=0)[0].min() > 0.01
+
+
+# torch
+
+
+def test_torch_multihead_attention_with_the_same_weights():
+    torch = pytest.importorskip("torch")
+    heads, params = plain_weights(ScaledDot())
+    theirs = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    tensor = lambda x: torch.tensor(np.asarray(x))  # noqa: E731
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(tensor(np.concatenate([params[n]["kernel"].T for n in ("query", "key", "value")])))
+        theirs.in_proj_bias.copy_(tensor(np.concatenate([params[n]["bias"] for n in ("query", "key", "value")])))
+        theirs.out_proj.weight.copy_(tensor(params["out"]["kernel"].T))
+        theirs.out_proj.bias.copy_(tensor(params["out"]["bias"]))
+    some = slice(0, 2)  # torch gives NaN for a row without keys
+    query, memory = (torch.tensor(np.asarray(x[some]), requires_grad=True) for x in (QUERY, MEMORY))
+    context, weights = theirs(query, memory, memory, key_padding_mask=tensor(~MASK[some]), average_attn_weights=False)
+    context.square().sum().backward()
+
+    def run(query, memory):
+        attended = heads.apply({"params": params}, query, memory, MASK[some], method=read)
+        return jnp.sum(attended.context**2), attended
+
+    (_, attended), gradients = compiled(jax.value_and_grad(run, (0, 1), has_aux=True))(QUERY[some], MEMORY[some])
+    np.testing.assert_allclose(attended.context, context.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(attended.weights, weights.detach().numpy(), atol=1e-5)
+    for got, tensor in zip(gradients, (query, memory), strict=True):
+        np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_causality_by_gradient():
+    heads, params = plain_weights(ScaledDot())
+
+    def self_attention(x):
+        return heads.apply({"params": params}, x, x, None, causal_mask(KEYS), method=read).context[0]
+
+    jacobian = compiled(jax.jacrev(self_attention))(MEMORY[:1])[:, :, 0]  # [q, d, k, d]
+    depends = np.any(jacobian != 0, axis=(1, 3))
+    np.testing.assert_array_equal(depends, np.tril(np.ones((KEYS, KEYS), bool)))
+
+
+# What a user may get wrong
+
+
+def test_errors():
+    with pytest.raises(UserError, match="num_heads 5 does not divide the width 8; the nearest that does is 4"):
+        head_width(8, 5)
+    with pytest.raises(UserError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
+        head_width(8, 4, 3)
+    attention = Attention(Dot())
+    with pytest.raises(UserError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
+        attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
+    with pytest.raises(UserError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
+        attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)
+    assert set(SCORES) >= {"dot", "scaled_dot"}

@@ -1,0 +1,265 @@
+"""The examples are the text: joined they give it back, and encoded they give its tokens; no leakage into training."""
+
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from attn_jax.build import build_task
+from attn_jax.errors import UserError
+from attn_jax.tasks import TASKS
+from attn_jax.tasks.batching import Batches, encode_pairs, eval_batches
+from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.tasks.plain_text import (
+    ADJECTIVES,
+    DETERMINERS,
+    INTRANSITIVE,
+    NOUNS,
+    NUM_SENTENCES,
+    PREPOSITIONS,
+    TEST_SIZE,
+    TRANSITIVE,
+    make_blocks,
+    make_sentences,
+)
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, UNK, SentencePiece
+from configs.base import get_config
+
+DEFAULTS = {
+    "data_dir": "",
+    "train": ("train.txt", ""),
+    "valid": ("", ""),
+    "test": ("", ""),
+    "valid_size": 20,
+    "num_examples": 0,
+    "block": 0,
+    "vocabulary": "words",
+    "vocab_size": (2000, 2000),
+    "min_count": 1,
+    "sentencepiece": "unigram",
+}
+LINES = [f"{i}  of the {'grand ' * (i % 4)}houses, not x{i * i} ." for i in range(300)]
+KINDS = ("words", "characters", "sentencepiece")
+
+
+def build(**options):
+    options = DEFAULTS | options
+    if options["vocabulary"] == "sentencepiece":
+        options |= {"vocab_size": (5, 60)}
+    return TASKS["plain_text"](**options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    (tmp_path / "valid.txt").write_bytes("\ufeffein Satz\r\n\r\n \t\r\nnoch einer\r\n".encode())
+    (tmp_path / "test.txt").write_text("one\u2028 line\n\nanother", encoding="utf-8")
+    return tmp_path
+
+
+def test_lines_are_the_examples(folder):
+    task = build(data_dir=folder)
+    assert task.splits["train"].target == LINES[:-20] and task.splits["valid"].target == LINES[-20:]
+    assert task.note == {"train": 280, "valid": 20}
+    assert all(set(split.source) == {""} for split in task.splits.values())
+
+
+def test_given_files_are_the_splits(folder):
+    task = build(data_dir=str(folder), valid=("valid.txt", ""), test=("test.txt", ""), valid_size=0)
+    assert task.splits["train"].target == LINES
+    assert task.splits["valid"].target == ["ein Satz", "noch einer"]
+    assert task.splits["test"].target == ["one\u2028 line", "another"]
+
+
+def test_blocks_of_characters_are_the_text(folder):
+    splits = build(data_dir=folder, vocabulary="characters", block=64).splits
+    assert "".join(splits["train"].target + splits["valid"].target) == "\n".join(LINES) + "\n"
+    assert {len(text) for text in splits["train"].target[:-1] + splits["valid"].target} == {64}
+
+
+def test_blocks_of_words_are_the_words(folder):
+    splits = build(data_dir=folder, block=11).splits
+    words = [text.split(" ") for split in splits.values() for text in split.target]
+    assert [*itertools.chain(*words)] == " ".join(LINES).split()
+    assert {len(some) for some in words[: len(splits["train"]) - 1] + words[-20:]} == {11}
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_blocks_of_pieces_are_full_and_encode_to_the_tokens_of_the_text(folder, model_type):
+    task = build(data_dir=folder, vocabulary="sentencepiece", block=24, sentencepiece=model_type)
+    vocabulary, blocks = task.target_vocabulary, task.splits["train"].target
+    text = " ".join(blocks)
+    assert text == " ".join(" ".join(LINES).split()[: len(text.split())])
+    assert [*itertools.chain(*map(vocabulary.encode, blocks))] == vocabulary.encode(text)
+    lengths = [len(vocabulary.encode(some)) for some in blocks]
+    assert max(lengths) <= 24
+    for n, after in zip(lengths, blocks[1:], strict=False):
+        assert n + len(vocabulary.encode(after.split()[0])) > 24
+
+
+def divided(text, vocabulary, block):
+    """(parts of the text, what is between them)."""
+    if not block:
+        return text.split("\n"), "\n"
+    return (list(text), "") if vocabulary == "characters" else (text.split(), " ")
+
+
+@pytest.mark.parametrize("block", [0, 24])
+@pytest.mark.parametrize("vocabulary", KINDS)
+def test_the_held_out_end_is_neither_trained_on_nor_in_the_vocabulary(folder, vocabulary, block):
+    parts, between = divided("\n".join(LINES), vocabulary, block)
+    end = (block or 1) * 20
+    tasks = []
+    for changed in (parts[-end:], [part.upper() for part in parts[-end:]]):
+        (folder / "train.txt").write_text(between.join(parts[:-end] + changed), encoding="utf-8")
+        tasks.append(build(data_dir=folder, vocabulary=vocabulary, block=block))
+        assert len(tasks[-1].splits["valid"]) == 20
+        assert not set(tasks[-1].splits["train"].target) & set(tasks[-1].splits["valid"].target)
+    trained, ends = ([task.splits[name].target for task in tasks] for name in ("train", "valid"))
+    assert ends[0] != ends[1]
+    assert trained[0] == [some for some in trained[1] if some not in ends[0]]
+    assert tasks[0].target_vocabulary.to_json() == tasks[1].target_vocabulary.to_json()
+
+
+def test_repeated_lines_do_not_leak(folder):
+    (folder / "train.txt").write_text("\n".join([LINES[-1], *LINES]) + "\n", encoding="utf-8")
+    task = build(data_dir=folder)
+    assert task.splits["train"].target == LINES[:-20]
+    assert task.note["training examples equal to a held-out one"] == 1
+
+
+@pytest.mark.parametrize("vocabulary", KINDS)
+def test_fewer_examples_are_the_first_and_the_vocabulary_stays(folder, vocabulary):
+    whole, few = (build(data_dir=folder, vocabulary=vocabulary, block=24, num_examples=n) for n in (0, 7))
+    assert few.splits["train"].target == whole.splits["train"].target[:7]
+    assert few.splits["valid"] == whole.splits["valid"]
+    assert few.target_vocabulary.to_json() == whole.target_vocabulary.to_json()
+    assert few.source_vocabulary is few.target_vocabulary
+    again = build(data_dir=folder, vocabulary=vocabulary, block=24, vocabularies=(whole.target_vocabulary,) * 2)
+    assert again.splits == whole.splits and again.target_vocabulary is whole.target_vocabulary
+
+
+@pytest.mark.parametrize("block", [0, 24])
+@pytest.mark.parametrize("vocabulary", KINDS)
+def test_examples_are_beginnings_of_validation_texts(folder, vocabulary, block):
+    task = build(data_dir=folder, vocabulary=vocabulary, block=block)
+    assert len(task.examples) == 3
+    texts = [" ".join(text.split()) for text in task.splits["valid"].target]
+    for text in task.examples:
+        assert text.strip() and "\n" not in text
+        assert any(whole.startswith(" ".join(text.split())) for whole in texts)
+
+
+def test_a_word_longer_than_a_block_is_a_block():
+    vocabulary = SentencePiece.train(["ab cd efgh ijkl mnop"] * 9, vocab_size=22, model_type="unigram")
+    words = ["a", "ponmlkjihgfedcba", "b"]
+    assert len(vocabulary.encode(words[1])) > 4
+    assert make_blocks(words, 4, vocabulary) == words
+
+
+def test_batches_of_an_empty_source(folder):
+    task = build(data_dir=folder, vocabulary="characters", block=16)
+    pairs = encode_pairs(task.splits["train"], task.source_vocabulary, task.target_vocabulary)
+    assert set(pairs.source.lengths) == {1} and set(pairs.source.tokens) == {EOS}
+    batches = Batches(pairs, choose_buckets(pairs.source.lengths, pairs.target.lengths), 8)
+    assert batches.dropped == 0
+    for batch in (batches.batch_at(0), next(eval_batches(pairs, 8))[1]):
+        rows = batch["target_in"][:, 0] == BOS
+        assert rows.any() and (batch["source"][rows, 0] == EOS).all() and (batch["source"][:, 1:] == PAD).all()
+        after = batch["target_in"][:, 1:]
+        assert (after == np.where(after == PAD, PAD, batch["target_out"][:, :-1])).all()
+
+
+def phrase(words):
+    """(number of the noun, the words after it) of a noun phrase at the beginning; number 0, 1 or both fit."""
+    numbers = {n for n in (0, 1) if words[0] in DETERMINERS[n]}
+    words = words[2:] if words[1] in ADJECTIVES else words[1:]
+    (number,) = {n for n in numbers if words[0] in [noun[n] for noun in NOUNS]}
+    return number, words[1:]
+
+
+def test_the_verb_agrees_with_its_subject_and_not_with_the_noun_between():
+    sentences = make_sentences(2000, np.random.default_rng(1))
+    attracted = 0
+    for sentence in sentences:
+        number, words = phrase(sentence.split())
+        if words[0] in PREPOSITIONS:
+            between, words = phrase(words[1:])
+            attracted += between != number
+        if words[0] in [verb[number] for verb in TRANSITIVE]:
+            _, words = phrase(words[1:])
+        else:
+            assert words[0] in [verb[number] for verb in INTRANSITIVE]
+            words = words[1:]
+        assert words == ["."]
+    assert len(set(sentences)) == 2000 and attracted > 300
+    assert make_sentences(50, np.random.default_rng(1)) == sentences[:50]
+
+
+def test_the_text_made_here_is_the_same_in_every_process():
+    task = build()
+    assert task.note == {"train": NUM_SENTENCES - 20, "valid": 20, "test": TEST_SIZE}
+    every = [text for split in task.splits.values() for text in split.target]
+    assert len(set(every)) == len(every)
+    assert all(UNK not in task.target_vocabulary.encode(text) for text in every)
+    script = (
+        "import hashlib; from attn_jax.tasks import TASKS; "
+        f"print(hashlib.sha256(repr(TASKS['plain_text'](**{DEFAULTS}).splits).encode()).hexdigest())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == hashlib.sha256(repr(task.splits).encode()).hexdigest()
+    assert build(seed=1).splits != task.splits
+
+
+def test_a_config_makes_it():
+    config = get_config()
+    config.task.name, config.task.block, config.task.num_examples = "plain_text", 32, 40
+    assert {len(text.split()) for text in build_task(config).splits["train"].target} == {32}
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"train": ("train.text", "")}, r"train.text: no such file; did you mean train.txt\?$"),
+        ({"train": ("", "")}, "task.train names no file; expected a text file$"),
+        ({"block": -1}, "task.block -1: expected the number of tokens of a block, or 0 for lines$"),
+        ({"vocabulary": "inflection"}, "unknown vocabulary of plain_text 'inflection'; known: characters, sentencep"),
+        ({"vocabulary": "word"}, "unknown vocabulary of plain_text 'word'; did you mean words"),
+        ({"valid_size": 300}, "task.valid_size 300: expected 1 to 299, as the training text has 300 lines and there"),
+        ({"valid_size": 0}, "task.valid_size 0: expected 1 to 299"),
+        ({"valid_size": 30, "block": 100}, r"task.valid_size 30: expected 1 to 2\d, as the training text has \d+ word"),
+        ({"valid_size": 10**6, "block": 1, "vocabulary": "characters"}, r"as the training text has \d+ characters and"),
+        ({"num_examples": 281}, r"task.num_examples 281: expected 0 \(all\) to 280, the training examples there are$"),
+        ({"num_examples": -1}, "task.num_examples -1: expected 0"),
+        ({"vocab_size": (100, 3)}, "vocab_size 3 is too small"),
+    ],
+)
+def test_wrong_options(folder, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        build(**({"data_dir": folder} | options))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", ": the file is empty; expected a text"),
+        (b"\n \r\n\n", ": the file is empty; expected a text"),
+        (b"a\n\nb\xe4\n", ", line 3: not valid UTF-8 (byte 0xe4); convert it to UTF-8"),
+    ],
+)
+def test_wrong_files(folder, content, message):
+    (folder / "wrong.txt").write_bytes(content)
+    with pytest.raises(UserError) as error:
+        build(data_dir=folder, test=("wrong.txt", ""))
+    assert str(error.value) == f"{folder / 'wrong.txt'}{message}"

@@ -1,0 +1,190 @@
+"""Sorted is sorted and a permutation, reversing twice is nothing, and what is tested was never trained on."""
+
+import collections
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from attn_jax.build import build_task
+from attn_jax.errors import UserError
+from attn_jax.tasks import TASKS, Pairs
+from attn_jax.tasks.batching import Batches, encode_pairs
+from attn_jax.tasks.sequences import NUM_EXAMPLES, OPERATIONS, SCARCE, TEST_SIZE, make_pairs, owner
+from attn_jax.tasks.vocabulary import UNK, from_json
+from configs.base import get_config
+
+DEFAULTS = {
+    "operation": "sort",
+    "num_symbols": 32,
+    "lengths": (1, 8),
+    "test_lengths": (),
+    "num_examples": 2000,
+    "valid_size": 200,
+}
+
+
+def build(**options):
+    return TASKS["sequences"](**(DEFAULTS | options))
+
+
+def numbers(text):
+    return [int(word) for word in text.split(" ")]
+
+
+def items(pairs):
+    return [(numbers(source), numbers(target)) for source, target in zip(pairs.source, pairs.target, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def task():
+    return build()
+
+
+def test_sorted_is_in_order_and_a_permutation(task):
+    for split in task.splits.values():
+        for source, target in items(split):
+            assert all(a <= b for a, b in itertools.pairwise(target))
+            assert collections.Counter(source) == collections.Counter(target)
+
+
+def test_reversing_twice_is_nothing():
+    pairs = build(operation="reverse").splits["train"]
+    for source, target in items(pairs):
+        assert target[::-1] == source
+        assert OPERATIONS["reverse"](np.array(target)).tolist() == source
+    assert pairs.source != pairs.target
+
+
+def test_a_copy_is_the_same(task):
+    pairs = build(operation="copy").splits["train"]
+    assert pairs.source == pairs.target == task.splits["train"].source  # the operation does not change the sources
+
+
+def test_symbols_and_lengths_are_equally_frequent(task):
+    sources = [source for source, _ in items(task.splits["train"])]
+    lengths = collections.Counter(map(len, sources))
+    assert lengths == dict.fromkeys(range(1, 9), len(sources) // 8)
+    symbols = collections.Counter(symbol for source in sources for symbol in source)
+    assert sorted(symbols) == list(range(32))
+    assert max(abs(count / symbols.total() * 32 - 1) for count in symbols.values()) < 0.25
+
+
+@pytest.mark.parametrize("lengths", [(32,), (16, 32, 64, 128)])
+def test_the_test_split_has_equal_shares_of_its_lengths(lengths):
+    task = build(test_lengths=lengths)
+    counts = collections.Counter(len(numbers(text)) for text in task.splits["test"].source)
+    assert counts == dict.fromkeys(lengths, TEST_SIZE // len(lengths))
+    assert {len(numbers(text)) for text in task.splits["valid"].source} == set(range(1, 9))
+    assert "test sequences that training has too" not in task.note
+
+
+def test_splits_share_no_sequence_but_short_ones(task):
+    seen = {name: set(split.source) for name, split in task.splits.items()}
+    shared = (seen["train"] & (seen["valid"] | seen["test"])) | (seen["valid"] & seen["test"])
+    assert shared and all(32 ** len(numbers(text)) < SCARCE for text in shared)
+    for name in ("valid", "test"):
+        count = sum(text in seen["train"] for text in task.splits[name].source)
+        assert task.note[f"{name} sequences that training has too"] == count
+
+
+def test_splits_of_any_seeds_and_sizes_share_no_sequence():
+    trained = build(lengths=(4, 6), seed=1, num_examples=3000).splits["train"]
+    held_out = build(lengths=(4, 6), seed=2, valid_size=400)
+    assert held_out.note == {"train": 2000, "valid": 400, "test": TEST_SIZE}
+    assert not set(trained.source) & {*held_out.splits["valid"].source, *held_out.splits["test"].source}
+
+
+def test_a_hash_gives_each_split_its_share():
+    rng = np.random.default_rng(0)
+    counts = collections.Counter(owner(rng.integers(32, size=5)) for _ in range(4000))
+    for name, share in (("train", 0.8), ("valid", 0.1), ("test", 0.1)):
+        assert abs(counts[name] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
+
+
+def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
+    few = build(num_examples=50, valid_size=20)
+    for name, split in few.splits.items():
+        assert split == task.splits[name].select(range(len(split)))
+    assert few.splits["test"] == task.splits["test"]
+    assert len(build(num_examples=0, lengths=(1, 2)).splits["train"]) == NUM_EXAMPLES
+
+
+def test_the_same_seed_gives_the_same_data_in_every_process(task):
+    script = (
+        "import hashlib; from attn_jax.tasks import TASKS; "
+        f"print(hashlib.sha256(repr(TASKS['sequences'](**{DEFAULTS}).splits).encode()).hexdigest())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == hashlib.sha256(repr(task.splits).encode()).hexdigest()
+    assert build(seed=1).splits != task.splits
+
+
+def test_pairs_of_any_length():
+    pairs = make_pairs("reverse", 10, (100, 200), 6, np.random.default_rng(0))
+    assert [len(source) for source, _ in items(pairs)] == [100, 200] * 3
+    assert all(target == source[::-1] for source, target in items(pairs))
+    assert make_pairs("reverse", 10, (100, 200), 2, np.random.default_rng(0)) == pairs.select([0, 1])
+    assert make_pairs("sort", 10, (3,), 0, np.random.default_rng(0)) == Pairs([], [])
+
+
+def test_accept_chooses():
+    pairs = make_pairs("copy", 5, (2,), 30, np.random.default_rng(0), accept=lambda symbols: symbols[0] == 3)
+    assert {source[0] for source, _ in items(pairs)} == {3}
+    assert {source[1] for source, _ in items(pairs)} == set(range(5))
+
+
+def test_one_vocabulary_knows_all_symbols():
+    task = build(num_examples=1, num_symbols=100, lengths=(1, 2))
+    assert task.source_vocabulary is task.target_vocabulary and len(task.source_vocabulary) == 104
+    saved = from_json(task.source_vocabulary.to_json())
+    for text in [*task.splits["test"].source, *task.examples]:
+        assert UNK not in saved.encode(text) and saved.decode(saved.encode(text)) == text
+    again = build(vocabularies=(saved, saved), lengths=(1, 2))
+    assert again.source_vocabulary is saved
+
+
+def test_a_config_makes_batches():
+    config = get_config()
+    config.task.name, config.task.num_examples, config.task.test_lengths = "sequences", 64, (20,)
+    task = build_task(config)
+    pairs = encode_pairs(task.splits["train"], task.source_vocabulary, task.target_vocabulary)
+    batch = Batches(pairs, (17,), 8).batch_at(0)
+    assert batch["source"].shape == batch["target_out"].shape == (8, 17)
+    assert (np.sort(batch["source"]) == np.sort(batch["target_out"])).all()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"operation": "srt"}, r"unknown task.operation 'srt'; did you mean sort\?$"),
+        ({"operation": "shuffle"}, r"unknown task.operation 'shuffle'; known: copy, reverse, sort$"),
+        ({"num_symbols": 1}, "task.num_symbols 1: expected at least 2$"),
+        ({"lengths": (0, 4)}, r"task.lengths \(0, 4\): expected the shortest and the longest length, such as"),
+        ({"lengths": (5, 4)}, r"task.lengths \(5, 4\): expected the shortest"),
+        ({"lengths": (5,)}, r"task.lengths \(5,\): expected the shortest"),
+        ({"test_lengths": (8.5,)}, r"task.test_lengths \(8.5,\): expected lengths of at least 1"),
+        ({"test_lengths": (8, 0)}, r"task.test_lengths \(8, 0\): expected lengths of at least 1, such as \(32, 64\)$"),
+        ({"num_examples": -1}, "task.num_examples -1 and task.valid_size 200: expected >= 0 and >= 1$"),
+        ({"valid_size": 0}, "task.valid_size 0: expected >= 0 and >= 1$"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(UserError, match=message):
+        build(**options)
+
+
+@pytest.mark.parametrize("lengths", [(), (3, 0)])
+def test_wrong_lengths_of_pairs(lengths):
+    with pytest.raises(UserError, match="expected one or more lengths of at least 1"):
+        make_pairs("copy", 5, lengths, 3, np.random.default_rng(0))

@@ -224,10 +224,22 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
             f"got {model.embedding_size} and {model[width]}"
         )
     read, alignment = build_alignment(config)
+    attention = None if model.decoder == "none" else build_attention(model.attention, model.hidden_size, read)
+    own = None
+    if model.self_attention:
+        latent = model.objective != "soft" or model.attention.transition != "independent"
+        if model.decoder != "luong" or model.input_feeding or latent or attention.monotonic or attention.window:
+            raise UserError(
+                "model.self_attention of a recurrent decoder needs model.decoder luong, model.input_feeding False, "
+                "model.objective soft, and neither model.attention.window nor monotonic attention"
+            )
+        own = build_attention(model.attention, model.hidden_size, READINGS["expectation"])
     options = {
         "input_feeding": model.input_feeding,
         "feed_summary": model.feed_summary,
-        "attention": None if model.decoder == "none" else build_attention(model.attention, model.hidden_size, read),
+        "attention": attention,
+        "self_attention": own,
+        "max_length": config.decode.max_length,
         "features": model.readout_size,
     }
     common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)

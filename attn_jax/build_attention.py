@@ -91,7 +91,7 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
         return reading, SoftAlignment()
     if model.decoder == "none":
         raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
-    for name, values in {"window": ("local_p",), "normalize": ("linear", "monotonic")}.items():
+    for name, values in {"window": ("local_p",), "normalize": ("linear", "rela", "monotonic")}.items():
         if options[name] in values:
             raise UserError(
                 f"model.objective {model.objective} needs weights that sum to one; those of model.attention.{name} "

@@ -180,13 +180,17 @@ class MultiHead(nn.Module):
         heads = heads if rotate is None else rotate(heads)
         mask = None if mask is None else mask[..., None, :, :]
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
-        if shared > 1:  # [..., g, r, q, d] ask [..., g, 1, k, d]
+        axis = memory.mask.ndim - 1  # after the heads
+        grouped = shared > 1 and not isinstance(self.attention.normalize, nn.Module)
+        if grouped:  # [..., g, r, q, d] ask [..., g, 1, k, d]
             heads = _group(heads, shared)
-            memory = jax.tree.map(lambda x: jnp.expand_dims(x, memory.mask.ndim - 1), memory)
+            memory = jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory)
             mask = None if mask is None else mask[..., None, :, :]
             bias = None if bias is None else _group(bias, shared)
+        elif shared > 1:  # a normalizer with parameters may have some for each head
+            memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
         attended = self.attention(heads, memory, mask=mask, bias=bias, rng=rng, train=train)
-        if shared > 1:
+        if grouped:
             lead = query.shape[:-2]
             attended = jax.tree.map(lambda x: x.reshape(*lead, self.num_heads, *x.shape[len(lead) + 2 :]), attended)
         context = jnp.swapaxes(attended.context, -3, -2)
@@ -214,6 +218,16 @@ def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
 def causal_mask(length: int) -> Bool[Array, "q k"]:
     """True where a query may attend: at its own position and before."""
     return jnp.tril(jnp.ones((length, length), bool))
+
+
+def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
+    """The cache with the one key and value of `new` in its own slot of each row."""
+
+    def put(old: Array, one: Array, axis: int) -> Array:
+        index = slot.reshape(-1, *[1] * (old.ndim - 1))
+        return jnp.where(jax.lax.broadcasted_iota(jnp.int32, old.shape, axis % old.ndim) == index, one, old)
+
+    return Memory(put(cache.keys, new.keys, -2), put(cache.values, new.values, -2), put(cache.mask, new.mask, -1))
 
 
 def joint_mask(memory_mask: Bool[Array, "... k"], mask: Bool[Array, "..."]) -> Bool[Array, "... q k"]:

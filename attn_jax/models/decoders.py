@@ -18,6 +18,7 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention import Attended, Attention, Memory
+from attn_jax.attention.core import write
 from attn_jax.attention.monotonic import initial_alignment
 from attn_jax.models.rnn import Cell, Recurrence, State, recurrent_mask
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
@@ -40,6 +41,7 @@ class DecoderState:
     fed: Float[Array, "b ... f"]  # attentional hidden state of the step before; no columns without input feeding
     position: Int[Array, "b ..."]  # target position, from 0
     weights: Float[Array, "b ... s"]  # of the step before, for monotonic attention; otherwise no columns
+    past: Memory | None = None  # the decoder's own states so far, where it attends to them
 
 
 @struct.dataclass
@@ -244,6 +246,7 @@ class Decoder(nn.Module):
             positions=state.position[:, None],
             previous=state.weights[:, None] if monotonic else None,
             rng=self.noise(train),
+            train=train,
         )
         attended = jax.tree.map(lambda x: x[:, 0], attended)
         return attended, attended.weights if monotonic else state.weights
@@ -320,30 +323,52 @@ class LuongDecoder(Decoder):
     """Step, then attend (Luong 2015, arXiv 1508.04025, section 3): hidden = tanh(W [context; h]), equation 5.
 
     With input feeding (section 3.3) `hidden` enters the next step; without it nothing of the attention
-    enters the recurrence, and attention and readout run once over all target steps.
+    enters the recurrence, and attention and readout run once over all target steps. Then the decoder can also
+    attend to its own earlier states, tanh(W [context; h; own context]) (Paulus 2018, arXiv 1705.04304, section 2.2;
+    their temporal normalization is left out). `max_length` of them are kept in decoding.
     """
 
     input_feeding: bool = True
+    self_attention: Attention | None = None
+    max_length: int = 0
 
     def fed_features(self) -> int:
         return self.features if self.input_feeding else 0
+
+    def start(self, encoded: Encoded) -> tuple[PyTree, DecoderState]:
+        memory, state = super().start(encoded)
+        if self.self_attention is None:
+            return memory, state
+        batch_size = encoded.states.shape[0]
+        nothing = jnp.zeros((batch_size, self.max_length, self.stack.features), self.stack.dtype)
+        past = self.self_attention.prepare(nothing, mask=jnp.zeros(nothing.shape[:2], bool))
+        return memory, state.replace(past=past)
 
     def advance(self, memory, state, projected, masks=(), train=False):
         fed = state.fed if self.input_feeding else None
         layers = self.stack.step(state.layers, projected, fed, masks, train)
         top = layers[-1][0]
         attended, weights = self.attend(top, memory, state, train)
+        past = state.past
+        if self.self_attention is not None:
+            own = self.self_attention(top[:, None], past).context[:, 0]
+            past = write(past, self.self_attention.prepare(top[:, None]), state.position)
+            top = jnp.concatenate([top, own], axis=-1)
         hidden = self.readout(top, attended.context)
         fed = hidden if self.input_feeding else state.fed
         read = Read(top, None, hidden, attended.weights, attended.log_prob)
-        return DecoderState(layers, fed, state.position + 1, weights), read
+        return DecoderState(layers, fed, state.position + 1, weights, past), read
 
     def unroll(self, memory, state, embedded, train=False):
         if self.input_feeding or self.attention.monotonic is not None:
             return super().unroll(memory, state, embedded, train)
         top = self.stack.run(state.layers, embedded, train=train)
         positions = state.position[:, None] + jnp.arange(embedded.shape[1])
-        attended = self.attention(top, memory, positions=positions, rng=self.noise(train))
+        attended = self.attention(top, memory, positions=positions, rng=self.noise(train), train=train)
+        if self.self_attention is not None:
+            before = jnp.tril(jnp.ones((top.shape[1],) * 2, bool), -1)
+            own = self.self_attention(top, self.self_attention.prepare(top), mask=before, train=train)
+            top = jnp.concatenate([top, own.context], axis=-1)
         return self.finish(Read(top, attended.context, None, attended.weights, attended.log_prob), embedded)
 
     def readout(self, top, context, embedded=None):

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention import Attended, Memory, MultiHead
-from attn_jax.attention.core import causal_mask
+from attn_jax.attention.core import causal_mask, write
 from attn_jax.models.alignments import nll_and_correct
 from attn_jax.models.positions import NoPositions, rotate
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
@@ -87,16 +86,6 @@ class TransformerLayer(nn.Module):
     def _noise(self, train: bool):
         """The rng of a reading that samples."""
         return self.make_rng("sample") if train and self.self_attention.attention.read.random else None
-
-
-def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
-    """The cache with the one key and value of `new` in its own slot of each row."""
-
-    def put(old: Array, one: Array, axis: int) -> Array:
-        index = slot.reshape(-1, *[1] * (old.ndim - 1))
-        return jnp.where(jax.lax.broadcasted_iota(jnp.int32, old.shape, axis % old.ndim) == index, one, old)
-
-    return Memory(put(cache.keys, new.keys, -2), put(cache.values, new.values, -2), put(cache.mask, new.mask, -1))
 
 
 class TransformerStack(nn.Module):

@@ -106,8 +106,8 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
 # Several heads
 
 
-def plain_weights(module, num_kv_heads=0):
-    heads = MultiHead(Attention(module), HEADS, WIDTH, num_kv_heads)
+def plain_weights(module, num_kv_heads=0, normalize=softmax):
+    heads = MultiHead(Attention(module, normalize), HEADS, WIDTH, num_kv_heads)
     return heads, params_of(heads, QUERY, MEMORY, MASK, method=read)
 
 
@@ -127,11 +127,12 @@ def test_each_head_is_one_attention():
     np.testing.assert_allclose(attended.context, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("score", ["scaled_dot", "additive"])
+@pytest.mark.parametrize("score", ["scaled_dot", "additive", "normalizer with parameters"])
 def test_shared_keys_are_repeated_keys(score):
-    make = {"scaled_dot": ScaledDot, "additive": lambda: Additive(3)}[score]
-    grouped, params = plain_weights(make(), num_kv_heads=2)
-    whole, _ = plain_weights(make())
+    make = {"additive": lambda: Additive(3)}.get(score, ScaledDot)
+    normalize = NORMALIZERS["scalable_entmax"](num_heads=HEADS) if score not in SCORES else softmax
+    grouped, params = plain_weights(make(), num_kv_heads=2, normalize=normalize)
+    whole, _ = plain_weights(make(), normalize=normalize)
     run = compiled(lambda p: grouped.apply({"params": p}, QUERY, MEMORY, MASK, NARROW, method=read))
     repeated = {**params}
     for name in ("key", "value"):

@@ -22,6 +22,26 @@ CASES = {
     "luong without input feeding, local-m": dict(
         decoder="luong", cell="lstm", input_feeding=False, attention=dict(score="concat", window="local_m"), **ONE_WAY
     ),
+    "luong with its own past": dict(
+        decoder="luong",
+        cell="gru",
+        input_feeding=False,
+        self_attention=True,
+        attention=dict(score="general"),
+        **ONE_WAY,
+    ),
+    "luong after convolutions": dict(
+        decoder="luong", cell="lstm", input_feeding=False, encoder="conv", attention=dict(score="general")
+    ),
+    "bahdanau after self-attention": dict(
+        decoder="bahdanau",
+        cell="lstm",
+        encoder="transformer",
+        embedding_size=6,
+        num_heads=2,
+        feed_forward_size=5,
+        attention=dict(score="scaled_dot"),
+    ),
     "luong, local-p": dict(
         decoder="luong",
         cell="peephole_lstm",

@@ -8,6 +8,7 @@ Each dict names its config file under "config"; the rest are keys of that config
 skipped, one that was interrupted goes on, one that failed is reported and does not stop the others.
 """
 
+import hashlib
 import pathlib
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from attn_jax.errors import UserError
 from attn_jax.progress import notice
 from attn_jax.workdir import load_json
 
+LONGEST_NAME = 240
 LAUNCH = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
 
 
@@ -43,6 +45,8 @@ def jobs(path: pathlib.Path) -> Iterator[Job]:
         config = overrides.pop("config")
         parts = [pathlib.Path(config).stem, *(f"{key.split('.')[-1]}={value}" for key, value in overrides.items())]
         name = ",".join(parts).replace("/", "_").replace(" ", "")
+        if len(name.encode()) > LONGEST_NAME:  # that a file system takes is 255 bytes
+            name = f"{name[: LONGEST_NAME // 2]},{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
         if name in seen:
             raise UserError(f"{path}: sweep() yielded {name} twice")
         seen.add(name)

@@ -118,3 +118,14 @@ def test_the_sweeps_of_the_experiments_name_configs_and_keys_that_exist(path):
         known = keys(load_file(ROOT / job.config, "get_config"))
         assert set(job.overrides) <= set(known)
         assert json.dumps(job.name)
+
+
+def test_a_long_name_is_cut_and_stays_its_own(tmp_path):
+    path = tmp_path / "long.py"
+    path.write_text(
+        "def sweep():\n    for i in range(2):\n"
+        "        yield {'config': 'configs/quickstart.py', 'name': 'x' * 300, 'seed': i}\n"
+    )
+    names = [job.name for job in sweep.jobs(path)]
+    assert len(set(names)) == 2 and all(len(name) < 255 for name in names)
+    assert names == [job.name for job in sweep.jobs(path)]

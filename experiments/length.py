@@ -1,0 +1,121 @@
+"""Trained on short sequences, tested on longer ones: does the normalizer of attention decide?
+
+    python launch.py --sweep=experiments/length.py
+    python experiments/length.py
+
+Sort and reverse (attn_jax/tasks/sequences.py), up to length L = 16 in training, tested at L, 2 L, 4 L and 8 L; softmax,
+1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped program.
+The first command trains, the second decodes and writes experiments/results/length.md and .png. Vasylenko 2025 (arXiv
+2506.16640, table 1) trained longer, on longer sequences: sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax import figures  # noqa: E402
+from attn_jax.commands import restore  # noqa: E402
+from attn_jax.evaluation import evaluate  # noqa: E402
+from attn_jax.sweep import jobs  # noqa: E402
+from attn_jax.tasks.sequences import make_pairs  # noqa: E402
+from attn_jax.workdir import load_config  # noqa: E402
+from configs import base  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
+
+RESULTS = ROOT / "experiments" / "results"
+CONFIGS = {"softmax": "sort_softmax", "1.5-entmax": "sort_entmax", "adaptive-scalable entmax": "sort_asentmax"}
+OPERATIONS = ("sort", "reverse")
+FACTORS = (1, 2, 4, 8)
+
+
+def sweep():
+    for operation in OPERATIONS:
+        for config in CONFIGS.values():
+            yield {"config": f"configs/{config}.py", "task.operation": operation, "seeds": (0, 1, 2)}
+
+
+def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
+    """{length: {metric: {"mean", "std", "seeds"}}} of a trained run, on `count` new sequences of each length."""
+    config = load_config(workdir, base.get_config())
+    longest = config.task.lengths[1]
+    with config.unlocked():
+        config.decode.max_length = FACTORS[-1] * longest + 1
+    trained = restore(config, workdir)
+    results = {}
+    for factor in FACTORS:
+        rng = np.random.default_rng((2, factor))  # never the generator of a split
+        pairs = make_pairs(config.task.operation, config.task.num_symbols, (factor * longest,), count, rng)
+        names = ("exact_match", "accuracy")
+        results[factor * longest], _ = evaluate(trained.evaluator, trained.params, pairs, names, "none")
+    return results
+
+
+def report(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> str:
+    """Markdown: a row per task and normalizer, exact match (all symbols right, decoded greedily) per length."""
+    lengths = list(next(iter(results.values())))
+    head = ["task", "normalizer", *(f"length {length}" for length in lengths)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for (operation, name), rows in results.items():
+        cells = [f"{row['exact_match']['mean']:.1f} ± {row['exact_match']['std']:.1f}" for row in rows.values()]
+        lines.append(f"| {operation} | {name} | " + " | ".join(cells) + " |")
+    lines += ["", "Each seed, exact match / share of the symbols that are right after the right ones before them:", ""]
+    for (operation, name), rows in results.items():
+        for length, row in rows.items():
+            pairs = zip(row["exact_match"]["seeds"], row["accuracy"]["seeds"], strict=True)
+            seeds = ", ".join(f"{exact:.1f} / {accuracy:.1f}" for exact, accuracy in pairs)
+            lines.append(f"- {operation}, {name}, length {length}: {seeds}")
+    return "\n".join(lines)
+
+
+def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]], path: pathlib.Path) -> None:
+    """Exact match against length, a panel per task, the range of the seeds as a band."""
+    from matplotlib.figure import Figure
+
+    operations = list(dict.fromkeys(operation for operation, _ in results))
+    figure = Figure(figsize=(4.2 * len(operations), 3.4), layout="constrained")
+    for number, operation in enumerate(operations, 1):
+        axes = figure.add_subplot(1, len(operations), number)
+        for (own, name), rows in results.items():
+            if own == operation:
+                seeds = np.array([row["exact_match"]["seeds"] for row in rows.values()])
+                (line,) = axes.plot(list(rows), seeds.mean(axis=1), marker="o", label=name)
+                axes.fill_between(list(rows), seeds.min(axis=1), seeds.max(axis=1), alpha=0.15, color=line.get_color())
+        axes.set_xscale("log", base=2)
+        axes.set(title=operation, xlabel="length", ylim=(-3, 103))
+        axes.set_xticks(list(rows), [str(length) for length in rows])
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("exact match, percent")
+    figure.axes[-1].legend(frameon=False)
+    figures.save(figure, path)
+
+
+def main(argv=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "length")
+    parser.add_argument("--count", type=int, default=200, help="test sequences of each length")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "length.md")
+    args = parser.parse_args(argv)
+    names = [(operation, name) for operation in OPERATIONS for name in CONFIGS]
+    results = {}
+    for key, job in zip(names, jobs(pathlib.Path(__file__)), strict=True):
+        if (args.runs / job.name / "result.json").exists():
+            results[key] = measure(args.runs / job.name, args.count)
+    if not results:
+        parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
+    title = "# Trained short, tested long: normalizers and length"
+    lines = [title, "", circumstances((0.0, 0.0, 0.0), ("jax", "flax"))]
+    lines = [line for line in "\n".join(lines).splitlines() if not line.startswith("- load")]  # nothing is timed
+    note = "mean ± standard deviation of three seeds, percent of the sequences decoded without a mistake"
+    text = "\n".join([*lines, f"- {args.count} sequences of each length; {note}", "", report(results), ""])
+    print(text)
+    args.out.write_text(text, encoding="utf-8")
+    draw(results, args.out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()

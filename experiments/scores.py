@@ -1,0 +1,95 @@
+"""Which score translates best, when all else is equal?
+
+    python launch.py --sweep=experiments/scores.py --config.data_dir=data/enja
+    python experiments/scores.py
+
+English to Japanese, the recurrent model of configs/enja_luong.py at a quarter of its width on 20,000 sentences: dot,
+scaled dot, general, additive, concat and the Gaussian kernel, three seeds each in one vmapped program. The first
+command trains, the second writes experiments/results/scores.md: BLEU and perplexity with 95 % confidence intervals of
+the mean (Student's t, which with three seeds is wide: 2.5 times the standard deviation).
+"""
+
+import argparse
+import pathlib
+import sys
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.sweep import jobs  # noqa: E402
+from attn_jax.workdir import load_json  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
+
+RESULTS = ROOT / "experiments" / "results"
+SCORES = ("dot", "scaled_dot", "general", "additive", "concat", "gaussian")
+METRICS = {"bleu": 1, "perplexity": 3, "accuracy": 1, "attention_entropy": 2}  # and digits
+STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}  # 97.5 % quantile for n - 1
+
+
+def sweep():
+    for score in SCORES:
+        yield {
+            "config": "configs/enja_luong.py",
+            "model.attention.score": score,
+            "model.hidden_size": 128,
+            "model.embedding_size": 128,
+            "model.readout_size": 128,
+            "model.attention.features": 128,
+            "model.input_feeding": False,
+            "task.num_examples": 20_000,
+            "seeds": (0, 1, 2),
+            "train.num_epochs": 8.0,
+            "train.eval_every": 400,
+            "train.average": 1,
+            "train.keep": 1,
+            "eval.metrics": ("bleu", "perplexity", "accuracy", "attention_entropy"),
+            "eval.num_pictures": 2,
+        }
+
+
+def half_width(seeds: list[float]) -> float:
+    """Of the 95 % confidence interval of the mean: t s / sqrt(n)."""
+    return STUDENT[len(seeds)] * float(np.std(seeds, ddof=1)) / len(seeds) ** 0.5
+
+
+def report(results: dict[str, dict[str, dict]]) -> str:
+    """Markdown: a row per score; {score: metrics of result.json}."""
+    names = [name for name in METRICS if all(name in metrics for metrics in results.values())]
+    lines = ["| score | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
+    for score, metrics in results.items():
+        cells = [
+            f"{metrics[name]['mean']:.{METRICS[name]}f} ± {half_width(metrics[name]['seeds']):.{METRICS[name]}f}"
+            for name in names
+        ]
+        lines.append(f"| {score} | " + " | ".join(cells) + " |")
+    lines += ["", "Each seed, BLEU / perplexity:", ""]
+    for score, metrics in results.items():
+        pairs = zip(metrics["bleu"]["seeds"], metrics["perplexity"]["seeds"], strict=True)
+        lines.append(f"- {score}: " + ", ".join(f"{bleu:.1f} / {perplexity:.3f}" for bleu, perplexity in pairs))
+    return "\n".join(lines)
+
+
+def main(argv=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "scores")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "scores.md")
+    args = parser.parse_args(argv)
+    results = {}
+    for score, job in zip(SCORES, jobs(pathlib.Path(__file__)), strict=True):
+        path = args.runs / job.name / "result.json"
+        if path.exists():
+            results[score] = load_json(path)["metrics"]
+    if not results:
+        parser.exit(1, f"scores.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
+    lines = circumstances((0.0, 0.0, 0.0), ("jax", "flax")).splitlines()
+    lines = [line for line in lines if not line.startswith("- load")]  # nothing is timed
+    note = "Dev set, mean ± half the 95 % confidence interval of the mean over three seeds:"
+    text = "\n".join(["# Which score translates best", "", *lines, "", note, "", report(results), ""])
+    print(text)
+    args.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Every run of the ladder is a valid config; the report says what the results say; a trained run is measured."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from attn_jax.arguments import load_file
+from attn_jax.experiment import check
+from experiments import length, scores
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("module", [length, scores])
+def test_every_run_of_the_sweep_is_a_valid_config(module):
+    runs = list(module.sweep())
+    assert len(runs) == 6 and all(len(run["seeds"]) == 3 for run in runs)
+    for run in runs:
+        config = load_file(ROOT / run.pop("config"), "get_config")
+        config.update_from_flattened_dict(run)
+        check(config)
+
+
+def metrics(**values):
+    return {name: {"mean": np.mean(v), "std": np.std(v, ddof=1), "seeds": v} for name, v in values.items()}
+
+
+def test_the_ladder_has_every_length_and_seed(tmp_path):
+    rows = {16: metrics(exact_match=[100.0, 99.0, 98.0], accuracy=[100.0, 99.9, 99.8])}
+    rows[32] = metrics(exact_match=[0.0, 1.0, 2.0], accuracy=[50.0, 51.0, 52.0])
+    results = {("sort", "softmax"): rows, ("reverse", "1.5-entmax"): rows}
+    text = length.report(results)
+    assert "| sort | softmax | 99.0 ± 1.0 | 1.0 ± 1.0 |" in text
+    assert "reverse, 1.5-entmax, length 32: 0.0 / 50.0, 1.0 / 51.0, 2.0 / 52.0" in text
+    length.draw(results, tmp_path / "length.png")
+    assert (tmp_path / "length.png").stat().st_size > 1000
+
+
+def test_confidence_intervals():
+    assert scores.half_width([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5)
+    values = metrics(
+        bleu=[20.0, 21.0, 22.0], perplexity=[5.0, 5.0, 5.0], accuracy=[60.0] * 3, attention_entropy=[1.0] * 3
+    )
+    assert "| dot | 21.0 ± 2.5 | 5.000 ± 0.000 | 60.0 ± 0.0 | 1.00 ± 0.00 |" in scores.report({"dot": values})
+    assert "- dot: 20.0 / 5.000, 21.0 / 5.000, 22.0 / 5.000" in scores.report({"dot": values})
+
+
+def test_no_trained_run_is_one_line(tmp_path, capsys):
+    for module in (length, scores):
+        with pytest.raises(SystemExit) as exit_:
+            module.main([f"--runs={tmp_path}"])
+        assert exit_.value.code == 1
+        assert len(capsys.readouterr().err.splitlines()) == 1

@@ -11,6 +11,6 @@ from configs import sort_softmax
 def get_config() -> ConfigDict:
     config = sort_softmax.get_config()
     config.name = "sort_asentmax"
-    config.description = "Decoder-only Transformer, 2 layers of 128, adaptive-scalable entmax, sorting"
+    config.description = "Decoder-only Transformer, 2 layers of 64, adaptive-scalable entmax, sorting"
     config.model.attention.normalize = "scalable_entmax"
     return config

@@ -11,6 +11,6 @@ from configs import sort_softmax
 def get_config() -> ConfigDict:
     config = sort_softmax.get_config()
     config.name = "sort_entmax"
-    config.description = "Decoder-only Transformer, 2 layers of 128, 1.5-entmax, sorting"
+    config.description = "Decoder-only Transformer, 2 layers of 64, 1.5-entmax, sorting"
     config.model.attention.normalize = "entmax15"
     return config

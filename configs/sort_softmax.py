@@ -14,7 +14,7 @@ from configs import base
 def get_config() -> ConfigDict:
     config = base.get_config()
     config.name = "sort_softmax"
-    config.description = "Decoder-only Transformer, 2 layers of 128, softmax, sorting"
+    config.description = "Decoder-only Transformer, 2 layers of 64, softmax, sorting"
     config.task.name = "sequences"
     config.task.operation = "sort"
     config.task.lengths = (2, 16)
@@ -23,19 +23,19 @@ def get_config() -> ConfigDict:
     config.task.batch_size = 64
     config.task.buckets = (17,)
     config.model.name = "language_model"
-    config.model.hidden_size = 128
+    config.model.hidden_size = 64
     config.model.num_layers = 2
-    config.model.num_heads = 8
-    config.model.feed_forward_size = 512
+    config.model.num_heads = 4
+    config.model.feed_forward_size = 256
     config.model.positions = "nape"
     config.model.share_embeddings = True
     config.model.dropout = 0.0
     config.model.attention.score = "scaled_dot"
     config.model.attention.normalize = "softmax"
-    config.train.num_epochs = 10.0
+    config.train.num_epochs = 4.0
     config.train.best_metric = "exact_match"
     config.train.average = 1
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 2e-3
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = 200
     config.decode.max_length = 140

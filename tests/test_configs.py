@@ -24,6 +24,8 @@ SMALL = {
     "model.hidden_size": 8,
     "model.readout_size": 8,
     "model.attention.features": 8,
+    "model.feed_forward_size": 8,
+    "model.num_layers": 1,
     "train.num_steps": 2,
     "train.eval_every": 2,
     "train.checkpoint_every": 0,
@@ -42,9 +44,10 @@ def shrunk(config: ConfigDict, data_dir: pathlib.Path) -> ConfigDict:
                 written = write_pairs(data_dir, f"{name} of {source}")
                 for path, wanted in zip(written, (source, target), strict=True):
                     path.rename(data_dir / wanted)
-        config.data_dir, config.task.vocab_size = str(data_dir), (36, 36)
-    if config.task.buckets:  # the largest holds all, and one shape is compiled, not five
-        config.task.buckets = tuple(config.task.buckets[-1:])
+        size = 60 if config.task.joint_vocabulary else 36
+        config.data_dir, config.task.vocab_size = str(data_dir), (size, size)
+    # The largest holds all, and one shape is compiled, not five.
+    config.task.buckets = tuple(config.task.buckets[-1:]) or (64,)
     return config
 
 

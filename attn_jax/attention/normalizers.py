@@ -1,62 +1,39 @@
 """Normalizers: scores -> weights over the keys (the last axis).
 
-Contract of each `normalize(scores [..., k], mask [..., k] or None) -> weights [..., k]`:
-weights >= 0 and sum to one (`linear` aside), exactly 0 where the mask is False, and a row
-with no key left gives zeros with a zero gradient, never NaN. A mask that is True means
-"may attend"; whatever score a masked key has, even NaN, changes nothing.
+Contract of each `normalize(scores [..., k], mask [..., k] or None) -> weights [..., k]`: weights >= 0 and sum to one
+(`linear` and `rela` aside), exactly 0 where the mask is False, and a row with no key left gives zeros with a zero
+gradient, never NaN. A mask that is True means "may attend"; whatever score a masked key has, even NaN, changes
+nothing. float16 and bfloat16 scores are computed in float32, and give weights of their own type.
+
+Some are linen modules, because they have a field to set or parameters to learn. Those are called as
+`normalize(scores, mask, query=query)`: see adaptive.py.
 """
 
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Bool, Float
-
-Scores = Float[Array, "... k"]
-Weights = Float[Array, "... k"]
-Mask = Bool[Array, "... #k"] | None
-
-
-def softmax(scores: Scores, mask: Mask = None) -> Weights:
-    """weights_i = exp(scores_i) / sum_j exp(scores_j), the sum over the keys that the mask keeps."""
-    if mask is None:
-        return jax.nn.softmax(scores, axis=-1)
-    mask = jnp.broadcast_to(mask, scores.shape)
-    # An inner `where` keeps NaN and inf of masked keys out of the gradient as well.
-    return jax.nn.softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)
+from attn_jax.attention.adaptive import Entmax, Fusedmax, LearnedEntmax, ScalableEntmax, ScalableSoftmax
+from attn_jax.attention.constrained import constrained_softmax, constrained_sparsemax
+from attn_jax.attention.entmax import entmax, entmax15, sparsemax
+from attn_jax.attention.fusedmax import fusedmax
+from attn_jax.attention.softmax import Mask, Scores, Weights, in_float32, softmax
 
 
-def sparsemax(scores: Scores, mask: Mask = None) -> Weights:
-    """Euclidean projection of the scores onto the probability simplex: argmin_w ||w - scores||^2.
+@in_float32
+def sigmoid(scores: Scores, mask: Mask = None) -> Weights:
+    """weights_i = sigmoid(scores_i) / sum_j sigmoid(scores_j). Not shift invariant: high scores are all alike."""
+    scores = scores if mask is None else jnp.where(mask, scores, 0.0)
+    return softmax(jax.nn.log_sigmoid(scores), mask)  # does not underflow where all scores are low
 
-    weights_i = max(scores_i - tau, 0) with the threshold tau that makes them sum to one, found by
-    sorting. Most weights are exactly zero. Martins & Astudillo 2016 (arXiv 1602.02068), algorithm 1;
-    the gradient is theirs too (section 2.5): through tau only the keys of the support are seen.
+
+def rela(scores: Scores, mask: Mask = None) -> Weights:
+    """weights = max(scores, 0), rectified linear attention. Sparse, and does not sum to one: a row may be zero.
+
+    Zhang, Titov & Sennrich 2021 (arXiv 2104.07012). They keep the context stable by an RMS norm, which is left to
+    whoever reads with these weights.
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
-    return _sparsemax(jnp.where(mask, scores, 0.0), mask)
-
-
-@jax.custom_jvp
-def _sparsemax(scores: Scores, mask: Bool[Array, "... k"]) -> Weights:
-    shifted = scores - jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
-    descending = -jnp.sort(jnp.where(mask, -shifted, jnp.inf), axis=-1)  # masked keys come last, as -inf
-    ranks = jnp.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
-    finite = jnp.isfinite(descending)
-    sums = jnp.cumsum(jnp.where(finite, descending, 0.0), axis=-1)
-    in_support = finite & (1 + ranks * descending > sums)
-    size = jnp.sum(in_support, axis=-1, keepdims=True)
-    tau = (jnp.sum(jnp.where(in_support, descending, 0.0), axis=-1, keepdims=True) - 1) / jnp.maximum(size, 1)
-    return jnp.where(mask, jnp.maximum(shifted - tau, 0.0), 0.0)
-
-
-@_sparsemax.defjvp
-def _sparsemax_jvp(primals, tangents):
-    scores, mask = primals
-    weights = _sparsemax(scores, mask)
-    support = weights > 0
-    tangent = jnp.where(support, tangents[0], 0.0)
-    mean = jnp.sum(tangent, axis=-1, keepdims=True) / jnp.maximum(jnp.sum(support, axis=-1, keepdims=True), 1)
-    return weights, jnp.where(support, tangent - mean, 0.0)
+    scores = scores if mask is None else jnp.where(mask, scores, 0.0)
+    return jax.nn.relu(scores)
 
 
 def hardmax(scores: Scores, mask: Mask = None) -> Weights:
@@ -74,4 +51,38 @@ def linear(scores: Scores, mask: Mask = None) -> Weights:
     return scores if mask is None else jnp.where(mask, scores, 0.0)
 
 
-NORMALIZERS = {"softmax": softmax, "sparsemax": sparsemax, "hardmax": hardmax, "linear": linear}
+# A class is a module to construct, with its fields as keyword arguments; all else is called as it is.
+NORMALIZERS = {
+    "softmax": softmax,
+    "sparsemax": sparsemax,
+    "entmax15": entmax15,
+    "entmax": Entmax,
+    "learned_entmax": LearnedEntmax,
+    "fusedmax": Fusedmax,
+    "scalable_softmax": ScalableSoftmax,
+    "scalable_entmax": ScalableEntmax,
+    "sigmoid": sigmoid,
+    "rela": rela,
+    "hardmax": hardmax,
+    "linear": linear,
+}
+
+__all__ = [
+    "NORMALIZERS",
+    "Entmax",
+    "Fusedmax",
+    "LearnedEntmax",
+    "ScalableEntmax",
+    "ScalableSoftmax",
+    "constrained_softmax",
+    "constrained_sparsemax",
+    "entmax",
+    "entmax15",
+    "fusedmax",
+    "hardmax",
+    "linear",
+    "rela",
+    "sigmoid",
+    "softmax",
+    "sparsemax",
+]

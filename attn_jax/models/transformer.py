@@ -182,7 +182,6 @@ class Embedding(nn.Module):
             self.features,
             embedding_init=nn.initializers.normal(self.features**-0.5),
             dtype=self.dtype,
-            name="embed",
         )
 
     def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... d"]:

@@ -1,0 +1,142 @@
+"""How fast does our Transformer train on the CPU, next to torch.nn.Transformer?
+
+3 + 3 layers of 256, 4 heads, feed forward 1024, norm first, dropout 0.1, 8,000 pieces a side, Adam at 1e-4, batches of
+64 sentence pairs of similar length. Both sides start from the same parameters, and the script stops if their loss or
+gradient differs. How it is measured: translation_speed.py, whose windows and table these are.
+
+    pip install -r requirements-oracles.txt
+    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 \\
+    MALLOC_CONF=retain:true,thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1 \\
+    python -m experiments.benchmarks.transformer_speed
+
+The answer: experiments/results/transformer_speed.md.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shlex
+import sys
+import warnings
+
+import jax
+import numpy as np
+import torch
+from ml_collections import ConfigDict
+
+from attn_jax.build import build_transformer
+from attn_jax.models.model import num_parameters
+from attn_jax.tasks.batching import Batches
+from attn_jax.tasks.buckets import choose_buckets
+from configs import base
+from experiments.benchmarks.machine import circumstances
+from experiments.benchmarks.torch_transformer import TorchTransformer
+from experiments.benchmarks.translation_speed import (
+    POOL,
+    VOCAB_SIZES,
+    Variant,
+    one_per_shape,
+    random_batches,
+    synthetic_pairs,
+    table,
+    train_ours,
+    train_torch,
+)
+
+RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "transformer_speed.md"
+SIZE, LAYERS, HEADS, INNER = 256, 3, 4, 1024
+
+
+def get_config(dtype: str, dropout: float, weights_dropout: float) -> ConfigDict:
+    """Our model; torch.nn.Transformer drops attention weights, too."""
+    config = base.get_config()
+    config.dtype = dtype
+    config.model.name = config.model.encoder = "transformer"
+    config.model.hidden_size = config.model.embedding_size = config.model.readout_size = SIZE
+    config.model.num_layers, config.model.num_heads, config.model.feed_forward_size = LAYERS, HEADS, INNER
+    config.model.dropout, config.model.attention.dropout = dropout, weights_dropout
+    config.model.attention.score = "scaled_dot"
+    config.optimizer.learning_rate = 1e-4
+    config.optimizer.clip_norm = 0.0
+    return config
+
+
+def check_parity(params, batch) -> str:
+    """The same loss and gradient norm on both sides, without dropout."""
+    model = build_transformer(get_config("float32", 0.0, 0.0), *VOCAB_SIZES)
+    (_, metrics), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, jax.random.key(0))
+    count = float(metrics["loss"].count)
+    norm = float(np.linalg.norm([np.linalg.norm(np.ravel(grad)) for grad in jax.tree.leaves(grads)])) / count
+    other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.0)
+    other.load(params)
+    loss = other(*(torch.from_numpy(batch[name]).long() for name in batch))
+    loss.backward()
+    theirs = float(torch.stack([p.grad.norm() for p in other.parameters()]).norm())
+    ours = float(metrics["loss"].compute())
+    report = f"loss, gradient norm = ours {ours:.6f}, {norm:.5f}; PyTorch {loss.item():.6f}, {theirs:.5f}"
+    if abs(ours - loss.item()) > 1e-4 or abs(norm - theirs) > 1e-3 * norm:
+        raise SystemExit(f"the two sides do not compute the same: {report}")
+    sizes = num_parameters(params), sum(p.numel() for p in other.parameters())
+    return f"same parameters, no dropout: {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
+
+
+def make_variants(args: argparse.Namespace) -> tuple[list[Variant], str]:
+    """All rows, and the report of the parity check."""
+    pairs = synthetic_pairs(args.num_pairs)
+    similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
+    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
+    buckets = Batches(pairs, chosen, args.batch_size)
+    shapes = one_per_shape([buckets.batch_at(step) for step in range(buckets.steps_per_epoch)])
+    params = jax.jit(build_transformer(get_config("float32", 0.0, 0.0), *VOCAB_SIZES).init)(
+        jax.random.key(0), shapes[0]
+    )
+    variants = []
+    other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.1)
+    other.load(params)
+    options = dict(fused=True, bfloat16=args.dtype == "bfloat16", compiled=False)
+    variants.append(Variant("torch.nn.Transformer, fused Adam, real positions", train_torch(other, similar, options)))
+    for name, rates in {
+        "ours": (0.1, 0.1),
+        "ours, fused attention (no dropout of weights)": (0.1, 0.0),
+        "ours, no dropout": (0.0, 0.0),
+    }.items():
+        config = get_config(args.dtype, *rates)
+        model = build_transformer(config, *VOCAB_SIZES)
+        variants.append(Variant(name, train_ours(model, config, params, buckets.batch_at, shapes)))
+    return variants, check_parity(params, similar[0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=8.0, help="of a window")
+    parser.add_argument("--rounds", type=int, default=2, help="each has two windows of every variant")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
+    parser.add_argument("--num_pairs", type=int, default=20_000, help="how many random pairs to make")
+    parser.add_argument("--output", type=pathlib.Path, default=RESULT)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    warnings.filterwarnings("ignore", message=".*nested_tensor")
+    load = os.getloadavg()
+    variants, parity = make_variants(args)
+    print(parity, file=sys.stderr)
+    for variant in variants:
+        variant.run(0.5)  # compiles
+        variant.windows.clear()
+    for number in range(args.rounds):
+        for variant in variants + variants[::-1]:
+            variant.run(args.seconds)
+            window = variant.windows[-1]
+            print(f"round {number + 1}  {variant.name:<50} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
+    arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
+    command = f"python -m experiments.benchmarks.transformer_speed {shlex.join(arguments)}".strip()
+    lines = [table(variants).replace("of the notebook's", "of PyTorch's"), "", f"- `{command}`"]
+    lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), f"- {parity}"]
+    print("\n".join(lines))
+    title = "# Training speed of the Transformer next to PyTorch"
+    args.output.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

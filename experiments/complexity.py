@@ -1,0 +1,319 @@
+"""What does a layer cost by sequence length: recurrence, self-attention (written out and fused), convolution?
+
+    python experiments/complexity.py
+
+Vaswani 2017 (arXiv 1706.03762), table 1, has O(n^2 d) operations for a layer of self-attention, O(n d^2) for a
+recurrent one and O(k n d^2) for a convolution, of which the recurrent one needs O(n) in sequence. Here the layers of
+this package are measured: one sequence of n tokens, width d, forward and backward (gradients of parameters and input).
+Their products of matrices, in multiply-adds of the forward pass:
+
+    recurrence (LSTM)        8 n d^2                n steps in sequence
+    self-attention           4 n d^2 + 2 n^2 d      1
+    convolution (gated)      2 k n d^2              1
+
+and three times that with the backward pass. "Traced" are the products counted in the program that jax traces, memory is
+what the compiled program reserves for intermediate results, time is the median of windows in which all take turns.
+"""
+
+import argparse
+import functools
+import math
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax import figures  # noqa: E402
+from attn_jax.attention import Attention, MultiHead  # noqa: E402
+from attn_jax.attention.normalizers import softmax  # noqa: E402
+from attn_jax.attention.scores import ScaledDot  # noqa: E402
+from attn_jax.models.encoders import Convolution  # noqa: E402
+from attn_jax.models.positions import NoPositions  # noqa: E402
+from attn_jax.models.rnn import CELLS, Recurrence  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
+
+KERNEL_SIZE = 3
+
+
+class Setting(NamedTuple):
+    features: int = 128  # d
+    num_heads: int = 2
+    lengths: tuple[int, ...] = tuple(2**i for i in range(4, 13))  # n
+    windows: int = 5
+    seconds: float = 0.02  # of a window, at least
+
+
+class SelfAttention(nn.Module):
+    """MultiHead of a sequence with itself."""
+
+    features: int
+    num_heads: int
+    fused: bool
+
+    @nn.compact
+    def __call__(self, x, mask):
+        # What is not the function softmax itself is not fused.
+        normalize = softmax if self.fused else functools.partial(softmax)
+        module = MultiHead(Attention(ScaledDot(), normalize), self.num_heads, self.features)
+        return module(x, module.prepare(x, mask=mask)).context
+
+
+class Layer(NamedTuple):
+    """One of the compared: how it is made and run, its formulas, how it is drawn."""
+
+    label: str
+    make: Callable[[Setting], nn.Module]
+    output: Callable[[Any], Any]  # of what the module returns
+    products: Callable[[int, int], int]  # (n, d) -> multiply-adds of the forward pass
+    in_sequence: Callable[[int], int]  # n -> steps that wait for each other
+    color: str
+    line: str = "-"
+
+
+def attention_products(n: int, d: int) -> int:
+    return 4 * n * d**2 + 2 * n**2 * d
+
+
+LAYERS = (
+    Layer(
+        "LSTM",
+        lambda setting: Recurrence(CELLS["lstm"], setting.features),
+        lambda result: result[1],
+        lambda n, d: 8 * n * d**2,
+        lambda n: n,
+        "tab:green",
+    ),
+    Layer(
+        "self-attention, written out",
+        lambda setting: SelfAttention(setting.features, setting.num_heads, fused=False),
+        lambda result: result,
+        attention_products,
+        lambda n: 1,
+        "tab:red",
+        "--",
+    ),
+    Layer(
+        "self-attention, fused",
+        lambda setting: SelfAttention(setting.features, setting.num_heads, fused=True),
+        lambda result: result,
+        attention_products,
+        lambda n: 1,
+        "tab:orange",
+    ),
+    Layer(
+        f"convolution, kernel {KERNEL_SIZE}",
+        lambda setting: Convolution(setting.features, 1, KERNEL_SIZE, NoPositions()),
+        lambda result: result[1],
+        lambda n, d: 2 * KERNEL_SIZE * n * d**2,
+        lambda n: 1,
+        "tab:blue",
+    ),
+)
+
+
+class Cost(NamedTuple):
+    """Of one layer at one length."""
+
+    products: int  # multiply-adds by formula, forward and backward
+    traced: int  # the same, counted in the traced program
+    in_sequence: int
+    memory: int  # bytes
+    seconds: float
+
+
+def count_products(function: Callable, *args: Any) -> int:
+    """Multiply-adds of the matrix products and convolutions that the result of function(*args) needs."""
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _count(jaxpr: Any) -> int:
+    total, needed = 0, {v for v in jaxpr.outvars if not hasattr(v, "val")}
+    for equation in reversed(jaxpr.eqns):
+        if needed.isdisjoint(equation.outvars):
+            continue  # nobody looks at it
+        needed.update(v for v in equation.invars if not hasattr(v, "val"))
+        total += _products_of(equation)
+    return total
+
+
+def _products_of(equation: Any) -> int:
+    name, params = equation.primitive.name, equation.params
+    result = math.prod(equation.outvars[0].aval.shape)
+    if name == "dot_general":
+        (contracted, _), _ = params["dimension_numbers"]
+        return result * math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+    if name == "conv_general_dilated":
+        kernel = equation.invars[1].aval.shape
+        return result * math.prod(kernel) // kernel[params["dimension_numbers"].rhs_spec[0]]
+    inner = [value for value in params.values() if hasattr(value, "eqns") or hasattr(value, "jaxpr")]
+    repeats = params["length"] if name == "scan" else 1
+    return repeats * sum(_count(getattr(value, "jaxpr", value)) for value in inner[:1])
+
+
+class Program:
+    """A layer at one length: gradients of half the sum of squares of its output, compiled."""
+
+    def __init__(self, layer: Layer, setting: Setting, length: int):
+        module = layer.make(setting)
+        mask = jnp.ones((1, length), bool)
+        x = jax.random.normal(jax.random.key(0), (1, length, setting.features))
+        params = jax.jit(module.init)(jax.random.key(1), x[:, :2], mask[:, :2])
+
+        def loss(params, x):
+            return 0.5 * jnp.sum(jnp.square(layer.output(module.apply(params, x, mask))))
+
+        self.function, self.args = jax.grad(loss, argnums=(0, 1)), (params, x)
+        self.compiled = jax.jit(self.function).lower(*self.args).compile()
+        self.count = 1
+        first = self.run()
+        self.count = max(1, math.ceil(setting.seconds / (self.run() if first < 0.1 else first)))
+
+    def run(self) -> float:
+        """Seconds of one call."""
+        begin = time.perf_counter()
+        for _ in range(self.count):
+            result = self.compiled(*self.args)
+        jax.block_until_ready(result)
+        return (time.perf_counter() - begin) / self.count
+
+
+def run(layers: Sequence[Layer], setting: Setting) -> dict[tuple[str, int], Cost]:
+    """(label, n) -> Cost."""
+    programs = {(layer, n): Program(layer, setting, n) for n in setting.lengths for layer in layers}
+    times: dict[tuple, list[float]] = {key: [] for key in programs}
+    for window in range(setting.windows):
+        for key in list(programs) if window % 2 else list(programs)[::-1]:
+            times[key].append(programs[key].run())
+    costs = {}
+    for (layer, n), program in programs.items():
+        costs[layer.label, n] = Cost(
+            3 * layer.products(n, setting.features),
+            count_products(program.function, *program.args),
+            layer.in_sequence(n),
+            program.compiled.memory_analysis().temp_size_in_bytes,
+            float(np.median(times[layer, n])),
+        )
+    return costs
+
+
+def crossing(lengths: Sequence[int], one: Sequence[float], other: Sequence[float]) -> float:
+    """The largest n at which `one` begins to cost more than `other`, between the measured ones along straight lines of
+    log-log paper; 0 if it always does, inf if it does not in the end."""
+    x, gap = np.log(lengths), np.log(one) - np.log(other)
+    if gap[-1] <= 0:
+        return np.inf
+    below = np.flatnonzero(gap <= 0)
+    if not len(below):
+        return 0.0
+    i = below[-1]
+    return float(np.exp(x[i] - gap[i] * (x[i + 1] - x[i]) / (gap[i + 1] - gap[i])))
+
+
+def table(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: Setting) -> str:
+    """Markdown: time, memory, multiply-adds, growth, and where self-attention begins to cost more."""
+    lengths, d = setting.lengths, setting.features
+
+    def column(layer: Layer, field: str) -> list[float]:
+        return [getattr(costs[layer.label, n], field) for n in lengths]
+
+    lines = []
+    for title, field, unit in (
+        ("milliseconds", "seconds", 1e-3),
+        ("MiB of intermediate results", "memory", 2**20),
+        ("million multiply-adds", "products", 1e6),
+    ):
+        lines += [f"| {title}, n = | " + " | ".join(map(str, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
+        for layer in layers:
+            cells = [_number(value / unit) for value in column(layer, field)]
+            lines.append(f"| {layer.label} | " + " | ".join(cells) + " |")
+        lines.append("")
+    lines += ["| growth: n^p, p at the last doubling | multiply-adds | traced | memory | time | steps in sequence |"]
+    lines += ["|---|" + "---:|" * 5]
+    for layer in layers:
+        cells = []
+        for field in ("products", "traced", "memory", "seconds"):
+            a, b = column(layer, field)[-2:]
+            cells.append(f"{math.log(b / a) / math.log(lengths[-1] / lengths[-2]):.2f}")
+        steps = "n" if layer.in_sequence(2) == 2 else "1"
+        lines.append(f"| {layer.label} | " + " | ".join([*cells, steps]) + " |")
+    lines += ["", "| costs more from n = | table 1 | multiply-adds | memory | time |", "|---|" + "---:|" * 4]
+    for one in layers:
+        for other in layers:
+            if not one.label.startswith("self-attention") or other.label.startswith("self-attention"):
+                continue
+            per_token = other.products(1, 1)  # c of c n d^2; 4 n d^2 + 2 n^2 d is more from n = (c - 4) d / 2 on
+            by_paper = d if other.label == "LSTM" else KERNEL_SIZE * d
+            cells = [f"{by_paper}", f"{max(per_token - 4, 0) * d / 2:.0f}"]
+            for field in ("memory", "seconds"):
+                found = crossing(lengths, column(one, field), column(other, field))
+                cells.append({0.0: "always", np.inf: "never"}.get(found) or f"{found:.0f}")
+            lines.append(f"| {one.label}, than {other.label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
+
+
+def draw(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: Setting) -> Figure:
+    """Multiply-adds, time and memory against length, each on log-log paper."""
+    figure = Figure(figsize=(11, 3.9), layout="constrained")
+    panels = figure.subplots(1, 3)
+    fields = {"products": "million multiply-adds", "seconds": "milliseconds", "memory": "MiB of intermediate results"}
+    units = {"products": 1e6, "seconds": 1e-3, "memory": 2**20}
+    for axes, (field, title) in zip(panels, fields.items(), strict=True):
+        for layer in layers:
+            values = [getattr(costs[layer.label, n], field) / units[field] for n in setting.lengths]
+            style = {"color": layer.color, "linestyle": layer.line, "marker": "o", "markersize": 3}
+            axes.plot(setting.lengths, values, label=layer.label, **style)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set(title=title, xlabel="tokens")
+        axes.set_xticks(setting.lengths[::2], [str(n) for n in setting.lengths[::2]])
+        axes.grid(color="0.9", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(layers), frameon=False)
+    return figure
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
+    out = parser.parse_args(argv).out
+    setting, load, begin = Setting(), os.getloadavg(), time.monotonic()
+    costs = run(LAYERS, setting)
+    result = table(costs, LAYERS, setting)
+    print(result)
+    figures.save(draw(costs, LAYERS, setting), out / "complexity.png")
+    same = all(cost.traced == cost.products for cost in costs.values())
+    agree = "are exactly those of the traced programs" if same else "differ from those of the traced programs"
+    page = f"""# {__doc__.splitlines()[0]}
+
+One sequence, width {setting.features}, {setting.num_heads} heads, float32, forward and backward; the time is the median
+of {setting.windows} windows. What is measured and how, and the answer: [experiments/complexity.py](../complexity.py).
+
+![cost against length](complexity.png)
+
+{result}
+
+The multiply-adds by formula {agree}.
+`python experiments/complexity.py`: {time.monotonic() - begin:.0f} s, on {jax.devices()[0].device_kind}.
+
+{circumstances(load, ("jax", "flax"))}
+"""
+    (out / "complexity.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

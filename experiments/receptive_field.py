@@ -1,0 +1,317 @@
+"""How far does an encoder see? A fixed window (convolution) against attention and recurrence, by distance.
+
+    python experiments/receptive_field.py
+
+The task: random symbols, one of them flagged, and every position has to name the flagged symbol. A position that stands
+d places after the flag (d < 0: before it) can do so if, and only if, what it sees reaches d places back (ahead). All
+encoders of the package are trained on it, and their answers are counted by d. A convolution of l layers with kernels
+of k sees l (k - 1) / 2 tokens on each side (Gehring 2017, arXiv 1705.03122); a layer of self-attention sees all
+(Vaswani 2017, arXiv 1706.03762, table 1); an LSTM all that came before. The same is measured without any training:
+d output / d input, at the initial parameters, is 0 where an input cannot matter.
+
+Answer (experiments/results/receptive_field.md): the formula is exact. Each convolution is right in 100 % of the cases
+up to l (k - 1) / 2 tokens on either side, and guesses one token further; kernel and layers are worth the same. One
+layer of self-attention has every distance, and so has an LSTM, for what came before; of what comes after, the
+bidirectional one has it.
+"""
+
+import argparse
+import functools
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from matplotlib.figure import Figure
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax import figures  # noqa: E402
+from attn_jax.arguments import load_file  # noqa: E402
+from attn_jax.build import build_encoder  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
+
+NUM_SYMBOLS = 8
+DISTANCES = (1, 2, 4, 8, 16, 32)  # columns of the table
+
+
+class Setting(NamedTuple):
+    """Sizes: the smallest that show the effect clearly."""
+
+    features: int = 32  # width of all encoders
+    length: int = 48  # of a sequence
+    num_seeds: int = 3
+    num_steps: int = 400  # of Adam, with batches of batch_size sequences
+    batch_size: int = 16
+    learning_rate: float = 5e-3
+    num_measured: int = 2048  # sequences per seed, for the accuracy
+
+
+class Variant(NamedTuple):
+    """An encoder: changes to config.model of configs/base.py, and how it is drawn."""
+
+    label: str
+    model: dict[str, Any]
+    color: str
+    line: str = "-"
+
+
+def convolution(num_layers: int, kernel_size: int, color: str) -> Variant:
+    label = f"convolution, kernel {kernel_size}, {num_layers} layer{'s' * (num_layers > 1)}"
+    model = {"encoder": "conv", "positions": "none", "num_layers": num_layers, "kernel_size": kernel_size}
+    return Variant(label, model, color)
+
+
+VARIANTS = (
+    convolution(1, 3, "#9ecae1"),
+    convolution(2, 3, "#6baed6"),
+    convolution(4, 3, "#3182bd"),
+    convolution(4, 5, "#08519c"),
+    Variant("LSTM, 1 layer", {"encoder": "rnn", "bidirectional": False}, "tab:green", "--"),
+    Variant("LSTM, 1 layer, bidirectional", {"encoder": "rnn", "bidirectional": True}, "tab:green"),
+    Variant("self-attention, 1 layer", {"encoder": "transformer", "num_layers": 1}, "tab:orange", "--"),
+    Variant("self-attention, 4 layers", {"encoder": "transformer", "num_layers": 4}, "tab:red"),
+)
+
+
+class Row(NamedTuple):
+    """What was measured of an encoder: a line of the tables and of the figure."""
+
+    variant: Variant
+    formula: tuple[float, float]  # how many tokens it sees before and after a position; inf: all
+    jacobian: tuple[int, int]  # the same, by the derivative at initialisation
+    accuracy: np.ndarray  # [seeds, 2 length - 1] by distance d = 1 - length .. length - 1
+
+
+def config_of(variant: Variant, setting: Setting):
+    config = load_file(ROOT / "configs" / "base.py", "get_config")
+    sizes = {"embedding_size": setting.features, "hidden_size": setting.features, "dropout": 0.0}
+    sizes |= {"num_heads": 4, "feed_forward_size": 4 * setting.features}
+    config.update_from_flattened_dict({f"model.{key}": value for key, value in (sizes | variant.model).items()})
+    return config
+
+
+def reach(model: Any) -> tuple[float, float]:
+    """How many tokens an encoder sees before and after a position, by formula; `model` is config.model."""
+    if model.encoder == "conv":
+        side = model.num_layers * (model.kernel_size - 1) / 2
+        return side, side
+    return np.inf, np.inf if model.encoder == "transformer" or model.bidirectional else 0.0
+
+
+def influence(encoder: nn.Module, params: Any, inputs) -> np.ndarray:
+    """[t, s]: whether the output at t depends on the input at s, for inputs [n, d].
+
+    The derivative of a random projection of the output: a path that is not there gives exactly 0.
+    """
+    mask = jnp.ones((1, len(inputs)), bool)
+
+    def outputs(inputs):
+        return encoder.apply({"params": params}, inputs[None], mask)[1][0]
+
+    directions = jax.random.normal(jax.random.key(0), inputs.shape[-1:])
+    _, pull = jax.vjp(outputs, inputs)
+    cotangents = jnp.eye(len(inputs))[..., None] * directions
+    (gradients,) = jax.vmap(pull)(cotangents)
+    return np.asarray(jnp.any(gradients != 0, axis=-1))
+
+
+def measured_reach(seen: np.ndarray) -> tuple[int, int]:
+    """(furthest input before, furthest after) that influences an output; seen [t, s]."""
+    output, place = np.nonzero(seen)
+    return int((output - place).max()), int((place - output).max())
+
+
+class Namer(nn.Module):
+    """The scores of the symbols at every position: an encoder between two linear layers."""
+
+    encoder: nn.Module
+    features: int
+
+    @nn.compact
+    def __call__(self, inputs):
+        embedded = nn.Dense(self.features, name="embed")(inputs)
+        _, states = self.encoder(embedded, jnp.ones(inputs.shape[:2], bool))
+        return nn.Dense(NUM_SYMBOLS, name="readout")(states)
+
+
+def sequences(rng, batch_size: int, length: int):
+    """(inputs [b, n, NUM_SYMBOLS + 1]: one-hot symbols and a flag; answers [b]; places [b] of the flag)."""
+    symbol_rng, place_rng = jax.random.split(rng)
+    symbols = jax.random.randint(symbol_rng, (batch_size, length), 0, NUM_SYMBOLS)
+    places = jax.random.randint(place_rng, (batch_size,), 0, length)
+    flag = jnp.arange(length) == places[:, None]
+    inputs = jnp.concatenate([jax.nn.one_hot(symbols, NUM_SYMBOLS), flag[..., None]], axis=-1)
+    return inputs, jnp.take_along_axis(symbols, places[:, None], axis=1)[:, 0], places
+
+
+def train(namer: Namer, setting: Setting, rng):
+    """Trained parameters, with a leading axis of seeds: all seeds in one program. The loop over the steps is Python's,
+    as a convolution inside a compiled loop is more than ten times slower on a CPU (jax 0.10)."""
+    warmup = optax.linear_schedule(0.0, setting.learning_rate, setting.num_steps // 10)
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(warmup))
+
+    def loss_fn(params, rng):
+        inputs, answers, places = sequences(rng, setting.batch_size, setting.length)
+        logits = namer.apply({"params": params}, inputs)
+        answers = jnp.broadcast_to(answers[:, None], logits.shape[:2])
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, answers)
+        # All orders of magnitude of the distance count the same, otherwise few answers are near the flag.
+        weights = 1 / (1 + jnp.abs(jnp.arange(setting.length) - places[:, None]))
+        return jnp.sum(weights * losses) / jnp.sum(weights)
+
+    def init(rng):
+        params = namer.init(rng, jnp.zeros((1, setting.length, NUM_SYMBOLS + 1)))["params"]
+        return params, tx.init(params)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(jax.vmap, in_axes=(0, 0, None))
+    def update(state, rng, step):
+        params, opt_state = state
+        gradients = jax.grad(loss_fn)(params, jax.random.fold_in(rng, step))
+        updates, opt_state = tx.update(gradients, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+    init_rng, data_rng = jax.random.split(rng)
+    state = jax.jit(jax.vmap(init))(jax.random.split(init_rng, setting.num_seeds))
+    data_rngs = jax.random.split(data_rng, setting.num_seeds)
+    for step in range(setting.num_steps):
+        state = jax.block_until_ready(update(state, data_rngs, step))
+    return state[0]
+
+
+def measure(namer: Namer, setting: Setting, params: Any, rng) -> np.ndarray:
+    """Share of right answers [seeds, 2 length - 1] by the distance from the flag to the answer, 1 - length first."""
+    length = setting.length
+
+    @jax.jit
+    @jax.vmap
+    def count(params, rng):
+        inputs, answers, places = sequences(rng, setting.num_measured, length)
+        right = namer.apply({"params": params}, inputs).argmax(-1) == answers[:, None]
+        index = jnp.arange(length) - places[:, None] + length - 1
+        counts = jnp.stack([right, jnp.ones_like(right)]).astype(jnp.float32)
+        return jnp.zeros((2, 2 * length - 1)).at[:, index].add(counts)
+
+    right, asked = np.moveaxis(np.asarray(count(params, jax.random.split(rng, setting.num_seeds))), 1, 0)
+    return right / np.maximum(asked, 1)
+
+
+def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
+    rows = []
+    for variant in variants:
+        config = config_of(variant, setting)
+        encoder = build_encoder(config)
+        namer = Namer(encoder, setting.features)
+        inputs = jax.random.normal(jax.random.key(1), (setting.length, setting.features))
+        mask = jnp.ones((1, setting.length), bool)
+        params = jax.jit(encoder.init)(jax.random.key(2), inputs[None], mask)["params"]
+        seen = measured_reach(influence(encoder, params, inputs))
+        accuracy = measure(namer, setting, train(namer, setting, jax.random.key(3)), jax.random.key(4))
+        rows.append(Row(variant, reach(config.model), seen, accuracy))
+        print(f"{variant.label}: sees {seen}, {100 * accuracy.mean():.1f} % right", file=sys.stderr)
+    return rows
+
+
+def answered(accuracy: np.ndarray) -> tuple[int, int]:
+    """(furthest flag before, furthest after) up to which the answers are right more often than midway from chance."""
+    right = accuracy.mean(0) > (1 + 1 / NUM_SYMBOLS) / 2
+    middle = len(right) // 2
+    return tuple(int(np.argmin(np.append(side, False))) for side in (right[middle + 1 :], right[:middle][::-1]))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: how far each sees by formula, derivative and answers; then accuracies by distance, back and ahead."""
+    length = rows[0].accuracy.shape[1] // 2 + 1
+
+    def sides(pair: tuple[float, float]) -> str:
+        return " / ".join("all" if side >= length - 1 else f"{side:g}" for side in pair)
+
+    lines = ["| tokens seen before / after | formula | derivative at initialisation | answers after training |"]
+    lines += ["|---|---|---|---|"]
+    for row in rows:
+        cells = [row.variant.label, *map(sides, (row.formula, row.jacobian, answered(row.accuracy)))]
+        lines.append("| " + " | ".join(cells) + " |")
+    shown = [distance for distance in DISTANCES if distance < length]
+    for sign, where in ((1, "back"), (-1, "ahead")):
+        lines += ["", "| flag d places " + where + " | " + " | ".join(f"d = {distance}" for distance in shown) + " |"]
+        lines += ["|---|" + "---:|" * len(shown)]
+        for row in rows:
+            values = 100 * row.accuracy[:, [length - 1 + sign * distance for distance in shown]]
+            spread = values.std(0, ddof=1) if len(values) > 1 else np.zeros(len(shown))
+            cells = [f"{mean:.1f} ± {std:.1f}" for mean, std in zip(values.mean(0), spread, strict=True)]
+            lines.append(f"| {row.variant.label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(rows: Sequence[Row]) -> Figure:
+    """A panel for each kind of encoder: accuracy by distance, the mean over seeds; the band is their range."""
+    kinds = {
+        "conv": "convolution: a window",
+        "rnn": "recurrence: the past, or both sides",
+        "transformer": "self-attention: everything",
+    }
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    axes_of = dict(zip(kinds, figure.subplots(1, len(kinds), sharey=True), strict=True))
+    for row in rows:
+        axes, accuracy = axes_of[row.variant.model["encoder"]], 100 * row.accuracy
+        length = accuracy.shape[1] // 2 + 1
+        distance = np.arange(1 - length, length)
+        style = {"color": row.variant.color, "linestyle": row.variant.line}
+        style |= {"linewidth": 1.8, "zorder": 2 if row.variant.line == "-" else 3}
+        axes.plot(distance, accuracy.mean(0), label=row.variant.label.split(", ", 1)[1], **style)
+        axes.fill_between(distance, accuracy.min(0), accuracy.max(0), color=row.variant.color, alpha=0.2, linewidth=0)
+        far = max(DISTANCES) + 2
+        axes.set_xlim(-far, far)
+    for kind, axes in axes_of.items():
+        axes.axhline(100 / NUM_SYMBOLS, color="0.5", linewidth=0.8, linestyle=":")
+        axes.set(title=kinds[kind], ylim=(0, 105), xlabel="← flag ahead      distance      flag back →")
+        axes.set_xticks([-32, -16, -8, 0, 8, 16, 32])
+        axes.grid(color="0.9", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes.lines[:-1]:
+            axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+    axes_of["conv"].set_ylabel("right answers (percent)")
+    axes_of["conv"].annotate("chance", (-33, 100 / NUM_SYMBOLS - 2), va="top", fontsize=8.5, color="0.4")
+    return figure
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
+    out = parser.parse_args(argv).out
+    setting, load, begin = Setting(), os.getloadavg(), time.monotonic()
+    rows = run(VARIANTS, setting)
+    result = table(rows)
+    print(result)
+    figures.save(draw(rows), out / "receptive_field.png")
+    page = f"""# {__doc__.splitlines()[0]}
+
+Every position names the one flagged symbol of its sequence; share of right answers by the distance of the flag, in
+percent, mean ± standard deviation of {setting.num_seeds} seeds; by chance {100 / NUM_SYMBOLS:.1f}. What is measured and
+how, and the answer: [experiments/receptive_field.py](../receptive_field.py).
+
+![right answers against distance](receptive_field.png)
+
+{result}
+
+Width {setting.features}, sequences of {setting.length}, {setting.num_steps} steps of Adam ({setting.learning_rate:g})
+with {setting.batch_size} sequences each, measured on {setting.num_measured:,} sequences per seed.
+
+`python experiments/receptive_field.py`: {time.monotonic() - begin:.0f} s, {time.process_time():.0f} s of the processor.
+
+{circumstances(load, ("jax", "flax", "optax"))}
+"""
+    (out / "receptive_field.md").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

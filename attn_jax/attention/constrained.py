@@ -28,7 +28,8 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     their bounds share the rest, from which their mean is taken.
     """
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
-    upper = jnp.where(mask, jnp.broadcast_to(jnp.asarray(upper, scores.dtype), scores.shape), 0.0)
+    upper = jnp.minimum(jnp.asarray(upper, scores.dtype), 1.0)  # no weight is larger
+    upper = jnp.where(mask, jnp.broadcast_to(upper, scores.shape), 0.0)
     largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
     shifted = jnp.where(mask, scores - jnp.where(mask.any(-1, keepdims=True), largest, 0.0), 0.0)
     shifted = jnp.maximum(shifted, LOWEST)
@@ -37,7 +38,7 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     tau, high = _bisected(x, u, low, jnp.zeros_like(low))
     # Once more relative to this tau: near 0 there are more numbers than far from it, such as at the score -1e9.
     shifted, x = shifted - tau, x - tau
-    low = jnp.where(_sum(jnp.clip(x, 0.0, u)) >= 1, 0.0, -jnp.max(u, axis=-1, keepdims=True))
+    low = jnp.where(_sum(jnp.clip(x, 0.0, u)) >= 1, 0.0, -1.0)
     tau, _ = _bisected(x, u, low, high - tau)
     free, full = mask & (x > tau) & (x - tau < u), mask & (x - tau >= u)
     centred = shifted - tau

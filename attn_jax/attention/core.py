@@ -100,11 +100,9 @@ class Attention(nn.Module):
             weights = self.monotonic(scores, previous, allowed, rng)
         elif self.window is not None:
             near, factor = self.window(query, positions, memory.mask)
-            weights = self.normalize(scores, allowed & near) * factor.astype(scores.dtype)
-        elif isinstance(self.normalize, nn.Module):
-            weights = self.normalize(scores, allowed, query=query)
+            weights = self._normalized(scores, allowed & near, query) * factor.astype(scores.dtype)
         else:
-            weights = self.normalize(scores, allowed)
+            weights = self._normalized(scores, allowed, query)
         dropping = train and self.dropout > 0
         if self.fusible and not dropping and memory.values.shape[-1] == query.shape[-1]:
             scale = 1.0 if type(self.score) is Dot else query.shape[-1] ** -0.5
@@ -115,6 +113,11 @@ class Attention(nn.Module):
             keep = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.dropout, rows.shape)
             rows = jnp.where(keep, rows / (1 - self.dropout), 0)
         return Attended(expectation(rows, memory.values), weights, log_prob)
+
+    def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
+        if isinstance(self.normalize, nn.Module):
+            return self.normalize(scores, allowed, query=query)
+        return self.normalize(scores, allowed)
 
     def _rows(self, weights: Float[Array, "... q k"], rng: PRNGKeyArray | None):
         if self.read.name == "expectation":

@@ -16,9 +16,9 @@ iterates d > d', and d - d' = (h(d) - 1) / h'(d), hence
 each step divides (h - 1) h' by 4 or more. It starts at no more than n^(2 eps), because both h(1) and h' are at most
 n^eps (norms of n numbers that are at most 1), and h' >= 1 everywhere. So h - 1 <= 2^-m after eps log2(n) + m / 2
 steps, and then the distance to the root is at most 2^-m, too. `_root` allows log2(n) + bits of the type. The loop ends
-when every row has h - 1 <= 8 ulp, and takes one more step for which the sums are there already: 5 to 7 for normally
-distributed scores of any number. For alpha > 2, h is not convex; log(d) is then bisected, and since it lies between
--eps log(n) and 0, log2(eps log n) + bits halvings give d to the last bit.
+when every row has h - 1 <= 8 ulp: for normally distributed scores, of 64 to 100,000 keys, 3 to 7 steps were counted.
+For alpha > 2, h is not convex; log(d) is then bisected, and since it lies between -eps log(n) and 0,
+log2(eps log n) + bits halvings give d to the last bit.
 
 **No gradient through the loop.** With the slope s_i = p_i^(2 - alpha) on the support, 0 elsewhere, and
 g = (1 - p^-eps - eps log p) / eps^2, which goes over into -log(p)^2 / 2 as alpha -> 1:
@@ -40,12 +40,12 @@ from jax.custom_derivatives import SymbolicZero
 
 from attn_jax.attention.softmax import Mask, Scores, Weights, in_float32, softmax
 from attn_jax.errors import UserError
-from attn_jax.types import Array, Float, Int
+from attn_jax.types import Array, Float
 
 Alpha = float | int | Float[Array, "..."]
 PerRow = Float[Array, "... 1"]
 
-LEAST = 1e-6  # alpha - 1 of a learned alpha: its entmax differs from softmax by less than 3e-7
+LEAST = 1e-6  # of alpha - 1: what is less differs from softmax by less than 3e-7
 NEGLIGIBLE = 1e-30  # divides the sum of a row without keys, which is 0
 
 
@@ -60,7 +60,9 @@ def entmax(scores: Scores, mask: Mask = None, alpha: Alpha = 1.5) -> Weights:
     if isinstance(alpha, float | int):
         if not alpha >= 1:
             raise UserError(f"alpha of entmax is {alpha}, but at least 1 was expected: 1 is softmax, 2 is sparsemax")
-        return softmax(scores, mask) if alpha == 1 else _entmax_of_fixed(_masked(scores, mask), float(alpha))
+        if alpha - 1 < LEAST:
+            return softmax(scores, mask)
+        return _entmax_of_fixed(_masked(scores, mask), float(alpha))
     return _entmax_of_learned(_masked(scores, mask), alpha.astype(scores.dtype))
 
 
@@ -173,7 +175,7 @@ def _below_largest(scores: Scores) -> Scores:
 def _positive_part(shifted: Scores, sums: Callable, eps: float) -> Scores:
     """max(z + d, 0) at the root d."""
     z = jnp.maximum(eps * shifted, -1.0)  # what is below never has weight, since d <= 1
-    d, _, _ = _root(lambda d: sums(jnp.maximum(z + d, 0.0)), z, eps)
+    d, _ = _root(lambda d: sums(jnp.maximum(z + d, 0.0)), z, eps)
     return jnp.maximum(z + d, 0.0)
 
 
@@ -216,15 +218,15 @@ def _any_power(shifted: Scores, eps: Float[Array, "..."]) -> Weights:
         part = jnp.where(right > left, (1 - left) / jnp.where(right > left, right - left, 1), 0.0)
         return below + jnp.clip(part, 0.0, 1.0) * (above - below)
 
-    d, high, _ = _root(norm_and_slope, z, eps)
+    d, high = _root(norm_and_slope, z, eps)
     return _normalized(lax.cond(jnp.any(eps > 1), between, lambda: raised(d)))
 
 
 def _root(
     norm_and_slope: Callable[[PerRow], tuple[PerRow, PerRow]], z: Scores, eps: float | Array
-) -> tuple[PerRow, PerRow, Int[Array, ""]]:
-    """The d at which the norm is 1, by Newton's method, where eps <= 1; elsewhere the two ends of an interval around
-    it, by bisection. And the number of steps."""
+) -> tuple[PerRow, PerRow]:
+    """The d at which the norm is 1, twice, by Newton's method, where eps <= 1; elsewhere the two ends of the interval
+    of neighbouring numbers around it, by bisection."""
     precision, num_keys = jnp.finfo(z.dtype), z.shape[-1]
     tolerance = 8 * float(precision.eps)
     limit = math.ceil(math.log2(num_keys)) + precision.nmant + 1
@@ -246,5 +248,5 @@ def _root(
     one = jnp.ones_like(z[..., :1])
     low = jnp.broadcast_to(jnp.asarray(float(num_keys), z.dtype) ** -jnp.asarray(eps, z.dtype), one.shape)
     state = low, one, jnp.asarray(True), jnp.asarray(0)
-    low, high, _, count = lax.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
-    return jnp.where(convex, high, low), high, count
+    low, high, _, _ = lax.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
+    return jnp.where(convex, high, low), high

@@ -119,6 +119,11 @@ def measure(calls: dict[str, Callable], seconds: float, rounds: int) -> dict[str
     return {name: (float(np.median(times[name])), float(np.median(ratios[name]))) for name in calls}
 
 
+def cell(milliseconds: float, ratio: float) -> str:
+    """Three digits of the time, two of the ratio."""
+    return f"{milliseconds:{'.0f' if milliseconds >= 100 else '.3g'}} ({ratio:{'.0f' if ratio >= 10 else '.1f'}}x)"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2048)
@@ -144,10 +149,12 @@ def main() -> None:
         "|---" * (len(args.num_keys) + 1) + "|",
     ]
     for name in (*OURS, *THEIRS):
-        cells = ["{:.3g} ({:.2g}x)".format(*column[name]) if name in column else "" for column in columns]
+        cells = [cell(*column[name]) if name in column else "" for column in columns]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     command = f"python -m experiments.benchmarks.normalizers {shlex.join(sys.argv[1:])}".strip()
     lines += ["", f"- `{command}`", "- in brackets: the median ratio to our softmax in the same half of a round"]
+    if load[0] > os.cpu_count() / 2:
+        lines += ["- other work ran beside it, which slows PyTorch's threads most: torch softmax shows by how much"]
     lines += [circumstances(load, ("jax", "jaxlib", "optax", "torch", "entmax"))]
     lines += [f"- weights and gradients of ours and theirs differ by {worst:.0e} at most"]
     print("\n".join(lines))

@@ -28,7 +28,7 @@ CASES = {
     "softmax of gaussian": (Gaussian(), "softmax", None),
     "softmax of tanh key": (TanhKey(WIDTH), "softmax", None),
     "softmax of norm": (Norm(), "softmax", None),
-    "local-m concat": (Concat(5), "softmax", LocalM(SIZE)),
+    "local-m concat": (Concat(5), "scalable_entmax", LocalM(SIZE)),
     "local-p location": (Location(20), "softmax", LocalP(SIZE, 3)),
 }
 

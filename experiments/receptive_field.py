@@ -10,7 +10,8 @@ of k sees l (k - 1) / 2 tokens on each side (Gehring 2017, arXiv 1705.03122); a 
 d output / d input, at the initial parameters, is 0 where an input cannot matter.
 
 Answer (experiments/results/receptive_field.md): the formula is exact. Each convolution is right in 100 % of the cases
-up to l (k - 1) / 2 tokens on either side, and guesses one token further; kernel and layers are worth the same. One
+up to l (k - 1) / 2 tokens on either side, and guesses one token further: four layers see 4 with a kernel of 3
+and 8 with one of 5. One
 layer of self-attention has every distance, and so has an LSTM, for what came before; of what comes after, the
 bidirectional one has it.
 """
@@ -114,14 +115,14 @@ def influence(encoder: nn.Module, params: Any, inputs) -> np.ndarray:
     """
     mask = jnp.ones((1, len(inputs)), bool)
 
-    def outputs(inputs):
-        return encoder.apply({"params": params}, inputs[None], mask)[1][0]
+    direction = jax.random.normal(jax.random.key(0), inputs.shape[-1:])
 
-    directions = jax.random.normal(jax.random.key(0), inputs.shape[-1:])
-    _, pull = jax.vjp(outputs, inputs)
-    cotangents = jnp.eye(len(inputs))[..., None] * directions
-    (gradients,) = jax.vmap(pull)(cotangents)
-    return np.asarray(jnp.any(gradients != 0, axis=-1))
+    @jax.jit
+    def gradients(params, inputs):
+        _, pull = jax.vjp(lambda inputs: encoder.apply({"params": params}, inputs[None], mask)[1][0], inputs)
+        return jax.vmap(pull)(jnp.eye(len(inputs))[..., None] * direction)[0]
+
+    return np.asarray(gradients(params, inputs) != 0).any(axis=-1)
 
 
 def measured_reach(seen: np.ndarray) -> tuple[int, int]:

@@ -11,12 +11,12 @@ from experiments import receptive_field as experiment
 SETTING = experiment.Setting(features=8, length=12, num_seeds=2, num_steps=2, batch_size=2, num_measured=16)
 
 
-@pytest.mark.parametrize("variant", experiment.VARIANTS, ids=lambda variant: variant.label)
+@pytest.mark.parametrize("variant", experiment.VARIANTS[1:-1], ids=lambda variant: variant.label)
 def test_formula_is_the_support_of_the_jacobian(variant):
     config = experiment.config_of(variant, SETTING)
     encoder = build_encoder(config)
     inputs = jax.random.normal(jax.random.key(0), (SETTING.length, SETTING.features))
-    params = encoder.init(jax.random.key(1), inputs[None], jnp.ones((1, SETTING.length), bool))["params"]
+    params = jax.jit(encoder.init)(jax.random.key(1), inputs[None], jnp.ones((1, SETTING.length), bool))["params"]
     before, after = experiment.reach(config.model)
     offset = np.arange(SETTING.length)[:, None] - np.arange(SETTING.length)  # output - input
     seen = experiment.influence(encoder, params, inputs)
@@ -66,13 +66,11 @@ def test_answers_are_counted_by_their_side_of_the_flag():
 
 def test_a_small_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(experiment, "Setting", lambda: SETTING)
-    variants = (experiment.VARIANTS[1], experiment.VARIANTS[4])
-    monkeypatch.setattr(experiment, "VARIANTS", variants)
+    monkeypatch.setattr(experiment, "VARIANTS", experiment.VARIANTS[4:5])
     experiment.main([f"--out={tmp_path / 'results'}"])
     result = capsys.readouterr().out.strip()
     lines = result.splitlines()
-    assert lines[2].startswith(f"| {variants[0].label} | 2 / 2 | 2 / 2 |")
-    assert lines[3].startswith(f"| {variants[1].label} | all / 0 | all / 0 |")
-    assert len(lines) == 2 + 2 * 3 + 2 * 3 and all(line.count("|") == lines[-1].count("|") for line in lines[5:9])
+    assert lines[2].startswith(f"| {experiment.VARIANTS[0].label} | all / 0 | all / 0 |")
+    assert [line.count("|") for line in lines] == [5] * 3 + [0] + [6] * 3 + [0] + [6] * 3
     assert (tmp_path / "results" / "receptive_field.png").stat().st_size > 10_000
     assert result in (tmp_path / "results" / "receptive_field.md").read_text()

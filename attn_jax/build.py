@@ -36,6 +36,7 @@ def build_encoder(config: ConfigDict) -> nn.Module:
 
 
 def build_rnn_encoder(model: ConfigDict, dtype: Dtype) -> RNN:
+    """Recurrent layers, in one direction or both."""
     if model.bidirectional and model.hidden_size % 2:
         raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
     return RNN(
@@ -50,6 +51,7 @@ def build_rnn_encoder(model: ConfigDict, dtype: Dtype) -> RNN:
 
 
 def build_convolution(model: ConfigDict, dtype: Dtype) -> Convolution:
+    """Layers that each see a window of tokens."""
     if model.kernel_size % 2 == 0:
         raise UserError(f"model.kernel_size {model.kernel_size} is even; a window around a token is odd")
     features = model.hidden_size if model.name == "transformer" else model.embedding_size
@@ -156,7 +158,6 @@ def build_transformer(config: ConfigDict, source_vocab_size: int, target_vocab_s
         output=build_output(config, target_vocab_size),
         max_length=config.decode.max_length,
         share_embeddings=model.share_embeddings,
-        dropout=model.dropout,
         dtype=dtype,
     )
     return Model(module)

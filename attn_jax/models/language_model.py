@@ -5,15 +5,13 @@
 The loss is that of the target. With an empty source this is plain language modelling.
 """
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention import Memory
-from attn_jax.models.alignments import nll_and_correct
-from attn_jax.models.transformer import Embedding, TransformerStack
-from attn_jax.types import Array, Bool, Dtype, Float, Int
+from attn_jax.models.transformer import TeacherForced, TransformerStack
+from attn_jax.types import Array, Float, Int
 
 
 @struct.dataclass
@@ -25,62 +23,29 @@ class Continued:
     caches: tuple[Memory, ...]
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(TeacherForced, kw_only=True):
     """p(target | source) by one causal stack (Radford 2018; Liu 2018, arXiv 1801.10198).
 
     With `continue_source` a source given to decoding is the beginning of the target itself: after
     bos, source, the model goes on. Training never sees such a source: there it is empty.
     """
 
-    source_vocab_size: int
-    target_vocab_size: int
-    features: int
     stack: TransformerStack
-    output: nn.Module
-    max_length: int  # tokens that decoding may generate
-    share_embeddings: bool = False
     continue_source: bool = False
-    pad: int = 0
     bos: int = 2
     eos: int = 3
-    dtype: Dtype = jnp.float32
-
-    def setup(self):
-        self.target_embedding = Embedding(self.target_vocab_size, self.features, self.dtype)
-        if not self.share_embeddings:
-            self.source_embedding = Embedding(self.source_vocab_size, self.features, self.dtype)
-
-    def embed_source(self, source: Int[Array, "b s"]) -> Float[Array, "b s d"]:
-        return (self.target_embedding if self.share_embeddings else self.source_embedding)(source)
 
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
-        """Teacher forced: (states of the target [b, t, d], weights of the last layer over the source [b, t, s])."""
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
         place = jnp.arange(size)  # the target follows without a gap, so that padding in between changes nothing
         index = jnp.where(place < length, place, jnp.minimum(source.shape[1] + place - length, size - 1))
-        real = (both != self.pad) & (jnp.arange(size) < size)
-        real = jnp.take_along_axis(real, index, axis=1) & (place < length + target_in.shape[1])
+        real = jnp.take_along_axis(both != self.pad, index, axis=1) & (place < length + target_in.shape[1])
         embedded = jnp.concatenate([self.embed_source(source), self.target_embedding(target_in)], axis=1)
         states, _, attended = self.stack.run(take(embedded, index), real, train=train)
         own = length + jnp.arange(target_in.shape[1])
         weights = take(jnp.mean(attended.weights, axis=-3), own)
         return take(states, own), weights[..., : source.shape[1]] * (source != self.pad)[:, None]
-
-    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """The positions that count."""
-        return targets != self.pad
-
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Training: (what is minimized, negative log-likelihood) of each target position [b, t]."""
-        states, _ = self.unroll(source, target_in, train=True)
-        return self.output.loss(states, targets, self.target_embedding.weights)[:2]
-
-    def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], correct [b, t], weights [b, t, s])."""
-        states, weights = self.unroll(source, target_in)
-        nll, correct = nll_and_correct(self.output.log_probs(states, self.target_embedding.weights), targets)
-        return nll, correct, weights
 
     def start(self, source: Int[Array, "b s"]) -> tuple[tuple, Continued]:
         """The source read at once, into caches with room for the target. Nothing else stays the same: no memory."""
@@ -109,8 +74,7 @@ class LanguageModel(nn.Module):
     def step(self, memory: tuple, state: Continued, token: Int[Array, "b"]) -> tuple[Continued, Float[Array, "b v"]]:
         token = jnp.where(state.first >= 0, state.first, token)
         states, caches = self.stack.step(self.target_embedding(token), state.position, state.caches)
-        log_probs = self.output.log_probs(states, self.target_embedding.weights)
-        return Continued(state.position + 1, jnp.full_like(state.first, -1), caches), log_probs
+        return Continued(state.position + 1, jnp.full_like(state.first, -1), caches), self.log_probs(states)
 
 
 def take(x: Float[Array, "b n ..."], index: Int[Array, "b m"]) -> Float[Array, "b m ..."]:

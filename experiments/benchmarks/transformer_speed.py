@@ -40,6 +40,7 @@ from experiments.benchmarks.translation_speed import (
     random_batches,
     synthetic_pairs,
     table,
+    take_turns,
     train_ours,
     train_torch,
 )
@@ -85,7 +86,7 @@ def make_variants(args: argparse.Namespace) -> tuple[list[Variant], str]:
     """All rows, and the report of the parity check."""
     pairs = synthetic_pairs(args.num_pairs)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
-    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
+    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=4, num_source=1)
     buckets = Batches(pairs, chosen, args.batch_size)
     shapes = one_per_shape([buckets.batch_at(step) for step in range(buckets.steps_per_epoch)])
     params = jax.jit(build_transformer(get_config("float32", 0.0, 0.0), *VOCAB_SIZES).init)(
@@ -121,14 +122,7 @@ def main() -> None:
     load = os.getloadavg()
     variants, parity = make_variants(args)
     print(parity, file=sys.stderr)
-    for variant in variants:
-        variant.run(0.5)  # compiles
-        variant.windows.clear()
-    for number in range(args.rounds):
-        for variant in variants + variants[::-1]:
-            variant.run(args.seconds)
-            window = variant.windows[-1]
-            print(f"round {number + 1}  {variant.name:<50} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
+    take_turns(variants, args.rounds, args.seconds)
     arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
     command = f"python -m experiments.benchmarks.transformer_speed {shlex.join(arguments)}".strip()
     lines = [table(variants).replace("of the notebook's", "of PyTorch's"), "", f"- `{command}`"]

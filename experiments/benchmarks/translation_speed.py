@@ -236,6 +236,18 @@ def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[V
     return variants, parity
 
 
+def take_turns(variants: list[Variant], rounds: int, seconds: float) -> None:
+    """A window of each variant there and back, `rounds` times; says how it goes on standard error."""
+    for variant in variants:
+        variant.run(0.5)  # compiles
+        variant.windows.clear()
+    for number in range(rounds):
+        for variant in variants + variants[::-1]:
+            variant.run(seconds)
+            window = variant.windows[-1]
+            print(f"round {number + 1}  {variant.name:<50} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
+
+
 def table(variants: list[Variant]) -> str:
     """Median [range] of the windows, the first one dropped."""
     lines = [
@@ -275,14 +287,7 @@ def main() -> None:
     pairs = synthetic_pairs(args.num_pairs) if args.data_dir is None else real_pairs(args.data_dir)
     variants, parity = make_variants(args, pairs)
     print(parity, file=sys.stderr)
-    for variant in variants:
-        variant.run(0.5)  # compiles
-        variant.windows.clear()
-    for number in range(args.rounds):
-        for variant in variants + variants[::-1]:
-            variant.run(args.seconds)
-            window = variant.windows[-1]
-            print(f"round {number + 1}  {variant.name:<45} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
+    take_turns(variants, args.rounds, args.seconds)
     arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
     command = f"python -m experiments.benchmarks.translation_speed {shlex.join(arguments)}".strip()
     lines = [table(variants), "", f"- `{command}`", f"- {torch.get_num_threads()} threads for PyTorch"]

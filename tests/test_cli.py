@@ -90,7 +90,7 @@ def test_train(workdir, trained, data):
     assert re.search(r"^test          loss \d.*   bleu .*   exact match .* %   \(", out, re.MULTILINE)
     example = re.search(r"^try           echo '(.+)' \| python launch.py --mode=predict --workdir=(.+)$", out, re.M)
     assert example[1] + "\n" in (data / "train.source").read_text() and example[2] == str(workdir)
-    assert set(first_words(err)) == {"data", "training", "valid"}
+    assert set(first_words(err)) == {"data", "attention", "training", "valid"}
     assert "1 of 51 training pairs are longer than any bucket and left out; see task.buckets" in err
     assert re.search(r"^training      \[#{20}\]  6/6  loss ", err, re.MULTILINE)
     for name in ("config.json", "vocabularies.json", "metrics.jsonl", "curves.png", "attention/001.png"):
@@ -103,7 +103,7 @@ def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
     code, out, err = server.run(*options(data_dir=data), f"--workdir={workdir}")
     assert (code, first_words(out)) == (0, ["quickstart", "finished", "test"])
     assert f"6 steps are done already; the result is in {workdir}/result.json" in out
-    assert set(first_words(err)) == {"data"}
+    assert set(first_words(err)) == {"data", "attention"}
     again = server.run(f"--workdir={workdir}", "--mode=train")  # the work directory knows its config
     assert (again.code, again.out) == (0, out)
 
@@ -314,7 +314,7 @@ def test_a_loss_that_becomes_nan(server, data, tmp_path):
         r"launch.py: the \w+ became \w+ at step 2; a smaller learning rate may help; last good checkpoint: none",
         err.splitlines()[-1],
     )
-    assert set(first_words(err)) == {"data", "training", "launch.py:"}
+    assert set(first_words(err)) == {"data", "attention", "training", "launch.py:"}
 
 
 LONG = {"train__num_steps": 300, "train__eval_every": 20, "train__log_every": 7, "eval__metrics": ("perplexity",)}
@@ -349,7 +349,7 @@ def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
         re.fullmatch(r"interrupted   at step (\d+), saved; the same command goes on from there", out.splitlines()[1])[1]
     )
     assert killed_at + 60 <= step < 300 and f"resuming      from step {killed_at} of 300" in err
-    assert set(first_words(err)) == {"data", "resuming", "training", "valid"}
+    assert set(first_words(err)) == {"data", "attention", "resuming", "training", "valid"}
     assert (run / "checkpoints" / str(step)).is_dir() and not (run / "result.json").exists()
 
     code, out, err = server.run(*command, f"--workdir={run}")
@@ -377,7 +377,7 @@ def test_a_full_disk(server, data, tmp_path):
         code, _, err = server.run(*options(data_dir=data, **LONG, train__keep=100), f"--workdir={disk}/run")
         assert code == 1 and "Traceback" not in err
         assert re.fullmatch(r"launch.py: cannot (write|save) .*: no space left( on device)?", err.splitlines()[-1])
-        assert set(first_words(err)) == {"data", "training", "valid", "launch.py:"}
+        assert set(first_words(err)) == {"data", "attention", "training", "valid", "launch.py:"}
         saved = [path.name for path in (disk / "run" / "checkpoints").iterdir() if path.name.isdigit()]
         assert saved
         assert server.run("--mode=predict", f"--workdir={disk}/run", stdin=b"a bird\n").code == 0

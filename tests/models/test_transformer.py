@@ -170,18 +170,22 @@ def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
 def test_a_language_model_goes_on_from_a_prompt():
     """Given p1 p2 to go on from, it says what it would say after p1 p2 of a target with an empty source."""
     model = build(name="language_model", continue_source=True, share_embeddings=False, **SMALL, attention=DOT)
-    params = jax.tree.map(jnp.asarray, random_params(model, BATCH, scale=0.4))
+    params = random_params(model, BATCH, scale=0.4)
     prompts = jnp.array([[5, 7, EOS, PAD], [9, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]], jnp.int32)
-    memory, state = model.start(params, prompts)
-    bos = jnp.full(3, 2, jnp.int32)
-    state, first = model.step(params, memory, state, bos)
-    _, second = model.step(params, memory, state, jnp.full(3, 6, jnp.int32))
-    empty = jnp.array([[EOS]], jnp.int32)
-    for row, prompt in enumerate([[5, 7], [9], []]):
-        target_in = jnp.array([[2, *prompt, 6]], jnp.int32)
-        expected = whole(model, params, {"source": empty, "target_in": target_in})[0]
-        np.testing.assert_allclose(first[row], expected[len(prompt)], atol=2e-5)
-        np.testing.assert_allclose(second[row], expected[len(prompt) + 1], atol=2e-5)
+    said = jnp.array([[2, 2, 2], [6, 6, 6]], jnp.int32)  # bos, and a token
+    targets = jnp.array([[2, 5, 7, 6], [2, 9, 6, 0], [2, 6, 0, 0]], jnp.int32)
+
+    @compiled
+    def run(params):
+        memory, state = model.start(params, prompts)
+        _, log_probs = jax.lax.scan(functools.partial(model.step, params, memory), state, said)
+        empty = jnp.full((3, 1), EOS, jnp.int32)
+        return log_probs, whole(model, params, {"source": empty, "target_in": targets})
+
+    (first, second), expected = run(params)
+    for row, length in enumerate([2, 1, 0]):
+        np.testing.assert_allclose(first[row], expected[row, length], atol=2e-5)
+        np.testing.assert_allclose(second[row], expected[row, length + 1], atol=2e-5)
 
 
 # Positions

@@ -275,9 +275,10 @@ MODELS = {
 def describe(config: ConfigDict) -> str:
     """How the attention of a model is computed; "" where there is none."""
     model = config.model
-    if model.name == "seq2seq" and model.decoder == "none":
-        return ""
     heads = "transformer" in (model.name, model.encoder) or model.name == "language_model"
+    structured = model.name == "classifier" and model.pooling == "structured"
+    if not heads and not structured and (model.name == "classifier" or model.decoder == "none"):
+        return ""
     width = head_width(model.hidden_size, model.num_heads) if heads else model.hidden_size
     attention = build_attention(model.attention, width, READINGS[model.attention.read])
     return describe_attention(attention, DTYPES[config.dtype], width)

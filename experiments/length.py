@@ -6,7 +6,7 @@
 Sort and reverse (attn_jax/tasks/sequences.py), up to length L = 16 in training, tested at L, 2 L, 4 L and 8 L; softmax,
 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped program.
 The first command trains, the second decodes and writes experiments/results/length.md and .png. Vasylenko 2025 (arXiv
-2506.16640, table 1) trained longer, on longer sequences: sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
+2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
 Answer so far: at this size softmax sorts 100/68/0/0 and the sparse ones less; reversing is not learned in 2,500 steps.
 """
 

@@ -109,6 +109,8 @@ def test_a_work_directory_brings_its_config(tmp_path):
             "unknown config key model.attention.scor; did you mean model.attention.score?",
         ),
         ([QUICKSTART, "--config.hidden_size=3"], "unknown config key hidden_size; did you mean model.hidden_size?"),
+        ([QUICKSTART, "--config.model.attention.alpha=0.5"], "model.attention.alpha is 0.5; expected at least 1"),
+        ([QUICKSTART, "--config.model.attention.dropout=1.5"], "model.attention.dropout is 1.5; expected 0 to 0.999"),
         ([QUICKSTART, "--config.model=3"], "unknown config key model; did you mean model.n"),
         (
             [QUICKSTART, "--config.train.num_steps=many"],

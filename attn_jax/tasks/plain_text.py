@@ -16,7 +16,7 @@ import numpy as np
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.text import _read_bytes
+from attn_jax.tasks.text import read_text
 from attn_jax.tasks.vocabulary import Characters, SentencePiece, Vocabulary, Words
 
 NUM_SENTENCES = 10_000  # of the text made here, for training and validation
@@ -200,14 +200,7 @@ def _read(folder: pathlib.Path, files: dict[str, Sequence[str]]) -> dict[str, st
 
 
 def _read_text(path: pathlib.Path) -> str:
-    data = _read_bytes(path)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        raise UserError(f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8") from None
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    if not text or text.isspace():
+    text = read_text(path).replace("\r\n", "\n")
+    if text.isspace():
         raise UserError(f"{path}: the file is empty; expected a text")
     return text

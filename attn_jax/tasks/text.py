@@ -17,22 +17,31 @@ def read_lines(path: Path, expected: str = "one sentence per line") -> list[str]
     Raises:
         UserError: the file is missing, a directory, unreadable, empty, not UTF-8, or has an empty line.
     """
-    path = pathlib.Path(path)
-    data = _read_bytes(path)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        raise UserError(f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8") from None
-    text = text.removeprefix("\ufeff")
-    if not text:
-        raise UserError(f"{path}: the file is empty; expected {expected}")
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    lines = read_text(path, expected).removesuffix("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in lines]
     for number, line in enumerate(lines, 1):
         if not line or line.isspace():
             raise UserError(f"{path}, line {number}: the line is empty; expected {expected}")
     return lines
+
+
+def read_text(path: Path, expected: str = "a text") -> str:
+    """The text of a UTF-8 file, without a byte order mark at its start. `expected` is for errors.
+
+    Raises:
+        UserError: the file is missing, a directory, unreadable, empty, or not UTF-8.
+    """
+    path = pathlib.Path(path)
+    data = _read_bytes(path)
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise UserError(f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8") from None
+    if not text:
+        raise UserError(f"{path}: the file is empty; expected {expected}")
+    return text
 
 
 def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:

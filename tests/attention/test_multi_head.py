@@ -223,4 +223,3 @@ def test_errors():
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
     with pytest.raises(UserError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)
-    assert set(SCORES) >= {"dot", "scaled_dot"}

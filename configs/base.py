@@ -27,14 +27,18 @@ def get_config() -> ConfigDict:
     config.task.valid_size = 500
     config.task.num_examples = 0  # use (of data that the package makes: make) this many training pairs; 0 means all
     config.task.language = ""  # inflection: of the files in data_dir, such as "german"; "": one that the package makes
-    config.task.size = "high"  # inflection, language_id: of the training files: "high", "medium" or "low"
+    config.task.size = "high"  # inflection, language_id: training files "high", "medium" or "low"; babi: "1k" or "10k"
     config.task.labels = ()  # language_id: the languages to tell apart, such as ("german", "french"); (): all there are
     config.task.operation = "sort"  # sequences: "copy", "reverse" or "sort"
     config.task.num_symbols = 32  # sequences: size of the alphabet
     config.task.lengths = (1, 16)  # sequences: shortest and longest source in training and validation
     config.task.test_lengths = ()  # sequences: lengths of the test sources, such as (32, 64); (): those of training
+    config.task.numbers = ()  # babi: which of the twenty tasks, several jointly, such as (1, 2, 3); (): all
+    config.task.max_sentences = 0  # babi: keep only so many last statements of a story; 0: all
     config.task.block = 0  # plain_text: an example is a block of so many tokens; 0: it is a line
-    config.task.vocabulary = "words"  # "words" (split at spaces), "characters", "sentencepiece" or "inflection"
+    config.task.vocabulary = (
+        "words"  # "words" (split at spaces), "stories", "characters", "sentencepiece" or "inflection"
+    )
     config.task.vocab_size = (8000, 8000)  # source, target: exact for sentencepiece, at most this for the others
     config.task.joint_vocabulary = False  # parallel_text: one vocabulary, of vocab_size[0], for both sides
     config.task.min_count = 2  # words and characters seen less often in training become unk

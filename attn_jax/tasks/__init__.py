@@ -1,5 +1,6 @@
 """Data: from files or generated text to batches of ids. Numpy only, no models."""
 
+from attn_jax.tasks.babi import babi
 from attn_jax.tasks.dates import dates
 from attn_jax.tasks.inflection import inflection
 from attn_jax.tasks.labelled_text import labelled_text
@@ -17,6 +18,7 @@ TASKS = {
     "language_id": language_id,
     "labelled_text": labelled_text,
     "plain_text": plain_text,
+    "babi": babi,
 }
 
 __all__ = ["TASKS", "Pairs", "Task"]

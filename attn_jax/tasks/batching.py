@@ -6,6 +6,10 @@ A batch is a dict of int32 arrays of one bucket (S source positions, T target po
     target_in  [B, T]  bos, tokens, pad ...
     target_out [B, T]  tokens, eos, pad ...
 
+and, where the pairs have evidence (attn_jax/tasks/task.py), with E the most pieces of it that a pair of the split has
+
+    evidence   [B, E]  numbers of statements, 0 ...
+
 A position is real where it is not pad. Rows that only fill up a batch are all pad and weigh nothing.
 """
 
@@ -41,36 +45,50 @@ class Ragged(NamedTuple):
         own = np.where(indices == FILL, 0, self.offsets[np.where(indices == FILL, 0, indices + 1)] - start)
         position = np.arange(length)
         real = position < own[..., None]
+        if not real.any():  # there may be no token at all
+            return np.full(real.shape, PAD, np.int32), real
         return np.where(real, self.tokens[np.where(real, start[..., None] + position, 0)], PAD), real
 
 
 class EncodedPairs(NamedTuple):
-    """Pairs as ids, each sequence with its eos."""
+    """Pairs as ids, each sequence with its eos; and the evidence of pairs that have it."""
 
     source: Ragged
     target: Ragged
+    evidence: Ragged | None = None
 
     def __len__(self) -> int:  # of pairs, not of fields
         return len(self.source.offsets) - 1
 
     def batch(self, indices: Int[np.ndarray, "..."], shape: tuple[int, int]) -> dict[str, np.ndarray]:
-        """The batch of the pairs at `indices` [...]: arrays [..., S] and [..., T]; FILL gives an all-pad row."""
+        """The batch of the pairs at `indices` [...]: arrays [..., S], [..., T] and, where there is evidence, [..., E].
+
+        FILL gives a row that is all pad.
+        """
         source, _ = self.source.gather(indices, shape[0])
         target_out, real = self.target.gather(indices, shape[1])
         shifted = np.concatenate([np.full_like(target_out[..., :1], BOS), target_out[..., :-1]], axis=-1)
-        return {"source": source, "target_in": np.where(real, shifted, np.int32(PAD)), "target_out": target_out}
+        batch = {"source": source, "target_in": np.where(real, shifted, np.int32(PAD)), "target_out": target_out}
+        if self.evidence is not None:  # its padding, 0, is no statement's number
+            batch["evidence"], _ = self.evidence.gather(indices, int(self.evidence.lengths.max(initial=1)))
+        return batch
 
 
 def encode(texts: Sequence[str], vocabulary: Vocabulary) -> Ragged:
     """The ids of each text followed by eos."""
-    ids = [[*vocabulary.encode(text), EOS] for text in texts]
-    offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-    return Ragged(np.fromiter((i for row in ids for i in row), np.int32, count=int(offsets[-1])), offsets)
+    return make_ragged([[*vocabulary.encode(text), EOS] for text in texts])
+
+
+def make_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
+    """The rows one after the other."""
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Ragged(np.fromiter((i for row in rows for i in row), np.int32, count=int(offsets[-1])), offsets)
 
 
 def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary: Vocabulary) -> EncodedPairs:
-    """Both sides of the pairs as ids. For sources without targets, give empty target texts."""
-    return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary))
+    """Both sides of the pairs as ids, and their evidence. For sources without targets, give empty target texts."""
+    evidence = None if pairs.evidence is None else make_ragged(pairs.evidence)
+    return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary), evidence)
 
 
 def assign(pairs: EncodedPairs, buckets: Buckets) -> Int[np.ndarray, " n"]:

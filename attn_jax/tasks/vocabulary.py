@@ -17,22 +17,31 @@ from attn_jax.errors import UserError, lookup
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
+PERIOD, QUESTION = 4, 5  # of Stories: the ends of a statement and of a question
 
 
 class _Table:
-    """A vocabulary that is a list of tokens: id i is the i-th of SPECIAL + tokens. Subclasses split and join text."""
+    """A vocabulary that is a list of tokens: id i is the i-th of SPECIAL + tokens. Subclasses split and join text.
+
+    The tokens begin with `first`, in every vocabulary of the class.
+    """
 
     kind = ""
+    first: tuple[str, ...] = ()
 
     def __init__(self, tokens: Sequence[str]):
         self._tokens = [*SPECIAL, *tokens]
         self._ids = {token: i for i, token in enumerate(self._tokens) if i >= len(SPECIAL)}
         if len(self._ids) != len(tokens):
             raise UserError(f"a vocabulary of {self.kind} with the same entry twice")
+        if tuple(tokens[: len(self.first)]) != self.first:
+            raise UserError(f"a vocabulary of {self.kind} whose first entries are not {' '.join(self.first)}")
 
     @classmethod
     def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = ""):
         """The tokens seen at least `min_count` times, most frequent first, ties in order of their code points.
+
+        Before them stand the tokens of `first`, seen or not.
 
         Args:
             lines: the training text.
@@ -43,13 +52,14 @@ class _Table:
         Raises:
             UserError: vocab_size has no room for a token.
         """
-        if vocab_size <= len(SPECIAL):
-            raise UserError(f"vocab_size {vocab_size} is too small; the smallest possible is {len(SPECIAL) + 1}")
+        reserved = (*SPECIAL, *cls.first)
+        if vocab_size <= len(reserved):
+            raise UserError(f"vocab_size {vocab_size} is too small; the smallest possible is {len(reserved) + 1}")
         counts = collections.Counter(token for line in lines for token in cls._split(line))
-        for special in SPECIAL:
-            counts.pop(special, None)  # "<unk>" as a word of the text is an unknown word, not a second entry
+        for token in reserved:
+            counts.pop(token, None)  # "<unk>" as a word of the text is an unknown word, not a second entry
         ranked = sorted((token for token in counts if counts[token] >= min_count), key=lambda t: (-counts[t], t))
-        return cls(ranked[: vocab_size - len(SPECIAL)])
+        return cls([*cls.first, *ranked[: vocab_size - len(reserved)]])
 
     @staticmethod
     def _split(text: str) -> list[str]:
@@ -101,6 +111,17 @@ class Words(_Table):
     def join(self, tokens: Iterable[str]) -> str:
         """The tokens with one space between them."""
         return " ".join(tokens)
+
+
+class Stories(Words):
+    """Words in lower case; "." and "?" have the ids PERIOD and QUESTION, so a model can see where statements end."""
+
+    kind = "stories"
+    first = (".", "?")
+
+    @staticmethod
+    def _split(text: str) -> list[str]:
+        return text.lower().split()
 
 
 class Characters(_Table):
@@ -262,11 +283,12 @@ def _size_error(vocab_size: int, message: str) -> str:
     return f"no SentencePiece model of vocab_size {vocab_size} can be trained on this text: {' '.join(message.split())}"
 
 
-Vocabulary = Words | Characters | Inflections | SentencePiece
+Vocabulary = Words | Stories | Characters | Inflections | SentencePiece
 
 MODEL_TYPES = {"unigram": "unigram", "bpe": "bpe"}
 VOCABULARIES = {
     "words": Words,
+    "stories": Stories,
     "characters": Characters,
     "inflection": Inflections,
     "sentencepiece": SentencePiece,

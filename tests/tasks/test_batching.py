@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.batching import ROUND_UP, Batches, assign, encode_pairs, eval_batches
+from attn_jax.tasks.batching import FILL, ROUND_UP, Batches, assign, encode_pairs, eval_batches
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, Words
@@ -192,3 +192,29 @@ def test_sources_without_targets(vocabulary):
     ((indices, batch),) = eval_batches(encoded, 8, BUCKETS)
     assert indices.tolist() == [1, 0] and batch["target_out"][:, 0].tolist() == [EOS, EOS]
     assert list(eval_batches(encode_pairs(Pairs([], []), vocabulary, vocabulary), 8)) == []
+
+
+def test_evidence_goes_with_its_pair(pairs, encoded, vocabulary):
+    """As many columns as the most pieces of evidence of the split, in every batch; all else as without evidence."""
+    evidence = [tuple(range(i + 1, i + 1 + i % 4)) for i in range(len(pairs))]
+    supported = encode_pairs(Pairs(pairs.source, pairs.target, evidence), vocabulary, vocabulary)
+    seeds = (0, 7)
+    batches, plain = Batches(supported, BUCKETS, 16, seeds=seeds), Batches(encoded, BUCKETS, 16, seeds=seeds)
+    for step in range(batches.steps_per_epoch):
+        batch = batches.batch_at(step)
+        assert "evidence" not in plain.batch_at(step) and equal(batch, plain.batch_at(step))
+        assert batch["evidence"].shape == (2, 16, 3) and batch["evidence"].dtype == np.int32
+        for source, found in zip(batch["source"].reshape(32, -1), batch["evidence"].reshape(32, 3), strict=True):
+            own = ()
+            if source.any():  # the first word is the pair's index
+                own = evidence[int(vocabulary.decode(source).split()[0].removeprefix("w"))]
+            assert found.tolist() == [*own, *[0] * (3 - len(own))]
+    for indices, batch in eval_batches(supported, 16, BUCKETS):
+        assert [tuple(row[row > 0].tolist()) for row in batch["evidence"][: len(indices)]] == [
+            evidence[i] for i in indices
+        ]
+
+
+def test_pairs_whose_evidence_is_empty_have_a_column_of_none(vocabulary):
+    encoded = encode_pairs(Pairs(["s", "s s"], ["t", "t"], [(), ()]), vocabulary, vocabulary)
+    assert encoded.batch(np.array([1, 0, FILL]), (4, 4))["evidence"].tolist() == [[0], [0], [0]]

@@ -11,12 +11,15 @@ from attn_jax.tasks.vocabulary import (
     BOS,
     EOS,
     PAD,
+    PERIOD,
+    QUESTION,
     SPECIAL,
     UNK,
     VOCABULARIES,
     Characters,
     Inflections,
     SentencePiece,
+    Stories,
     Words,
     from_json,
 )
@@ -34,6 +37,7 @@ UNSEEN = "the 鯨 sat on a zebra ."
 @pytest.fixture(
     params=[
         ("words", ""),
+        ("stories", ""),
         ("characters", ""),
         ("inflection", ""),
         ("sentencepiece", "unigram"),
@@ -105,6 +109,19 @@ def test_text_that_looks_special_is_unknown():
     vocabulary = Words.train(["<pad> <unk> x"] * 3, vocab_size=100)
     assert len(vocabulary) == 5
     assert vocabulary.encode("<pad> <eos> x") == [UNK, UNK, 4]
+
+
+def test_stories_are_in_lower_case_and_know_where_statements_end():
+    for lines in (["Mary left . Where is Mary ?"], ["mary mary left where is", "<unk>"], ["? ? mary left where is ?"]):
+        vocabulary = Stories.train(lines, vocab_size=100, min_count=1)
+        assert vocabulary.tokens([PERIOD, QUESTION]) == [".", "?"] and len(vocabulary) == 10
+        mary, *ends = vocabulary.encode("MARY . ?")
+        assert ends == [PERIOD, QUESTION] and UNK not in [mary, *vocabulary.encode("IS LEFT")]
+    assert Stories.train(["b a a"], vocab_size=7).encode("a b .") == [6, UNK, PERIOD]
+    with pytest.raises(UserError, match="vocab_size 6 is too small; the smallest possible is 7"):
+        Stories.train(["a"], vocab_size=6)
+    with pytest.raises(UserError, match=r"a vocabulary of stories whose first entries are not \. \?"):
+        from_json({"kind": "stories", "tokens": ["?", ".", "a"]})
 
 
 def test_characters_are_code_points():

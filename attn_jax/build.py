@@ -10,7 +10,7 @@ from attn_jax.attention import MultiHead
 from attn_jax.attention.core import head_width
 from attn_jax.attention.readings import READINGS, Reading
 from attn_jax.build_attention import build_alignment, build_attention, construct, describe_attention
-from attn_jax.build_stories import STORY_MODELS
+from attn_jax.build_stories import STORY_MODELS, fit_memory
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import DecodeOptions, Evaluator
 from attn_jax.models.classifier import Classifier, MeanPooling, StructuredPooling
@@ -300,6 +300,7 @@ def build_task(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary] |
 
 def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> Evaluator:
     """The model of a config between its vocabularies, ready to be measured."""
+    config = fit_memory(config, vocabularies[0]) if config.model.name in STORY_MODELS else config
     model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
     options = DecodeOptions(**config.decode.to_dict())
     kind = StoryEvaluator if config.model.name in STORY_MODELS else Evaluator

@@ -8,6 +8,7 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.models.memn2n import MemN2N
 from attn_jax.models.memnn import MemNN
 from attn_jax.models.stories import StoryModel
+from attn_jax.tasks.vocabulary import Stories
 
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
@@ -62,6 +63,14 @@ def check_stories(config: ConfigDict) -> None:
             f"model.name {config.model.name} answers questions about stories; it needs task.name babi, got "
             f"{config.task.name}"
         )
+
+
+def fit_memory(config: ConfigDict, vocabulary: Stories) -> ConfigDict:
+    """The config with a memory no larger than the longest story of the training: more slots would stay empty."""
+    config = config.copy_and_resolve_references()
+    stories = config.model.stories
+    stories.memory_size = max(1, min(stories.memory_size, vocabulary.longest))
+    return config
 
 
 STORY_MODELS = {"memn2n": build_memn2n, "memnn": build_memnn}

@@ -10,6 +10,7 @@ Adjacent tying: the values of a hop are the keys of the next, B the keys of the 
 Layer-wise tying: all hops have the same keys and values, and u <- H u + o.
 """
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -20,7 +21,7 @@ from attn_jax.attention import Attention
 from attn_jax.attention.normalizers import linear
 from attn_jax.attention.scores import Score
 from attn_jax.models.stories import Answered, Story, bags, centred_feature, centred_position, find_sentences
-from attn_jax.types import Array, Float, Int
+from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 INIT = nn.initializers.normal(0.1)
 
@@ -82,32 +83,37 @@ class MemN2N(nn.Module):
         self, source: Int[Array, "b s"], story: Story, train: bool
     ) -> tuple[list[Float[Array, "b n d"]], Float[Array, "b d"]]:
         """(the statements by each table, the question)."""
-        ages = self._ages(story, train)
+        noisy = train and self.noise > 0
+        rng = self.make_rng("sample") if noisy else None
+        size = self.memory_size
+        ages = noisy_ages(rng, story, self.noise, size) if noisy else story.age(size)
         onehot = jax.nn.one_hot(jnp.where(story.mask(self.memory_size), ages, -1), self.memory_size)
-        tables = jnp.stack([jnp.concatenate(pair) for pair in zip(self.embeddings, self.times, strict=True)], axis=1)
+        # All tables side by side: [v + n, t d].
+        tables = jnp.concatenate([jnp.concatenate(part, axis=1) for part in (self.embeddings, self.times)])
         counts, asked = bags(source, story, jnp.ones(source.shape), self.memory_size, self.vocab_size)
-        memories = jnp.einsum("bnv,vtd->tbnd", jnp.concatenate([counts, onehot], axis=-1), tables)
+        memories = jnp.concatenate([counts, onehot], axis=-1) @ tables
         table = self.embeddings[0] if self.adjacent else self.question
         question = asked @ table
         if self.position_encoding:
             counts, asked = bags(source, story, centred_position(story), self.memory_size, self.vocab_size)
             feature = centred_feature(self.features)
-            memories += feature * jnp.einsum("bnv,vtd->tbnd", counts, tables[: self.vocab_size])
+            memories += jnp.tile(feature, len(self.embeddings)) * (counts @ tables[: self.vocab_size])
             question += feature * (asked @ table)
-        return list(memories), question
+        return jnp.split(memories, len(self.embeddings), axis=-1), question
 
-    def _ages(self, story: Story, train: bool) -> Int[Array, "b n"]:
-        """The age of each statement, greater by the number of empty memories that are put in after it."""
-        ages = story.age(self.memory_size)
-        if not (train and self.noise):
-            return ages
-        most = jnp.ceil(self.noise * story.count).astype(jnp.int32)
-        blanks = -int(-self.noise * self.memory_size // 1)
-        number, place = jax.random.split(self.make_rng("sample"))
-        number = jax.random.randint(number, most.shape, 0, most + 1)
-        # Empty memory m stands after the newest place[m] statements.
-        place = jax.random.randint(place, (len(most), blanks), 0, story.count[:, None] + 1)
-        put_in = jnp.arange(blanks) < number[:, None]
-        older = ages[:, :, None] >= place[:, None, :]
-        shift = jnp.sum(older & put_in[:, None, :], axis=-1)
-        return jnp.minimum(ages + shift, self.memory_size - 1)
+
+def noisy_ages(rng: PRNGKeyArray, story: Story, noise: float, memory_size: int) -> Int[Array, "b n"]:
+    """The age of each statement when empty memories stand between them, at most that of the memory's last slot.
+
+    Of a story with n statements up to ceil(noise n) are put in, each number of them and each place as likely.
+    """
+    ages = story.age(memory_size)
+    most = jnp.ceil(noise * story.count).astype(jnp.int32)
+    blanks = math.ceil(noise * memory_size)
+    number, place = jax.random.split(rng)
+    number = jax.random.randint(number, most.shape, 0, most + 1)
+    # Empty memory m stands after the newest place[m] statements.
+    place = jax.random.randint(place, (len(most), blanks), 0, story.count[:, None] + 1)
+    put_in = jnp.arange(blanks) < number[:, None]
+    older = ages[:, :, None] >= place[:, None, :]
+    return jnp.minimum(ages + jnp.sum(older & put_in[:, None, :], axis=-1), memory_size - 1)

@@ -135,7 +135,9 @@ class StoryModel(Model):
         source, answers, evidence = self._parts(batch)
         rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
         variables = {"params": params}
-        loss, nll = self.module.apply(variables, source, answers, evidence, step, rngs=rngs, method="losses")
+        loss, nll = self.module.apply(
+            variables, source, answers, evidence, jnp.asarray(step), rngs=rngs, method="losses"
+        )
         real = self._row(batch)
         count = jnp.sum(real)
         return jnp.sum(loss * real), {

@@ -8,6 +8,7 @@ import base64
 import collections
 import io
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
@@ -118,6 +119,25 @@ class Stories(Words):
 
     kind = "stories"
     first = (".", "?")
+
+    def __init__(self, tokens: Sequence[str], longest: int = sys.maxsize):
+        """`longest` is the number of statements of the longest training story: a memory needs no more slots."""
+        super().__init__(tokens)
+        self.longest = longest
+
+    @classmethod
+    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "Stories":
+        """As _Table.train; also counts the statements."""
+        lines = list(lines)
+        vocabulary = super().train(lines, vocab_size=vocab_size, min_count=min_count)
+        return cls(vocabulary.to_json()["tokens"], max((cls._split(line).count(".") for line in lines), default=0))
+
+    def to_json(self) -> dict:
+        return super().to_json() | {"longest": self.longest}
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Stories":
+        return cls(data["tokens"], data["longest"])
 
     @staticmethod
     def _split(text: str) -> list[str]:

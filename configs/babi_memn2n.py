@@ -1,0 +1,48 @@
+"""End-to-end memory network on one of the twenty bAbI tasks: Sukhbaatar 2015, 3 hops, PE LS RN, ten restarts at once.
+
+python launch.py --config=configs/babi_memn2n.py --config.task.numbers="(1,)"
+python launch.py --config=configs/babi_memn2n.py --config.data_dir=data/babi --config.task.numbers="(1,)"
+
+The schedule is that of the authors' code: batches of 32, SGD without momentum, 20 epochs without the softmax of the
+memory and 100 with it, the rate halved every 25. Their sum over a batch is a mean here, so the rate is 32 times as
+large, and the norm at which gradients are clipped 32 times as small.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+STEPS_PER_EPOCH = 29  # of 900 questions
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "babi_memn2n"
+    config.description = "end-to-end memory network, 3 hops, position encoding, linear start, random noise"
+    config.seeds = tuple(range(10))
+    config.task.name = "babi"
+    config.task.numbers = (1,)
+    config.task.size = "1k"
+    config.task.max_sentences = 50
+    config.task.vocabulary = "stories"
+    config.task.batch_size = 32
+    config.model.name = "memn2n"
+    config.model.hidden_size = 20
+    config.model.dropout = 0.0
+    config.model.attention.score = "dot"
+    config.model.stories.memory_size = 50
+    config.model.stories.noise = 0.1
+    config.model.stories.linear_steps = 20 * STEPS_PER_EPOCH
+    config.train.num_epochs = 120.0
+    config.train.eval_every = 10 * STEPS_PER_EPOCH
+    config.train.best_metric = "accuracy"
+    config.train.average = 1  # the last parameters, chosen by nothing
+    config.train.choose_seed = "train"
+    config.optimizer.name = "sgd"
+    config.optimizer.learning_rate = 0.005 * 32
+    config.optimizer.halve_after = 20 * STEPS_PER_EPOCH
+    config.optimizer.halve_every = 25 * STEPS_PER_EPOCH
+    config.optimizer.clip_norm = 40 / 32
+    config.eval.metrics = ("accuracy",)
+    config.eval.num_pictures = 4
+    return config.lock()

@@ -1,0 +1,31 @@
+"""Strongly supervised memory network on one of the twenty bAbI tasks: Weston 2015, with AM, NG and NL; three seeds.
+
+python launch.py --config=configs/babi_memnn.py --config.task.numbers="(1,)"
+python launch.py --config=configs/babi_memnn.py --config.data_dir=data/babi --config.task.numbers="(1,)"
+"""
+
+from ml_collections import ConfigDict
+
+from configs import babi_memn2n
+
+
+def get_config() -> ConfigDict:
+    config = babi_memn2n.get_config()
+    config.unlock()
+    config.name = "babi_memnn"
+    config.description = "memory network trained on supporting facts: adaptive memory, three grams, two layers of tanh"
+    config.seeds = (0, 1, 2)
+    config.model.name = "memnn"
+    config.model.hidden_size = 50
+    config.model.stories.num_hops = 3
+    config.model.stories.num_grams = 300
+    config.model.stories.nonlinear = True
+    config.model.stories.adaptive = True
+    config.train.num_epochs = 60.0
+    config.optimizer.name = "adam"
+    config.optimizer.learning_rate = 5e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.halve_every = 0
+    config.optimizer.halve_after = 0
+    config.optimizer.clip_norm = 5.0
+    return config.lock()

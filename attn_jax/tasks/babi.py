@@ -71,9 +71,9 @@ def babi(
         tested = [read_questions(find(folder, n, "test")) for n in chosen]
     else:
         made = num_examples or NUM_EXAMPLES
-        if made < 0:
-            raise UserError(f"task.num_examples {num_examples}: expected 0 ({NUM_EXAMPLES}), or {VALID_SHARE} or more")
-        trained = [_first(generate(n, made, f"{seed} train"), n, num_examples) for n in chosen]
+        if made < VALID_SHARE:
+            raise UserError(f"task.num_examples {num_examples}: expected at least {VALID_SHARE}, or 0 ({NUM_EXAMPLES})")
+        trained = [generate(n, made, f"{seed} train") for n in chosen]
         tested = [
             generate(n, TEST_SIZE, f"{seed} test", exclude=set(pairs.source))
             for n, pairs in zip(chosen, trained, strict=True)

@@ -64,7 +64,7 @@ def explain(number: int, statements: Statements, question: str) -> Answer:
     solver = lookup({str(n): solver for n, solver in SOLVERS.items()}, str(number), "bAbI task")
     try:
         answer, evidence = solver(statements, question)
-        if not answer or None in evidence:
+        if not answer or 0 in evidence:
             raise LookupError
         return answer, evidence
     except (LookupError, ValueError, StopIteration) as error:  # someone or something was never told of

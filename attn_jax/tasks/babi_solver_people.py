@@ -30,14 +30,14 @@ def parse(pattern: str, text: str) -> tuple[str, ...]:
     match = re.fullmatch(pattern, text)
     if match is None:
         raise UserError(f"cannot read {text!r}; expected a sentence such as {pattern}")
-    return match.groups()
+    return match.groups(default="")
 
 
 class Stay(NamedTuple):
-    """A thing is at a place since, or still after, someone's move to it, if this was told."""
+    """A thing is at a place since, or still after, someone's move to it; "" and 0 where this was not told."""
 
     place: str
-    move: int | None
+    move: int
 
 
 class Give(NamedTuple):
@@ -99,7 +99,7 @@ class World:
         if person in self.place:
             self.stays[thing].append(Stay(self.place[person], self.moves[person][-1]))
         else:
-            self.stays[thing].append(Stay("", None))
+            self.stays[thing].append(Stay("", 0))
 
 
 def where_is_person(statements: Statements, question: str) -> Answer:

@@ -20,7 +20,7 @@ def is_person_there_negated(rng: random.Random) -> Story:
     half of the time for the right one. Evidence: the last statement of the person.
     """
 
-    def tell(person: str, place: str) -> tuple[str, str, tuple[str, ...], Callable[[], tuple[str, str]]]:
+    def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
         now = other(rng, PLACES, place)
         if rng.random() < 0.25:
             negation = rng.choice(("not", "no longer"))
@@ -37,7 +37,7 @@ def is_person_there_or_there(rng: random.Random) -> Story:
     two are told, either is "maybe". Evidence: the last statement of the person.
     """
 
-    def tell(person: str, place: str):
+    def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
         now = other(rng, TOWN, place)
         if rng.random() < 0.25:
             two = [now, other(rng, TOWN, now)]

@@ -80,7 +80,7 @@ def generate(number: int, num_questions: int, seed: int | str, exclude: set[str]
     while len(source) < num_questions:
         story = tell(rng)
         before = len(source)
-        for question in story.questions[: num_questions - len(source)]:
+        for question in story.questions:
             text = join_story(story.statements[: question.after], question.text)
             if known is not None:
                 if text in known:
@@ -95,4 +95,4 @@ def generate(number: int, num_questions: int, seed: int | str, exclude: set[str]
                 f"bAbI task {number}: no new question in {PATIENCE} stories after {len(source)} of {num_questions}; "
                 "expected fewer questions of it"
             )
-    return Pairs(source, target, evidence)
+    return Pairs(source[:num_questions], target[:num_questions], evidence[:num_questions])

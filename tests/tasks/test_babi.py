@@ -124,3 +124,16 @@ def test_files_that_are_missing_too_few_or_too_many(task, tmp_path):
     write(tmp_path / "en/qa11_a-name_train.txt", 9)
     with pytest.raises(UserError, match="task 11 has 9 training questions; expected at least 10"):
         task(numbers=(11,))
+
+
+def test_stories_are_made_without_a_folder():
+    options = {"data_dir": "", "numbers": (4, 1), "max_sentences": 0, "num_examples": 200}
+    made = TASKS["babi"](**options, size="high")
+    assert [len(split) for split in made.splits.values()] == [360, 40, 2000]
+    tested, trained = made.splits["test"], {*made.splits["train"].source, *made.splits["valid"].source}
+    assert len(set(tested.source)) == 2000 and not set(tested.source) & trained
+    assert "what is" in tested.source[0] and "where is" in tested.source[-1]
+    assert made.splits == TASKS["babi"](**options, size="1k").splits
+    assert made.splits != TASKS["babi"](**options, size="1k", seed=1).splits
+    with pytest.raises(UserError, match=r"task\.num_examples 5: expected at least 10"):
+        TASKS["babi"](**(options | {"num_examples": 5}), size="high")

@@ -17,8 +17,8 @@ Statements are compared in pairs, because it matters which was earlier (arXiv 14
     s(x, y, y') = embed(x) . (embed(y) - embed(y')
                               + t_1 [x older than y] + t_2 [x older than y'] + t_3 [y older than y'])
 
-where the age of x is that of the last fact in it, and y' wins against y where this is negative. The best statement is
-the one left after each has met the winner among those before it.
+where the age of x is that of the last fact in it, y is the older of the two, and y' wins where this is negative. The best
+statement is the one left after each has met the winner among those before it.
 """
 
 import flax.linen as nn
@@ -103,35 +103,35 @@ class MemNN(nn.Module):
         slot: Int[Array, "b"],
         last: Int[Array, "b"],
     ) -> Float[Array, "b n"]:
-        """s(x, y, y') of the statement y in `slot` against each y'. `last` is the slot of x's last fact.
+        """By how much the statement in `slot` wins against each: s(x, y, y') where it is y, -s(x, y, y') where it is y'.
 
-        A question is younger than all statements: its slot is memory_size.
+        `last` is the slot of x's last fact. A question is younger than all statements: its slot is memory_size.
         """
         slots = jnp.arange(keys.shape[1])
         key = jnp.take_along_axis(keys, slot[:, None, None], axis=1)
         gain = jnp.einsum("bd,bnd->bn", asking, key - keys)
-        flags = jnp.stack(
-            [
-                jnp.broadcast_to((last < slot)[:, None], gain.shape),
-                last[:, None] < slots,
-                slot[:, None] < slots,
-            ],
-            axis=-1,
-        )
-        return gain + jnp.einsum("bd,td,bnt->bn", asking, self.order, flags.astype(gain.dtype))
+        is_older = slot[:, None] < slots
+        older, newer = jnp.minimum(slot[:, None], slots), jnp.maximum(slot[:, None], slots)
+        bonus = self.bonus(asking, last[:, None] < older, last[:, None] < newer)
+        return gain + jnp.where(is_older, bonus, -bonus)
+
+    def bonus(
+        self, asking: Float[Array, "b d"], before_older: Bool[Array, "b n"], before_newer: Bool[Array, "b n"]
+    ) -> Float[Array, "b n"]:
+        """What the order of x and of two statements adds to s(x, y, y'), y being the older."""
+        first, second, third = jnp.split(asking @ self.order.T, 3, axis=-1)
+        return first * before_older + second * before_newer + third
 
     def best(
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], mask: Bool[Array, "b n"], last: Int[Array, "b"]
     ) -> Int[Array, "b"]:
         """The slot that is left when each statement has met the winner among those before it."""
         values = jnp.einsum("bd,bnd->bn", asking, keys)
-        bonus = asking @ self.order.T
 
         def meet(winner: Int[Array, "b"], slot: Int[Array, ""]):
             value = jnp.take_along_axis(values, winner[:, None], axis=1)[:, 0]
-            # y = slot, younger than y' = winner: the third flag is 0.
-            gain = values[:, slot] - value + bonus[:, 0] * (last < slot) + bonus[:, 1] * (last < winner)
-            return jnp.where((gain > 0) & mask[:, slot], slot, winner), None
+            bonus = self.bonus(asking, (last < winner)[:, None], (last < slot)[:, None])[:, 0]
+            return jnp.where((value - values[:, slot] + bonus < 0) & mask[:, slot], slot, winner), None
 
         winner, _ = jax.lax.scan(meet, jnp.zeros(len(keys), jnp.int32), jnp.arange(1, keys.shape[1]))
         return winner
@@ -188,8 +188,8 @@ class MemNN(nn.Module):
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
         """Training on the true chain: the margin ranking loss of each of its links and of the answer (equation 6).
 
-        sum over all other statements y' of max(0, margin - s(x, f, y')) + max(0, margin + s(x, y', f)), likewise
-        against the stop memory, and sum over all other words of max(0, margin - s_R(x, r) + s_R(x, w)).
+        sum over all other statements of max(0, margin - what the fact f wins by), likewise against the stop memory, and
+        sum over all other words w of max(0, margin - s_R(x, r) + s_R(x, w)).
         """
         story, memory, question, keys = self.write(source, True)
         mask = story.mask(self.memory_size)

@@ -30,10 +30,12 @@ def parameters(**options):
     return module, jax.tree.map(lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32), shapes)
 
 
-def beats(x, order, y, other, age_x):
-    """s(x, y, y') by its definition; y and other are (embedded, slot), a larger slot is younger."""
-    flags = [age_x < y[1], age_x < other[1], y[1] < other[1]]
-    return x @ (y[0] - other[0] + sum((t for t, flag in zip(order, flags, strict=True) if flag), np.zeros(D)))
+def beats(x, order, one, other, age_x):
+    """By how much `one` wins, by s(x, y, y') of the older y; both are (embedded, slot), a larger slot is younger."""
+    if one[1] > other[1]:
+        return -beats(x, order, other, one, age_x)
+    flags = [age_x < one[1], age_x < other[1], one[1] < other[1]]
+    return x @ (one[0] - other[0] + sum((t for t, flag in zip(order, flags, strict=True) if flag), np.zeros(D)))
 
 
 def test_the_best_statement_is_left_after_every_meeting():

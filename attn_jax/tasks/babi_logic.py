@@ -151,9 +151,9 @@ def is_larger(rng: random.Random) -> Story:
     """Task 18: does one thing fit in another? The chocolate is the smallest thing, then come the box of chocolates and
     the others in any order.
 
-    Five statements compare any two things; while none follows from two of them, five more. Five questions about what
-    follows in two steps, half of them "yes". Evidence: two statements, beginning with the thing that the question has
-    as the larger one.
+    Five statements compare any two things; while nothing follows from two of them, five more. Five questions about any
+    that follows in two steps, half of them "yes"; in the files those that rest on early statements are more frequent.
+    Evidence: two statements, beginning with the thing that the question has as the larger one.
     """
     story = Story()
     order = [*SMALL, *rng.sample(LARGE, len(LARGE))]
@@ -217,7 +217,7 @@ def why(rng: random.Random) -> Story:
 
     After the first statement of a person: where will the person go? After the others: why? The four persons take
     turns in any order; the story ends when nobody can do anything, for each thing can be got only once. Evidence: the
-    person's first statement. Only questions have "go" and "get" for all ways of going and getting.
+    person's first statement.
     """
     story = Story()
     motive = {person: rng.choice(list(MOTIVES)) for person in THINKERS}

@@ -87,8 +87,9 @@ def where_before(rng: random.Random) -> Story:
     """Task 14: where was a person before he or she was, last, at a place?
 
     Each person is at one place at each of TIMES, and at another at the next. Statements come in groups of two: the
-    person is drawn anew for each, and it tells of the person's next time, but the statements of a group are shuffled.
-    The first group goes on until someone has two places. Evidence: the statement of the place, then of the one before.
+    person is drawn anew for each, and it tells of the person's next time; then the group is shuffled so that none stays
+    in its place. The first group goes on until someone has two places. The question is about one of the last five
+    statements before the shuffling. Evidence: the statement of the place, then of the one before.
     """
     story = Story()
     places = {person: _walk(rng) for person in FRIENDS}
@@ -103,7 +104,9 @@ def where_before(rng: random.Random) -> Story:
                 group.append((person, told[person]))
                 told[person] += 1
         order += group
-        rng.shuffle(group)
+        for i in range(len(group) - 1, 0, -1):  # Sattolo's algorithm: any shuffle that is one cycle
+            j = rng.randrange(i)
+            group[i], group[j] = group[j], group[i]
         for person, time in group:
             when, event = TIMES[time], moves(rng, person, places[person][time])
             numbers[person, time] = story.say(rng.choice((f"{when} {event}", f"{event} {when}")))

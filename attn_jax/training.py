@@ -18,7 +18,7 @@ import optax
 
 from attn_jax.errors import UserError
 from attn_jax.metrics import Mean
-from attn_jax.types import Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
+from attn_jax.types import Array, Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
 
 
 @flax.struct.dataclass
@@ -44,7 +44,9 @@ class Diverged(UserError):
 def make_train_step(
     loss_fn: Callable, tx: optax.GradientTransformation, *, axis_name: str | None = None, microbatches: int = 1
 ) -> Callable:
-    """The pure step (state, batch) -> (state, metrics) of a `loss_fn(params, batch, rng) -> (total, metrics)`.
+    """The pure step (state, batch) -> (state, metrics) of a `loss_fn(params, batch, rng, step) -> (total, metrics)`.
+
+    `step`, the number of updates made before, is for losses that change during the training.
 
     `total` is a sum over the real target tokens of the rows it is given and metrics["loss"].count is their number:
 
@@ -55,8 +57,8 @@ def make_train_step(
     of the loss, summed likewise, and "grad_norm", the global norm of that gradient before clipping.
     """
 
-    def sums(params: Params, batch: Batch, rng: PRNGKeyArray):
-        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, batch, rng)
+    def sums(params: Params, step: Array, batch: Batch, rng: PRNGKeyArray):
+        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, batch, rng, step)
         return grads, metrics
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -64,15 +66,15 @@ def make_train_step(
         if axis_name is not None:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(axis_name))
         if microbatches == 1:
-            grads, metrics = sums(state.params, batch, jax.random.fold_in(rng, 0))
+            grads, metrics = sums(state.params, state.step, batch, jax.random.fold_in(rng, 0))
         else:
             parts = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
             rngs = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(microbatches))
-            first = jax.eval_shape(sums, state.params, jax.tree.map(lambda x: x[0], parts), rngs[0])
+            first = jax.eval_shape(sums, state.params, state.step, jax.tree.map(lambda x: x[0], parts), rngs[0])
             zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
 
             def add(so_far, part):
-                return jax.tree.map(jnp.add, so_far, sums(state.params, *part)), None
+                return jax.tree.map(jnp.add, so_far, sums(state.params, state.step, *part)), None
 
             (grads, metrics), _ = jax.lax.scan(add, zeros, (parts, rngs))
         if axis_name is not None:

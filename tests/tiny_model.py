@@ -35,7 +35,7 @@ def init(rng):
     return {"table": jax.random.normal(table, (VOCAB, WIDTH)), "matrix": jax.random.normal(matrix, (WIDTH, VOCAB))}
 
 
-def loss_fn(params, batch, rng):
+def loss_fn(params, batch, rng, step=0):
     logits = params["table"][batch["source"]] @ params["matrix"]
     mask = batch["target_out"] != 0
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), batch["target_out"][..., None], -1)[..., 0]
@@ -43,7 +43,7 @@ def loss_fn(params, batch, rng):
     return total, {"loss": Mean(total, jnp.sum(mask))}
 
 
-def noisy_loss_fn(params, batch, rng):
+def noisy_loss_fn(params, batch, rng, step=0):
     """With dropout on the table."""
     keep = jax.random.bernoulli(rng, 0.5, (*batch["source"].shape, WIDTH))
     logits = (params["table"][batch["source"]] * keep) @ params["matrix"]

@@ -26,8 +26,13 @@ class Model:
         rngs = {name: jax.random.fold_in(rng, i) for i, name in enumerate(("dropout", "sample"))}
         return self.module.init({"params": rng, **rngs}, *args, method="loss")["params"]
 
-    def loss_fn(self, params: Params, batch: Batch, rng: PRNGKeyArray) -> tuple[Float[Array, ""], Metrics]:
-        """Training: the summed loss of the real target tokens, with dropout, label smoothing and sampling."""
+    def loss_fn(
+        self, params: Params, batch: Batch, rng: PRNGKeyArray, step: Int[Array, ""] | int = 0
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Training: the summed loss of the real target tokens, with dropout, label smoothing and sampling.
+
+        `step`, the number of updates made before, is for losses that change during the training; these do not.
+        """
         rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
         loss, nll = self._apply(params, batch, "loss", rngs=rngs)
         real = self._real(batch)

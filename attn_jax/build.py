@@ -10,6 +10,7 @@ from attn_jax.attention import MultiHead
 from attn_jax.attention.core import head_width
 from attn_jax.attention.readings import READINGS, Reading
 from attn_jax.build_attention import build_alignment, build_attention, construct, describe_attention
+from attn_jax.build_stories import STORY_MODELS
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import DecodeOptions, Evaluator
 from attn_jax.models.classifier import Classifier, MeanPooling, StructuredPooling
@@ -22,6 +23,7 @@ from attn_jax.models.rnn import CELLS, RNN
 from attn_jax.models.seq2seq import Seq2SeqModule
 from attn_jax.models.transformer import ACTIVATIONS, Transformer, TransformerLayer, TransformerStack
 from attn_jax.outputs import FullSoftmax
+from attn_jax.story_evaluation import StoryEvaluator
 from attn_jax.tasks import TASKS, Task
 from attn_jax.tasks.vocabulary import BOS, EOS, Vocabulary
 from attn_jax.types import Dtype
@@ -269,12 +271,15 @@ MODELS = {
     "transformer": build_transformer,
     "language_model": build_language_model,
     "classifier": build_classifier,
+    **STORY_MODELS,
 }
 
 
 def describe(config: ConfigDict) -> str:
     """How the attention of a model is computed; "" where there is none."""
     model = config.model
+    if model.name in STORY_MODELS:
+        return ""
     heads = "transformer" in (model.name, model.encoder) or model.name == "language_model"
     structured = model.name == "classifier" and model.pooling == "structured"
     if not heads and not structured and (model.name == "classifier" or model.decoder == "none"):
@@ -297,4 +302,5 @@ def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabula
     """The model of a config between its vocabularies, ready to be measured."""
     model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
     options = DecodeOptions(**config.decode.to_dict())
-    return Evaluator(model, *vocabularies, options, config.task.buckets, config.seed)
+    kind = StoryEvaluator if config.model.name in STORY_MODELS else Evaluator
+    return kind(model, *vocabularies, options, config.task.buckets, config.seed)

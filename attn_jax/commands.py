@@ -3,7 +3,6 @@
 Each command takes (config, workdir, files) and, `train` aside, needs nothing but a work directory with a checkpoint.
 """
 
-import math
 import pathlib
 import shlex
 import sys
@@ -16,7 +15,7 @@ from ml_collections import ConfigDict
 
 from attn_jax import build, experiment, figures
 from attn_jax.errors import UserError
-from attn_jax.evaluation import Evaluator, Hypothesis, check_metrics, evaluate
+from attn_jax.evaluation import Evaluator, check_metrics, evaluate
 from attn_jax.progress import notice
 from attn_jax.tasks import Pairs, Task
 from attn_jax.tasks.text import read_parallel
@@ -40,6 +39,12 @@ class Trained(NamedTuple):
     evaluator: Evaluator
     params: list[Params]  # one set per seed
     used: str  # which checkpoint
+    place: int = 0  # of the seed to predict with
+
+    @property
+    def chosen(self) -> Params:
+        """The parameters to predict with."""
+        return self.params[self.place]
 
 
 def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -66,13 +71,14 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             say(table(load_json(path), path))
             return
         params, used = experiment.final_params(config, run.checkpoints, run.evaluator)
+        trained = Trained(run.evaluator, params, used, experiment.choose_seed(config, run.evaluator, params, run.task))
         split, pairs = own_split(run.task)
-        result = measure(config, Trained(run.evaluator, params, used), pairs, split)
+        result = measure(config, trained, pairs, split)
         result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
         if jax.process_index() == 0:
             save_json(path, result)
             say(table(result, path))
-            draw(config, workdir, run, params[0], pairs)
+            draw(config, workdir, run, trained.chosen, pairs)
     example, where = run.task.examples[0], shlex.quote(str(workdir))
     # A tab in an argument of echo would not survive being copied from the terminal.
     if "\t" in example:
@@ -89,9 +95,14 @@ def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params:
     if config.model.decoder == "none" or count < 1:
         say(f"{'pictures':<14}{workdir / 'curves.png'}")
         return
-    texts = [*run.task.examples, *pairs.source][:count]
-    paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(texts))]
-    picture(run.evaluator, params, texts, paths)
+    examples = Pairs(list(run.task.examples), [""] * len(run.task.examples))
+    shown = (
+        pairs.select(range(count))
+        if pairs.evidence
+        else Pairs([*examples.source, *pairs.source][:count], [*examples.target, *pairs.target][:count])
+    )
+    paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(shown))]
+    run.evaluator.draw(params, shown, paths)
     say(f"{'pictures':<14}{paths[0]} ... {paths[-1].name}, {workdir / 'curves.png'}")
 
 
@@ -107,7 +118,7 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     check_metrics(config.eval.metrics, config.eval.tokenize)
     result, path = measure(config, restore(config, workdir), pairs, split), workdir / "result.json"
     before = load_json(path) if path.exists() else {}
-    result |= {name: before[name] for name in ("steps", "train_seconds") if name in before}
+    result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
     save_json(path, result)
     say(table(result, path))
 
@@ -119,18 +130,13 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     lines = lines_of(files)
     trained = restore(config, workdir)
-    texts: list[str] = []
     # On a terminal each line by itself, so that a person gets an answer at once.
-    for some in chunks(lines, 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size):
-        for hypotheses in trained.evaluator.translate(trained.params[0], some, first=len(texts)):
-            # Always so many lines, also for an empty sentence, and if there are fewer translations than were asked for.
-            missing = [Hypothesis("", -math.inf, -math.inf)] * (config.decode.n_best - len(hypotheses))
-            for hypothesis in [*hypotheses, *missing]:
-                score = f"{hypothesis.score:.4f}\t" if config.decode.with_scores else ""
-                print(score + hypothesis.text)
-        texts += some
-        sys.stdout.flush()
-    report_unknown(trained.evaluator.source_vocabulary, texts)
+    at_once = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
+    sources: list[str] = []
+    for texts, printed in trained.evaluator.predict(trained.chosen, lines, at_once):
+        print("".join(f"{line}\n" for line in printed), end="", flush=True)
+        sources += texts
+    report_unknown(trained.evaluator.source_vocabulary, sources)
 
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -146,7 +152,7 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
         pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
     trained = restore(config, workdir)
-    for value in trained.evaluator.log_probs(trained.params[0], pairs) if len(pairs) else ():
+    for value in trained.evaluator.log_probs(trained.chosen, pairs) if len(pairs) else ():
         print(f"{value:.6f}")
 
 
@@ -160,7 +166,7 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     trained = restore(config, workdir)
     folder = workdir / "visualize"
     paths = [folder / f"{i:03d}.png" for i in range(len(texts))]
-    picture(trained.evaluator, trained.params[0], texts, paths)
+    trained.evaluator.draw(trained.chosen, Pairs(texts, [""] * len(texts)), paths)
     for path in paths:
         print(path)
 
@@ -209,7 +215,11 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     with experiment.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
-        return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator))
+        seeds, path = experiment.seeds_of(config), workdir / "result.json"
+        # Which seed was chosen is known once a run is finished; before that it is the first.
+        chosen = load_json(path).get("chosen_seed") if path.exists() else None
+        place = seeds.index(chosen) if chosen in seeds else 0
+        return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator), place)
 
 
 def measure(config: ConfigDict, trained: Trained, pairs: Pairs, split: str) -> dict:
@@ -217,11 +227,13 @@ def measure(config: ConfigDict, trained: Trained, pairs: Pairs, split: str) -> d
     begin = time.monotonic()
     names, tokenize = config.eval.metrics, config.eval.tokenize
     metrics, signatures = evaluate(trained.evaluator, trained.params, pairs, names, tokenize)
+    seeds = list(experiment.seeds_of(config))
     return {
         "name": config.name,
         "split": split,
         "sentences": len(pairs),
-        "seeds": list(experiment.seeds_of(config)),
+        "seeds": seeds,
+        **({"chosen_seed": seeds[trained.place]} if config.train.choose_seed else {}),
         "parameters": trained.used,
         "decode": config.decode.to_dict(),
         "metrics": metrics,
@@ -231,11 +243,19 @@ def measure(config: ConfigDict, trained: Trained, pairs: Pairs, split: str) -> d
 
 
 def table(result: dict, path: pathlib.Path) -> str:
-    """The metrics of a result, one line: mean, and the standard deviation where there are several seeds."""
+    """The metrics of a result, one line: mean, and the standard deviation where there are several seeds.
+
+    Where a seed was chosen to predict with, its own value follows in parentheses.
+    """
     cells = []
     for name, values in result["metrics"].items():
-        deviation = f" ± {values['std']:.3g}" if len(values["seeds"]) > 1 else ""
-        cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}")
+        several = len(values["seeds"]) > 1
+        deviation = f" ± {values['std']:.3g}" if several else ""
+        chosen = ""
+        if several and "chosen_seed" in result:
+            seed = result["chosen_seed"]
+            chosen = f" (seed {seed}: {values['seeds'][result['seeds'].index(seed)]:.4g})"
+        cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}{chosen}")
     label = result["split"] if len(result["split"]) < 13 else "files"
     return f"{label:<14}{'   '.join(cells)}   ({path})"
 
@@ -246,17 +266,6 @@ def header(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run) -> st
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(run.seeds) > 1)} {', '.join(map(str, run.seeds))}"
     return f"{config.name:<13} {config.description}    {where}, {config.dtype}, {seeds}    {workdir}"
-
-
-def picture(evaluator: Evaluator, params: Params, texts: list[str], paths: list[pathlib.Path]) -> None:
-    """Translates, and draws the attention weights of each translation."""
-    outputs = [hypotheses[0].text for hypotheses in evaluator.translate(params, texts)]
-    for text, output, weights, path in zip(
-        texts, outputs, evaluator.weights(params, Pairs(texts, outputs)), paths, strict=True
-    ):
-        source = [*evaluator.source_vocabulary.tokenize(text), "<eos>"]
-        target = [*evaluator.target_vocabulary.tokenize(output), "<eos>"]
-        figures.alignment(weights, source, target, path)
 
 
 def lines_of(files: Files) -> Iterable[str]:
@@ -283,15 +292,3 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
             yield raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None
-
-
-def chunks(lines: Iterable[str], size: int) -> Iterable[list[str]]:
-    """Lists of `size` lines, the last one of what is left."""
-    some: list[str] = []
-    for line in lines:
-        some.append(line)
-        if len(some) == size:
-            yield some
-            some = []
-    if some:
-        yield some

@@ -3,13 +3,16 @@
 Everything is batched by length, compiled once per batch shape, and put back in the order it came in.
 """
 
-from collections.abc import Sequence
+import math
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from attn_jax import figures
 from attn_jax.decode import beam_search, greedy, replace_unk, sample
 from attn_jax.errors import UserError, lookup
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
@@ -114,6 +117,33 @@ class Evaluator:
                 result[index] = weights[row, :t, :s]
         return result
 
+    def predict(self, params: Params, lines: Iterable[str], at_once: int) -> Iterator[tuple[list[str], list[str]]]:
+        """For so many lines of input at once: (the sources read from them, the lines to print).
+
+        Of each source there are always n_best lines, also if it is empty or has fewer translations.
+        """
+        count = 0
+        for texts in chunks(lines, at_once):
+            printed = []
+            for hypotheses in self.translate(params, texts, first=count):
+                missing = [Hypothesis("", -math.inf, -math.inf)] * (self.options.n_best - len(hypotheses))
+                for hypothesis in [*hypotheses, *missing]:
+                    score = f"{hypothesis.score:.4f}\t" if self.options.with_scores else ""
+                    printed.append(score + hypothesis.text)
+            count += len(texts)
+            yield texts, printed
+
+    def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """A picture for each source: the attention weights of its translation, whatever its target is."""
+        outputs = [hypotheses[0].text for hypotheses in self.translate(params, pairs.source)]
+        translated = Pairs(pairs.source, outputs)
+        for text, output, weights, path in zip(
+            pairs.source, outputs, self.weights(params, translated), paths, strict=True
+        ):
+            source = [*self.source_vocabulary.tokenize(text), "<eos>"]
+            target = [*self.target_vocabulary.tokenize(output), "<eos>"]
+            figures.alignment(weights, source, target, path)
+
     def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Hypothesis]]:
         """The n_best translations of each text, best first. Independent of the other texts and their order.
 
@@ -173,6 +203,18 @@ class Evaluator:
             common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
             return sample(step, memory, state, rngs=rngs, **common)
         return greedy(step, memory, state, **common)
+
+
+def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of `size` lines, the last one of what is left."""
+    some: list[str] = []
+    for line in lines:
+        some.append(line)
+        if len(some) == size:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 TEXT_METRICS = {  # name -> (hypotheses, references, tokenize) -> (value, signature)

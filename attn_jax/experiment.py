@@ -146,6 +146,14 @@ def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
     return [jax.tree.map(itemgetter(i), params) for i in range(len(seeds))]
 
 
+def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], task: Task) -> int:
+    """The place of the seed to predict with: the first, or the one with the lowest loss on train.choose_seed."""
+    if not config.train.choose_seed or len(params) == 1:
+        return 0
+    results, _ = evaluate(evaluator, params, task.splits[config.train.choose_seed], [], config.eval.tokenize)
+    return int(np.argmin(results["loss"]["seeds"]))
+
+
 def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
     """The checkpoints of a run."""
     options = dict(keep=config.train.keep, average=config.train.average, best_metric=best_metric(config))
@@ -164,6 +172,8 @@ def check(config: ConfigDict) -> None:
     DecodeOptions(**config.decode.to_dict()).check()
     check_metrics([*config.eval.metrics, best_metric(config)[0]], config.eval.tokenize)
     seeds_of(config)
+    if config.train.choose_seed:
+        lookup({"train": 0, "valid": 0}, config.train.choose_seed, "train.choose_seed")
     choose(config.parallel)
 
 

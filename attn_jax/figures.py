@@ -146,6 +146,52 @@ def draw_alignment(
     return figure
 
 
+def story(
+    weights: Float[Array | np.ndarray, "h n"],
+    statements: Sequence[str],
+    caption: str,
+    path: str | os.PathLike,
+    evidence: Sequence[int] = (),
+) -> None:
+    """Draws how much each hop [h] read of each statement [n]: a row for each statement, a column for each hop.
+
+    Statements whose number, from 1, is in `evidence` are those that the answer rests on: bold, with an arrow. The
+    caption, a question and its answer, stands below.
+
+    Raises:
+        UserError: the weights' shape is not [hops, len(statements)], or path cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim != 2 or weights.shape[1] != len(statements) or 0 in weights.shape:
+        raise UserError(
+            f"weights of shape {list(weights.shape)} do not fit {len(statements)} statements; expected [hops, "
+            f"{len(statements)}], both at least 1"
+        )
+    hops, count = weights.shape
+    cell = 0.24
+    with _style():
+        figure = Figure(figsize=(0.42 * hops, cell * count))
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.imshow(weights.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        true = set(evidence)
+        labels = [f"{text}  {'→' if i in true else '  '}" for i, text in enumerate(statements, 1)]
+        axes.set_yticks(range(count), labels, fontsize=8, parse_math=False)
+        for i, label in enumerate(axes.get_yticklabels(), 1):
+            label.set_fontweight("bold" if i in true else "normal")
+        axes.set_xticks(range(hops), range(1, hops + 1), fontsize=8)
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        for (hop, place), weight in np.ndenumerate(weights):
+            if weight >= 0.05:
+                color = "white" if weight > 0.6 else "black"
+                axes.text(hop, place, f"{weight:.2f}".lstrip("0"), ha="center", va="center", fontsize=6, color=color)
+        axes.set_xlabel(caption, fontsize=9, parse_math=False)
+        axes.spines[:].set_color("0.6")
+        save(figure, path)
+
+
 def _draw_panels(panels: dict) -> Any:
     from matplotlib.figure import Figure
 

@@ -35,6 +35,8 @@ def make_optimizer(
     schedule: str,
     warmup_steps: int,
     plateau_patience: int,
+    halve_after: int,
+    halve_every: int,
     clip_norm: Real,
     weight_decay: Real,
     momentum: Real,
@@ -45,16 +47,21 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
     """The fields of config.optimizer and the length of the training, as one gradient transformation.
 
+    With `halve_every` > 0 any schedule is also halved each so many updates, counted from `halve_after` on.
     `clip_norm` > 0 scales the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2).
     `weight_decay` (adamw, Loshchilov & Hutter 2019) acts on matrices only, not on biases. `plateau_patience` is
     the host's, see SinceBest. An unknown name or an impossible number is a UserError.
     """
-    for field, value in {"learning_rate": learning_rate, "clip_norm": clip_norm, "warmup_steps": warmup_steps}.items():
+    numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "warmup_steps": warmup_steps}
+    numbers |= {"halve_after": halve_after, "halve_every": halve_every}
+    for field, value in numbers.items():
         if not (value >= 0 and math.isfinite(value)):
             raise UserError(f"optimizer.{field} must be a finite number >= 0, got {value}")
     if schedule == "plateau" and plateau_patience < 1:
         raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")
     rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
+    if halve_every:
+        rate = halving(rate, halve_after, halve_every)
     precondition = lookup(OPTIMIZERS, name, "optimizer.name")
     tx = optax.chain(
         optax.clip_by_global_norm(clip_norm) if clip_norm > 0 else optax.identity(),
@@ -108,6 +115,11 @@ def cosine(learning_rate: Real, warmup_steps: int, num_steps: int) -> Schedule:
         return learning_rate * warmup(count, warmup_steps) * 0.5 * (1.0 + jnp.cos(jnp.pi * part))
 
     return rate
+
+
+def halving(schedule: Schedule, after: int, every: int) -> Schedule:
+    """schedule / 2^floor((count - after) / every), from `after` on."""
+    return lambda count: schedule(count) * 0.5 ** jnp.maximum((count - after) // every, 0)
 
 
 def scale_by_plateau() -> optax.GradientTransformation:

@@ -50,7 +50,7 @@ def get_config() -> ConfigDict:
     config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
 
     config.model = ConfigDict()
-    config.model.name = "seq2seq"  # "seq2seq" (recurrent decoder), "transformer", "language_model" or "classifier"
+    config.model.name = "seq2seq"  # (recurrent decoder) or another of MODELS in attn_jax/build.py
     config.model.encoder = "rnn"  # "rnn", "conv" (kernel_size tokens seen by each layer) or "transformer"
     config.model.cell = "lstm"  # "rnn", "lstm", "gru" or "peephole_lstm"
     config.model.embedding_size = 256
@@ -85,6 +85,17 @@ def get_config() -> ConfigDict:
     # "marginal" (the likelihood, contexts summed out) or "elbo" (its bound with an inference network).
     config.model.objective = "soft"
     config.model.inference_size = 0  # elbo: width of the network that sees the target
+    config.model.stories = ConfigDict()  # memory networks, which answer questions about stories
+    config.model.stories.memory_size = 50  # the last so many statements of a story are seen
+    config.model.stories.num_hops = 3  # readings, episodes, or (memnn) supporting facts at most
+    config.model.stories.encoding = "position"  # of a statement: "position" (word order tells) or "bag"
+    config.model.stories.tying = "adjacent"  # memn2n: "adjacent" or "layerwise"
+    config.model.stories.nonlinear = False  # memn2n: relu after each hop; memnn: two layers of tanh
+    config.model.stories.noise = 0.0  # memn2n: in training, at most this share of empty memories is put in
+    config.model.stories.linear_steps = 0  # memn2n: training steps before the softmax comes in
+    config.model.stories.margin = 0.1  # memnn: by which the right one has to win
+    config.model.stories.num_grams = 0  # memnn: three-word pieces are hashed into so many features; 0: words alone
+    config.model.stories.adaptive = True  # memnn: a stop memory ends the chain of facts; else it has num_hops links
     config.model.attention = ConfigDict()
     config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
     config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"
@@ -118,6 +129,8 @@ def get_config() -> ConfigDict:
     config.train.keep = 2  # newest checkpoints kept, besides the best one
     config.train.best_metric = "loss"  # of the validation split: "loss", "bleu", "exact_match", ...
     config.train.patience = 0  # stop after this many evaluations without a better best_metric; 0: never
+    # Of several seeds, the one to predict with: "" (the first), or that with the lowest loss on "train" or "valid".
+    config.train.choose_seed = ""
     config.train.average = 0  # evaluate the mean of the parameters of the last N checkpoints; 0: the best one
 
     config.optimizer = ConfigDict()
@@ -126,6 +139,8 @@ def get_config() -> ConfigDict:
     config.optimizer.schedule = "constant"  # "constant", "inverse_sqrt", "cosine" or "plateau" (halve)
     config.optimizer.warmup_steps = 0
     config.optimizer.plateau_patience = 1  # plateau: evaluations without a better loss before the rate is halved
+    config.optimizer.halve_every = 0  # steps; 0: the rate is not halved
+    config.optimizer.halve_after = 0  # steps before the first of these periods begins
     config.optimizer.clip_norm = 1.0  # global gradient norm; 0: no clipping
     config.optimizer.weight_decay = 0.0  # adamw
     config.optimizer.momentum = 0.0  # sgd

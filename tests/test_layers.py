@@ -10,8 +10,10 @@ LAYERS = [
     {"__init__", "types", "errors"},
     {"attention", "outputs", "tasks", "metrics", "progress"},
     {"models", "decode", "training", "parallel", "optimizers", "checkpoints", "workdir"},
-    {"evaluation", "figures"},
-    {"build", "build_attention"},
+    {"figures"},
+    {"evaluation"},
+    {"story_evaluation"},
+    {"build", "build_attention", "build_stories"},
     {"experiment", "sweep", "arguments"},
     {"commands"},
 ]

@@ -15,7 +15,6 @@ and StoryModel makes of it what the rest of the project asks of a model.
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct

@@ -1,0 +1,65 @@
+"""Asking a trained model about stories: answers with the statements they were read from."""
+
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+import numpy as np
+
+from attn_jax import figures
+from attn_jax.evaluation import Evaluator
+from attn_jax.tasks.batching import eval_batches
+from attn_jax.tasks.stories import read_story, split_story
+from attn_jax.tasks.task import Pairs
+from attn_jax.types import Float, Params
+
+
+class StoryEvaluator(Evaluator):
+    """An Evaluator whose inputs are stories and whose outputs come with evidence."""
+
+    def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
+        """For each source how much each hop read of each statement, 0 for those the memory has no slot for."""
+        encoded, result = self.encode(pairs), [None] * len(pairs)
+        answer = jax.jit(self.model.answer)
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            hops = np.asarray(answer(params, batch["source"]).hops)
+            for row, index in enumerate(indices):
+                count = len(split_story(pairs.source[index])[0])
+                kept = min(count, hops.shape[-1])
+                result[index] = np.pad(hops[row, :, :kept], ((0, 0), (count - kept, 0)))
+        return result
+
+    def predict(self, params: Params, lines: Iterable[str], at_once: int) -> Iterator[tuple[list[str], list[str]]]:
+        """The answer to each question of a story, and what was read for it: see `evidence_line`.
+
+        The lines are statements and questions as attn_jax.tasks.stories.read_story takes them.
+        """
+        sources = read_story(lines)
+        pairs = Pairs(sources, [""] * len(sources))
+        answers = [hypotheses[0] for hypotheses in self.translate(params, sources)]
+        printed = []
+        for source, answer, hops in zip(sources, answers, self.hops(params, pairs), strict=True):
+            score = f"{answer.score:.4f}\t" if self.options.with_scores else ""
+            printed.append(f"{score}{answer.text}\t{evidence_line(hops, split_story(source)[0])}")
+        yield sources, printed
+
+    def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """A picture for each story: the weight of each statement in each hop, and the true evidence where known."""
+        evidence = pairs.evidence or [()] * len(pairs)
+        answers = [hypotheses[0].text for hypotheses in self.translate(params, pairs.source)]
+        for source, target, answer, numbers, hops, path in zip(
+            pairs.source, pairs.target, answers, evidence, self.hops(params, pairs), paths, strict=True
+        ):
+            statements, question = split_story(source)
+            verdict = f"  ({target})" if target and target != answer else ""
+            figures.story(hops, statements, f"{question}?  {answer}{verdict}", path, numbers)
+
+
+def evidence_line(hops: Float[np.ndarray, "h n"], statements: Sequence[str]) -> str:
+    """What was read most in each hop: "statement (number, weight)", hops separated by " | "; nothing read is "-"."""
+    parts = []
+    for weights in hops:
+        best = int(np.argmax(weights))
+        shown = f"{statements[best]} ({best + 1}, {weights[best]:.2f})"
+        parts.append(shown if weights[best] > 0 else "-")
+    return " | ".join(parts)

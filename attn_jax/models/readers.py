@@ -72,7 +72,7 @@ class WordReader(nn.Module):
     dropout: float = 0.0  # of the embeddings
 
     def setup(self):
-        self.words = Words(self.vocab_size, self.embedding_size)
+        self.words = Words(self.vocab_size, self.embedding_size, uniform(3**0.5))
         self.recurrence = Recurrence(CELLS["gru"], self.features)
         self.drop = nn.Dropout(self.dropout)
 

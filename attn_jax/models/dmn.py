@@ -131,10 +131,10 @@ def kumar2016(
     embedding_size: int = 40,
     gate_size: int = 40,
     num_passes: int = 3,
+    attention: Attention | None = None,
     soft: bool = False,
-    independent: bool = True,
     question_size: int = 16,
-    word_dropout: float = 0.0,
+    fact_dropout: float = 0.0,
     dropout: float = 0.0,
     gate_weight: float = 0.0,
     warmup_steps: int = 0,
@@ -148,23 +148,24 @@ def kumar2016(
         embedding_size: width of a word.
         gate_size: hidden layer of the gate network.
         num_passes: how often the facts are looked over.
+        attention: its weights are the gates; None: the gate network as published, each gate a sigmoid of its own.
         soft: an episode is the weighted sum of the facts, not the state of a GRU over them.
-        independent: each gate is a sigmoid of its own, not part of a softmax over the facts.
-        question_size: words of a question that are read.
-        word_dropout, dropout: rates, of the embeddings and of what the answer is made from.
+        question_size: words of a question that are read, its last ones.
+        fact_dropout, dropout: rates, of the embeddings and of what the answer is made from.
         gate_weight, warmup_steps: see DynamicMemoryNetwork.
     """
+    attention = attention or Attention(GateNetwork(gate_size, whole=True), logistic)
     return DynamicMemoryNetwork(
         vocab_size=vocab_size,
         memory_size=memory_size,
-        reader=WordReader(vocab_size, memory_size, features, embedding_size, question_size, word_dropout),
-        attention=Attention(GateNetwork(gate_size, whole=True), logistic if independent else softmax),
+        reader=WordReader(vocab_size, memory_size, features, embedding_size, question_size, fact_dropout),
+        attention=attention,
         episode=SoftEpisode() if soft else GatedEpisode(EPISODE_CELLS["gated_gru"], features),
         update=GRUUpdate(CELLS["gru"], features),
         num_passes=num_passes,
         dropout=dropout,
         gate_weight=gate_weight,
-        gate_loss=each_alone if independent else one_of_all,
+        gate_loss=loss_of(attention),
         warmup_steps=warmup_steps,
     )
 
@@ -176,6 +177,7 @@ def xiong2016(
     features: int = 80,
     gate_size: int = 80,
     num_passes: int = 3,
+    attention: Attention | None = None,
     soft: bool = False,
     question_size: int = 16,
     fact_dropout: float = 0.0,
@@ -183,16 +185,26 @@ def xiong2016(
     gate_weight: float = 0.0,
     warmup_steps: int = 0,
 ) -> DynamicMemoryNetwork:
-    """DMN+ of Xiong 2016 (arXiv 1603.01417); the arguments are those of `kumar2016`, dropout is of the facts."""
+    """DMN+ of Xiong 2016 (arXiv 1603.01417), whose gates sum to one. A word is as wide as a state.
+
+    The arguments are those of `kumar2016`; `fact_dropout` is of the vectors of the statements.
+    """
+    attention = attention or Attention(GateNetwork(gate_size), softmax)
     return DynamicMemoryNetwork(
         vocab_size=vocab_size,
         memory_size=memory_size,
         reader=FusionReader(vocab_size, memory_size, features, question_size, fact_dropout),
-        attention=Attention(GateNetwork(gate_size), softmax),
+        attention=attention,
         episode=SoftEpisode() if soft else GatedEpisode(EPISODE_CELLS["attention_gru"], features),
         update=ReLUUpdate(features, num_passes),
         num_passes=num_passes,
         dropout=dropout,
         gate_weight=gate_weight,
+        gate_loss=loss_of(attention),
         warmup_steps=warmup_steps,
     )
+
+
+def loss_of(attention: Attention) -> Callable:
+    """The likelihood of gates: of sigmoids, or else of a softmax of the scores, whatever normalizes them in reading."""
+    return each_alone if attention.normalize is logistic else one_of_all

@@ -146,18 +146,19 @@ def henaff2017(
     memory_size: int,
     features: int = 100,
     num_slots: int = 20,
+    read: Attention | None = None,
     entities: tuple[int, ...] = (),
     sentence_size: int = 16,
     dropout: float = 0.0,
 ) -> EntityNetwork:
-    """The network as published: sigmoid gates, a softmax over the slots to answer. For the arguments see the class."""
+    """The network as published: sigmoid gates, and softmax of a product to `read`. For the arguments see the class."""
     return EntityNetwork(
         vocab_size=vocab_size,
         memory_size=memory_size,
         features=features,
         num_slots=num_slots,
         write=Attention(Dot(), logistic),
-        read=Attention(Dot()),
+        read=read or Attention(Dot()),
         entities=entities,
         sentence_size=sentence_size,
         dropout=dropout,

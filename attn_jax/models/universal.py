@@ -192,7 +192,7 @@ def dehghani2019(
 
     `ponder_weight` counts only where the computation time is adaptive.
     """
-    head = Attention(ScaledDot()) if attention is None else attention
+    head = attention or Attention(ScaledDot())
     layer = TransformerLayer(
         make_attention=partial(MultiHead, attention=head, num_heads=num_heads, features=features),
         features=features,

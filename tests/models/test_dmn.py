@@ -8,7 +8,10 @@ import numpy as np
 from arrays import compiled, fill
 from tiny_stories import VOCAB, batch_of
 
+from attn_jax.attention import Attention
+from attn_jax.attention.softmax import softmax
 from attn_jax.models.dmn import kumar2016, xiong2016
+from attn_jax.models.episodes import GateNetwork, logistic
 from attn_jax.models.stories import StoryModel
 
 STORIES = [
@@ -26,9 +29,8 @@ def params_for(module):
 @functools.cache
 def trained(gate_weight, independent):
     """(value, gradient) of the loss at steps 0 and 7, where 7 steps teach the gates alone."""
-    module = kumar2016(
-        **SMALL, embedding_size=3, soft=True, gate_weight=gate_weight, independent=independent, warmup_steps=7
-    )
+    gates = Attention(GateNetwork(3, whole=True), logistic if independent else softmax)
+    module = kumar2016(**SMALL, embedding_size=3, attention=gates, soft=True, gate_weight=gate_weight, warmup_steps=7)
     model = StoryModel(module)
 
     @compiled

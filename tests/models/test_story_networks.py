@@ -10,8 +10,10 @@ import pytest
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, batch_of, random_batch
 
+from attn_jax.attention import Attention
 from attn_jax.models.dmn import kumar2016, xiong2016
 from attn_jax.models.entnet import henaff2017
+from attn_jax.models.episodes import GateNetwork
 from attn_jax.models.stories import StoryModel
 from attn_jax.models.universal import dehghani2019
 
@@ -118,7 +120,7 @@ TRAINING, UNSEEN = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed
 @pytest.mark.parametrize("name", LEARNED)
 def test_one_supporting_fact_is_learned(name):
     build, num_steps, learning_rate = LEARNED[name]
-    options = dict(independent=False, gate_weight=1.0) if name == "dmn" else {}
+    options = dict(attention=Attention(GateNetwork(16, whole=True)), gate_weight=1.0) if name == "dmn" else {}
     model = StoryModel(build(vocab_size=VOCAB, memory_size=4, **options))
     tx = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(learning_rate))
 

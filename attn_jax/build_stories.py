@@ -2,16 +2,22 @@
 
 from ml_collections import ConfigDict
 
-from attn_jax.attention import NORMALIZERS, SCORES
+from attn_jax.attention import NORMALIZERS, SCORES, Attention
+from attn_jax.attention.core import head_width
 from attn_jax.build_attention import construct
 from attn_jax.errors import UserError, lookup
+from attn_jax.models.dmn import kumar2016, xiong2016
+from attn_jax.models.entnet import henaff2017
+from attn_jax.models.episodes import GateNetwork, logistic
 from attn_jax.models.memn2n import MemN2N
 from attn_jax.models.memnn import MemNN
 from attn_jax.models.stories import StoryModel
+from attn_jax.models.universal import dehghani2019
 from attn_jax.tasks.vocabulary import Stories
 
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
+EPISODES = {"soft": True, "gru": False}
 
 
 def build_memn2n(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
@@ -56,6 +62,81 @@ def build_memnn(config: ConfigDict, source_vocab_size: int, target_vocab_size: i
     return StoryModel(module)
 
 
+def build_dmn(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+    """config.model as a dynamic memory network, DMN or DMN+."""
+    check_stories(config)
+    model, stories = config.model, config.model.stories
+    plus = model.name == "dmn_plus"
+    widths = {} if plus else {"embedding_size": model.embedding_size}
+    # What the facts are asked is the question beside the memory, twice as wide as a fact.
+    attention = build_gates(config, 2 * model.hidden_size, {"gate_network": GateNetwork}, whole=not plus)
+    module = (xiong2016 if plus else kumar2016)(
+        vocab_size=source_vocab_size,
+        memory_size=stories.memory_size,
+        features=model.hidden_size,
+        num_passes=stories.num_hops,
+        attention=attention,
+        soft=lookup(EPISODES, stories.episode, "model.stories.episode"),
+        question_size=stories.sentence_size,
+        fact_dropout=stories.fact_dropout,
+        dropout=model.dropout,
+        gate_weight=stories.gate_weight,
+        warmup_steps=stories.gate_steps,
+        **widths,
+    )
+    return StoryModel(module)
+
+
+def build_entnet(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+    """config.model as a recurrent entity network."""
+    check_stories(config)
+    model, stories = config.model, config.model.stories
+    module = henaff2017(
+        vocab_size=source_vocab_size,
+        memory_size=stories.memory_size,
+        features=model.hidden_size,
+        num_slots=stories.num_slots,
+        read=build_gates(config, model.hidden_size, {}),
+        sentence_size=stories.sentence_size,
+        dropout=model.dropout,
+    )
+    return StoryModel(module)
+
+
+def build_universal(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+    """config.model as a Universal Transformer over the statements of a story."""
+    check_stories(config)
+    model, stories = config.model, config.model.stories
+    width = head_width(model.hidden_size, model.num_heads)
+    module = dehghani2019(
+        vocab_size=source_vocab_size,
+        memory_size=stories.memory_size,
+        features=model.hidden_size,
+        num_heads=model.num_heads,
+        feed_forward_size=model.feed_forward_size,
+        num_steps=stories.num_hops,
+        adaptive=stories.halting,
+        threshold=stories.threshold,
+        ponder_weight=stories.ponder_weight,
+        attention=build_gates(config, width, {}),
+        norm_first=lookup({"pre": True, "post": False}, model.norm, "model.norm"),
+        dropout=model.dropout,
+        sentence_size=stories.sentence_size,
+    )
+    return StoryModel(module)
+
+
+def build_gates(config: ConfigDict, query_features: int, more: dict[str, type], whole: bool = False) -> Attention:
+    """model.attention as soft attention, with `more` scores, and gates that need not sum to one, to choose from."""
+    attention = config.model.attention
+    score = lookup(SCORES | more, attention.score, "model.attention.score")
+    normalize = lookup(NORMALIZERS | {"logistic": logistic}, attention.normalize, "model.attention.normalize")
+    options = {"query_features": query_features, "num_heads": 1, "whole": whole}
+    options |= {key: attention[key] for key in ("features", "max_length", "alpha", "fusion")}
+    normalize = construct(normalize, options) if isinstance(normalize, type) else normalize
+    return Attention(construct(score, options), normalize, dropout=attention.dropout)
+
+
 def check_stories(config: ConfigDict) -> None:
     """UserError where the task has no stories."""
     if config.task.name != "babi":
@@ -73,4 +154,11 @@ def fit_memory(config: ConfigDict, vocabulary: Stories) -> ConfigDict:
     return config
 
 
-STORY_MODELS = {"memn2n": build_memn2n, "memnn": build_memnn}
+STORY_MODELS = {
+    "memn2n": build_memn2n,
+    "memnn": build_memnn,
+    "dmn": build_dmn,
+    "dmn_plus": build_dmn,
+    "entnet": build_entnet,
+    "universal": build_universal,
+}

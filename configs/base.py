@@ -96,6 +96,17 @@ def get_config() -> ConfigDict:
     config.model.stories.margin = 0.1  # memnn: by which the right one has to win
     config.model.stories.num_grams = 0  # memnn: three-word pieces are hashed into so many features; 0: words alone
     config.model.stories.adaptive = True  # memnn: a stop memory ends the chain of facts; else it has num_hops links
+    # dmn, dmn_plus, with score "gate_network" and normalize "softmax", or "logistic": gates that need not sum to one.
+    config.model.stories.episode = "gru"  # over the facts, which its gates let in, or "soft": their weighted sum
+    config.model.stories.gate_weight = 0.0  # of the cross entropy of the gates of pass i against supporting fact i
+    config.model.stories.gate_steps = 0  # training steps before the answer counts, so that the gates learn first
+    config.model.stories.fact_dropout = 0.0  # dmn: of the words; dmn_plus: of the statements
+    # Words: of a question (dmn, dmn_plus) its last so many are read; so many of a sentence have masks (the others).
+    config.model.stories.sentence_size = 16
+    config.model.stories.num_slots = 20  # entnet
+    config.model.stories.halting = False  # universal: each position takes as many of num_hops steps as it wants
+    config.model.stories.threshold = 0.99  # halting: where the weights of the steps taken add up to so much
+    config.model.stories.ponder_weight = 0.01  # halting: of the mean number of steps in the loss
     config.model.attention = ConfigDict()
     config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
     config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"

@@ -1,0 +1,40 @@
+"""Universal Transformer on one of the twenty bAbI tasks: Dehghani 2019 (arXiv 1807.03819), 10,000 questions.
+
+python launch.py --config=configs/babi_universal.py --config.task.numbers="(1,)"
+python launch.py --config=configs/babi_universal.py --config.data_dir=data/babi --config.task.numbers="(1,)"
+
+With adaptive computation time, as many steps for each statement as it wants: --config.model.stories.halting=True
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+STEPS_PER_EPOCH = 141  # of 9,000 questions
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "babi_universal"
+    config.description = "Universal Transformer, 6 steps of one layer of width 128, statements as positions"
+    config.task.name = "babi"
+    config.task.numbers = (1,)
+    config.task.size = "10k"
+    config.task.vocabulary = "stories"
+    config.task.batch_size = 64
+    config.model.name = "universal"
+    config.model.hidden_size = 128
+    config.model.num_heads = 4
+    config.model.feed_forward_size = 512
+    config.model.dropout = 0.1
+    config.model.attention.score = "scaled_dot"
+    config.model.stories.memory_size = 130
+    config.model.stories.num_hops = 6
+    config.train.num_epochs = 100.0
+    config.train.eval_every = STEPS_PER_EPOCH
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.schedule = "cosine"
+    config.optimizer.warmup_steps = 4 * STEPS_PER_EPOCH
+    config.eval.metrics = ("accuracy",)
+    config.eval.num_pictures = 4
+    return config.lock()

@@ -1,0 +1,51 @@
+"""Stories of two people and three places: where is the one asked for? What the memory networks are tested with."""
+
+import numpy as np
+
+from attn_jax.tasks.vocabulary import EOS, PAD, PERIOD, QUESTION
+
+WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is")
+ID = {".": PERIOD, "?": QUESTION} | {word: 6 + i for i, word in enumerate(WORDS)}
+VOCAB = 6 + len(WORDS)
+
+
+def encode(text):
+    """ "mary went to the garden . where is mary ?" as ids, with EOS."""
+    return [ID[word] for word in text.split()] + [EOS]
+
+
+def batch_of(stories, length, evidence_size=2):
+    """Rows (text, answer, evidence) as a batch with sources of this length; a row that is None fills it up."""
+    rows = len(stories)
+    batch = {
+        "source": np.full((rows, length), PAD, np.int32),
+        "target_in": np.full((rows, 2), PAD, np.int32),
+        "target_out": np.full((rows, 2), PAD, np.int32),
+        "evidence": np.zeros((rows, evidence_size), np.int32),
+    }
+    for i, story in enumerate(stories):
+        if story is not None:
+            text, answer, evidence = story
+            ids = encode(text)
+            batch["source"][i, : len(ids)] = ids
+            batch["target_out"][i] = ID[answer], EOS
+            batch["target_in"][i] = 2, ID[answer]
+            batch["evidence"][i, : len(evidence)] = evidence
+    return batch
+
+
+def random_story(rng, statements=4):
+    """One whose last move of the person asked for is its only evidence."""
+    people, places = WORDS[:2], WORDS[2:5]
+    who, where = rng.integers(2, size=statements), rng.integers(3, size=statements)
+    verb = rng.integers(2, size=statements)
+    asked = who[rng.integers(statements)]
+    last = int(np.flatnonzero(who == asked)[-1])
+    lines = [f"{people[p]} {WORDS[5 + v]} to the {places[w]} ." for p, v, w in zip(who, verb, where, strict=True)]
+    return " ".join([*lines, f"where is {people[asked]} ?"]), places[where[last]], [last + 1]
+
+
+def random_batch(seed, rows, statements=4):
+    """Of `random_story`, with sources of one length."""
+    rng = np.random.default_rng(seed)
+    return batch_of([random_story(rng, statements) for _ in range(rows)], 6 * statements + 5)

@@ -13,7 +13,7 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from attn_jax.arguments import load_file
@@ -35,8 +35,13 @@ class Job(NamedTuple):
 
 def jobs(path: pathlib.Path) -> Iterator[Job]:
     """The runs that a file's sweep() asks for."""
+    return named(load_file(path, "sweep"), path)
+
+
+def named(runs: Iterable[dict[str, Any]], path: pathlib.Path) -> Iterator[Job]:
+    """The runs of overrides that the sweep() of a file yielded."""
     seen = set()
-    for overrides in load_file(path, "sweep"):
+    for overrides in runs:
         if not isinstance(overrides, dict):
             raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
         overrides = dict(overrides)
@@ -55,8 +60,17 @@ def jobs(path: pathlib.Path) -> Iterator[Job]:
 
 def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
     """Runs all jobs one after the other, then prints the table. `common` are overrides as written, for every job."""
-    folder = pathlib.Path(workdir or pathlib.Path("runs") / path.stem)
-    todo = list(jobs(path))
+    folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
+    failed = run_jobs(todo, folder, common)
+    if failed is None:
+        return
+    print(table(folder, todo))
+    if failed:
+        raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+
+
+def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str] | None:
+    """Runs those that have no result yet, each in folder/name: the names of those that failed, None if interrupted."""
     failed = []
     for number, job in enumerate(todo, 1):
         where = folder / job.name
@@ -70,14 +84,12 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
         code, terminated = run(command, where / "log.txt")
         if terminated:
             notice(f"{'interrupted':<14}the same command goes on from there")
-            return
+            return None
         if code or not (where / "result.json").exists():
             lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
             notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")
             failed.append(job.name)
-    print(table(folder, todo))
-    if failed:
-        raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+    return failed
 
 
 def run(command: list[str], log: pathlib.Path) -> tuple[int, bool]:

@@ -21,7 +21,9 @@ def get_config() -> ConfigDict:
     config.model.stories.num_grams = 300
     config.model.stories.nonlinear = True
     config.model.stories.adaptive = True
-    config.train.num_epochs = 60.0
+    config.task.max_sentences = 0
+    config.model.stories.memory_size = 250
+    config.train.num_epochs = 40.0
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 5e-3
     config.optimizer.schedule = "cosine"

@@ -17,8 +17,8 @@ Statements are compared in pairs, because it matters which was earlier (arXiv 14
     s(x, y, y') = embed(x) . (embed(y) - embed(y')
                               + t_1 [x older than y] + t_2 [x older than y'] + t_3 [y older than y'])
 
-where the age of x is that of the last fact in it, y is the older of the two, and y' wins where this is negative. The best
-statement is the one left after each has met the winner among those before it.
+where the age of x is that of the last fact in it, y is the older of the two, and y' wins where this is negative. The
+best statement is the one left after each has met the winner among those before it.
 """
 
 import flax.linen as nn
@@ -103,7 +103,7 @@ class MemNN(nn.Module):
         slot: Int[Array, "b"],
         last: Int[Array, "b"],
     ) -> Float[Array, "b n"]:
-        """By how much the statement in `slot` wins against each: s(x, y, y') where it is y, -s(x, y, y') where it is y'.
+        """By how much the statement in `slot` wins against each: s(x, y, y') where it is y, its negative where y'.
 
         `last` is the slot of x's last fact. A question is younger than all statements: its slot is memory_size.
         """

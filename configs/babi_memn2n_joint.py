@@ -1,0 +1,28 @@
+"""End-to-end memory network on all twenty bAbI tasks jointly: Sukhbaatar 2015, 3 hops, PE LS RN, width 50.
+
+python launch.py --config=configs/babi_memn2n_joint.py --config.data_dir=data/babi
+
+The schedule is that of the authors' code: 30 epochs without the softmax, then 60 with it, the rate halved every 15.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import babi_memn2n
+
+STEPS_PER_EPOCH = 563  # of 18,000 questions, and a few more since batches are of similar lengths
+
+
+def get_config() -> ConfigDict:
+    config = babi_memn2n.get_config()
+    config.unlock()
+    config.name = "babi_memn2n_joint"
+    config.description = "end-to-end memory network on all tasks jointly, 3 hops, width 50"
+    config.seeds = (0, 1, 2)
+    config.task.numbers = ()
+    config.model.hidden_size = 50
+    config.model.stories.linear_steps = 30 * STEPS_PER_EPOCH
+    config.train.num_epochs = 90.0
+    config.train.eval_every = 10 * STEPS_PER_EPOCH
+    config.optimizer.halve_after = 30 * STEPS_PER_EPOCH
+    config.optimizer.halve_every = 15 * STEPS_PER_EPOCH
+    return config.lock()

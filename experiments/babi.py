@@ -1,0 +1,220 @@
+"""All twenty bAbI tasks with one family of memory networks, beside what was published.
+
+    python experiments/babi.py --family=memn2n --data_dir=data/babi
+    python experiments/babi.py --family=memn2n --data_dir=data/babi --fresh
+
+The first command trains a network on every task (those that are finished are skipped, one that was interrupted goes
+on), and prints a table: test error in percent of the seed with the lowest loss in training or validation, as
+the config says, of each seed, and of the paper. With --fresh another column is the error of the same network
+on as many questions that the package makes, none of which, and none twice, is in the training file: where the official
+test repeats training questions, the difference is what that is worth.
+
+Writes experiments/results/babi_FAMILY.md.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.build import build_task  # noqa: E402
+from attn_jax.commands import restore  # noqa: E402
+from attn_jax.errors import UserError, lookup  # noqa: E402
+from attn_jax.evaluation import evaluate  # noqa: E402
+from attn_jax.sweep import Job, named, run_jobs  # noqa: E402
+from attn_jax.tasks.babi_worlds import generate  # noqa: E402
+from attn_jax.workdir import load_config, load_json  # noqa: E402
+from configs import base  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
+
+RESULTS = ROOT / "experiments" / "results"
+TASKS = tuple(range(1, 21))
+FRESH = 1000  # questions of each task; there are fewer different ones of some
+FRESH_SEED = "fresh"
+
+
+class Family(NamedTuple):
+    """A network, and what was published of it."""
+
+    config: str
+    overrides: dict[str, Any]
+    published: tuple[float, ...]  # test error of each task, in percent; () where only the mean is known
+    source: str
+    joint: bool = False
+    tasks: tuple[int, ...] = TASKS
+
+
+MEMN2N = "Sukhbaatar 2015 (arXiv 1503.08895), table 1"
+# The longest stories need more than 50 slots when the true facts are to be found in them.
+STRONG = (0, 0, 0, 0, 2, 0, 15, 9, 0, 2, 0, 0, 0, 1, 0, 0, 35, 5, 64, 0)
+DMN = (0, 1.8, 4.8, 0, 0.7, 0, 3.1, 3.5, 0, 2.5, 0.1, 0, 0.2, 0, 0, 0.6, 40.4, 4.7, 65.5, 0)
+PE_LS_RN = (0, 8.3, 40.3, 2.8, 13.1, 7.6, 17.3, 10, 13.2, 15.1, 0.9, 0.2, 0.4, 1.7, 0, 1.3, 51, 11.1, 82.8, 0)
+PE = (0.1, 21.6, 64.2, 3.8, 14.1, 7.9, 21.6, 12.6, 23.3, 17.4, 4.3, 0.3, 9.9, 1.8, 0, 52.1, 50.1, 13.6, 87.4, 0)
+BOW = (0.6, 17.6, 71, 32, 18.3, 8.7, 23.5, 11.4, 21.1, 22.8, 4.1, 0.3, 10.5, 1.3, 24.3, 52, 45.4, 48.1, 89.7, 0.1)
+JOINT = (0, 11.4, 21.9, 13.4, 14.4, 2.8, 18.3, 9.3, 1.9, 6.5, 0.3, 0.1, 0.2, 6.9, 0, 2.7, 40.4, 9.4, 88, 0)
+DMN_PLUS = (0, 0.3, 1.1, 0, 0.5, 0, 2.4, 0, 0, 0, 0, 0, 0, 0.2, 0, 45.3, 4.2, 2.1, 0, 0)
+ENTNET = (0, 0.1, 4.1, 0, 0.3, 0.2, 0, 0.5, 0.1, 0.6, 0.3, 0, 1.3, 0, 0, 0.2, 0.5, 0.3, 2.3, 0)
+UNIVERSAL = (0, 0, 0.4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.4, 0.6, 0, 2.8, 0)
+NO_LS = {"model.stories.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.learning_rate": 0.32}
+NO_LS |= {"model.stories.noise": 0.0, "train.num_epochs": 100.0}
+WITHOUT_3 = tuple(n for n in TASKS if n != 3)  # the training file of task 3 with 10,000 questions is not everywhere
+
+FAMILIES = {
+    "memnn": Family("babi_memnn", {}, STRONG, "Weston 2015 (arXiv 1502.05698), MemNN with AM, NG and NL"),
+    "memn2n": Family("babi_memn2n", {}, PE_LS_RN, MEMN2N + ", 3 hops PE LS RN"),
+    "memn2n_pe": Family("babi_memn2n", NO_LS, PE, MEMN2N + ", 3 hops PE"),
+    "memn2n_bow": Family("babi_memn2n", NO_LS | {"model.stories.encoding": "bag"}, BOW, MEMN2N + ", 3 hops BoW"),
+    "memn2n_joint": Family("babi_memn2n_joint", {}, JOINT, MEMN2N + ", 3 hops PE LS RN joint", joint=True),
+    "dmn": Family("babi_dmn", {}, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
+    "dmn_plus": Family("babi_dmn_plus", {}, DMN_PLUS, "Xiong 2016 (arXiv 1603.01417), table 3", tasks=WITHOUT_3),
+    "entnet": Family("babi_entnet", {}, ENTNET, "Henaff 2017 (arXiv 1612.03969), table 2", tasks=WITHOUT_3),
+    "universal": Family("babi_universal", {}, UNIVERSAL, "Dehghani 2019 (arXiv 1807.03819)", tasks=WITHOUT_3),
+}
+# MemNN: the most supporting facts that a question of the training file has.
+NUM_FACTS = dict(zip(TASKS, (1, 2, 3, 1, 1, 1, 8, 8, 1, 1, 2, 1, 2, 2, 2, 3, 2, 2, 2, 1), strict=True))
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Every family."""
+    for name in FAMILIES:
+        yield from runs(name)
+
+
+def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
+    """The overrides of a family's run on each task."""
+    family = FAMILIES[name]
+    for numbers in [()] if family.joint else [(n,) for n in family.tasks if n in tasks]:
+        own = {"name": f"babi_{name}"}
+        if name == "memnn":
+            own |= {"model.stories.num_hops": NUM_FACTS[numbers[0]]}
+        yield {"config": f"configs/{family.config}.py", "task.numbers": numbers} | family.overrides | own
+
+
+class Row(NamedTuple):
+    """What came of one task."""
+
+    number: int
+    errors: list[float]  # of each seed, in percent
+    chosen: int  # place of the seed that the loss chose
+    fresh: float | None
+
+
+def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: bool) -> list[Row]:
+    """The rows of a finished run: one, or, trained jointly, one for each task."""
+    result = load_json(workdir / "result.json")
+    config = load_config(workdir, base.get_config())
+    chosen = result["seeds"].index(result["chosen_seed"]) if "chosen_seed" in result else 0
+    if not joint:
+        errors = [100 - value for value in result["metrics"]["accuracy"]["seeds"]]
+        if not fresh:
+            return [Row(config.task.numbers[0], errors, chosen, None)]
+    trained, rows = restore(config, workdir), []
+    for number in TASKS if joint else config.task.numbers:
+        one = config.copy_and_resolve_references()
+        one.data_dir, one.task.numbers = data_dir, (number,)
+        vocabularies = trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary
+        splits, new = build_task(one, vocabularies).splits, None
+        if joint:
+            errors = [wrong(trained.evaluator, params, splits["test"]) for params in trained.params]
+        if fresh:
+            pairs = make_fresh(number, {*splits["train"].source, *splits["valid"].source})
+            new = wrong(trained.evaluator, trained.chosen, pairs)
+        rows.append(Row(number, errors, chosen, new))
+    return rows
+
+
+def make_fresh(number: int, known: set[str]) -> Any:
+    """FRESH new questions of a task, or as many as there are."""
+    count = FRESH
+    while count > 1:
+        try:
+            return generate(number, count, FRESH_SEED, exclude=known)
+        except UserError:
+            count //= 2
+    raise UserError(f"bAbI task {number} has no question that training has not")
+
+
+def wrong(evaluator: Any, params: Any, pairs: Any) -> float:
+    """The share of wrong answers, in percent."""
+    results, _ = evaluate(evaluator, [params], pairs, ["accuracy"], "none")
+    return 100 - results["accuracy"]["mean"]
+
+
+def table(name: str, rows: list[Row]) -> str:
+    """Markdown: a row for each task, and the means over the tasks."""
+    family, fresh = FAMILIES[name], any(row.fresh is not None for row in rows)
+    head = [
+        "task",
+        "ours",
+        "mean ± std over the seeds",
+        "each seed",
+        *(["fresh stories"] if fresh else []),
+        "published",
+    ]
+    lines = [head, ["---"] * len(head)]
+    for row in rows:
+        several = len(row.errors) > 1
+        deviation = f"{np.mean(row.errors):.1f} ± {np.std(row.errors, ddof=1):.1f}" if several else ""
+        each = ", ".join(f"{error:.1f}" for error in row.errors) if several else ""
+        new = [f"{row.fresh:.1f}"] if fresh else []
+        lines.append([str(row.number), f"{row.errors[row.chosen]:.1f}", deviation, each, *new, published(family, row)])
+    ours = [row.errors[row.chosen] for row in rows]
+    theirs = [family.published[row.number - 1] for row in rows]
+    new = [f"{np.mean([row.fresh for row in rows]):.1f}"] if fresh else []
+    all_seeds = f"{np.mean([np.mean(row.errors) for row in rows]):.1f}"
+    lines.append([f"mean of {len(rows)}", f"**{np.mean(ours):.2f}**", all_seeds, "", *new, f"{np.mean(theirs):.2f}"])
+    failed = [str(sum(error > 5 for error in errors)) for errors in (ours, theirs)]
+    lines.append(["more than 5 %", failed[0], "", "", *([""] if fresh else []), failed[1]])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def published(family: Family, row: Row) -> str:
+    """The paper's error."""
+    return f"{family.published[row.number - 1]:g}"
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="All bAbI tasks with one family of memory networks.")
+    parser.add_argument("--family", default="memn2n", help=", ".join(FAMILIES))
+    parser.add_argument("--data_dir", required=True, help="folder of the folders en and en-10k")
+    parser.add_argument("--runs", default="runs/babi", help="where the runs are or go")
+    parser.add_argument("--tasks", default="", help="only these, such as 1,2,3")
+    parser.add_argument("--fresh", action="store_true", help="also ask questions that the package makes")
+    options, common = parser.parse_known_args(argv)
+    try:
+        family = lookup(FAMILIES, options.family, "family")
+        tasks = tuple(int(n) for n in options.tasks.split(",") if n) or TASKS
+        todo = list(named(runs(options.family, tasks), pathlib.Path(__file__)))
+        folder = pathlib.Path(options.runs)
+        failed = run_jobs(todo, folder, [f"--config.data_dir={options.data_dir}", *common])
+        done = [job for job in todo if (folder / job.name / "result.json").exists()]
+        rows = [
+            row
+            for job in done
+            for row in measure(job, folder / job.name, options.data_dir, options.fresh, family.joint)
+        ]
+        if not rows:
+            raise UserError(f"{folder}: no run of {options.family} is finished")
+    except (UserError, ValueError) as error:
+        sys.exit(f"babi.py: {error}")
+    text = f"Test error in percent; published: {family.source}.\n\n{table(options.family, rows)}\n"
+    print(text)
+    if not options.tasks:
+        path = RESULTS / f"babi_{options.family}.md"
+        command = f"python experiments/babi.py --family={options.family} --data_dir=data/babi"
+        command += " --fresh" if options.fresh else ""
+        where = circumstances(os.getloadavg(), ("jax", "flax", "numpy"))
+        path.write_text(f"# bAbI, {options.family}\n\n    {command}\n\n{where}\n\n{text}", encoding="utf-8")
+    if failed:
+        sys.exit(f"babi.py: {len(failed)} runs failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""How long is a training epoch of the end-to-end memory network, next to PyTorch, and how long is one of ten seeds?
+
+Three hops, width 20, batches of 32, the 900 training questions of bAbI task 1 (or others that the package makes), one
+thread. PyTorch has embedding gathers and the fused SGD; both sides begin with the same parameters, and the script stops
+if their losses differ. They take turns in one process: the figure is the median over the rounds, with the range.
+
+    pip install -r requirements-oracles.txt
+    python -m experiments.benchmarks.memn2n_speed --data_dir=data/babi
+
+The answer: experiments/results/memn2n_speed.md.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import time
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # one thread; to be said before jax is loaded
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch import nn
+
+from attn_jax.build import build_evaluator, build_task
+from attn_jax.models.stories import find_sentences
+from attn_jax.optimizers import make_optimizer
+from attn_jax.tasks.batching import Batches
+from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.training import TrainState, make_train_step
+from configs import babi_memn2n
+from experiments.benchmarks.machine import circumstances
+
+RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "memn2n_speed.md"
+HOPS, RATE, CLIP = 3, 0.16, 40 / 32
+
+
+class TorchMemN2N(nn.Module):
+    """The same network: adjacent tying, position encoding, temporal encoding. Statements [b, n, w], questions [b, w]."""
+
+    def __init__(self, params: dict, words: int):
+        super().__init__()
+        tables = [torch.from_numpy(np.array(params[f"embedding_{i}"])) for i in range(HOPS + 1)]
+        self.embeddings = nn.ModuleList([nn.Embedding.from_pretrained(t, freeze=False, padding_idx=0) for t in tables])
+        self.times = nn.ParameterList([torch.from_numpy(np.array(params[f"time_{i}"])) for i in range(HOPS + 1)])
+        d = tables[0].shape[1]
+        self.feature = (torch.arange(1, d + 1) - (d + 1) / 2) / d
+        self.place = torch.arange(1, words + 1)
+
+    def encode(self, sentences: torch.Tensor, table: nn.Embedding) -> torch.Tensor:
+        length = (sentences != 0).sum(-1, keepdim=True).clamp(min=1)
+        centred = 4 * (self.place - (length + 1) / 2) / length
+        return ((1 + self.feature * centred[..., None]) * (sentences != 0)[..., None] * table(sentences)).sum(-2)
+
+    def forward(self, story, question, answer):
+        real = (story != 0).any(-1)
+        age = (real.sum(-1, keepdim=True) - 1 - torch.arange(story.shape[1])).clamp(min=0)
+        u = self.encode(question, self.embeddings[0])
+        memory = [self.encode(story, e) + t[age] * real[..., None] for e, t in zip(self.embeddings, self.times)]
+        for hop in range(HOPS):
+            scores = torch.einsum("bd,bnd->bn", u, memory[hop]).masked_fill(~real, float("-inf"))
+            u = u + torch.einsum("bn,bnd->bd", scores.softmax(-1), memory[hop + 1])
+        return nn.functional.cross_entropy(u @ self.embeddings[-1].weight.T, answer)
+
+
+def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...]:
+    """Our batch as the padded sentences that PyTorch takes."""
+    story = jax.tree.map(np.asarray, find_sentences(jnp.asarray(batch["source"]), memory_size))
+    sentences = np.zeros((len(batch["source"]), memory_size + 1, words), np.int64)
+    for row, column in np.argwhere((story.slot < memory_size) | story.asked):
+        slot = memory_size if story.asked[row, column] else story.slot[row, column]
+        sentences[row, slot, story.position[row, column]] = batch["source"][row, column]
+    real = batch["target_out"][:, 0] != 0
+    parts = sentences[:, :-1], sentences[:, -1], batch["target_out"][:, 0].astype(np.int64)
+    return tuple(torch.from_numpy(part[real]) for part in parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data_dir", default="", help="of the bAbI tasks; without it the package makes the stories")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--epochs", type=int, default=5, help="in each turn")
+    parser.add_argument("--number", type=int, default=1, help="of the task")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    load = os.getloadavg()
+    config = babi_memn2n.get_config()
+    config.data_dir, config.task.numbers = options.data_dir, (options.number,)
+    config.model.stories.noise, config.model.stories.linear_steps = 0.0, 0
+    task = build_task(config)
+    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
+    model, size = evaluator.model, evaluator.model.module.memory_size
+    pairs = evaluator.encode(task.splits["train"])
+    buckets = choose_buckets(pairs.source.lengths, pairs.target.lengths)
+    optimizer = config.optimizer.to_dict() | {"learning_rate": RATE, "clip_norm": CLIP, "halve_every": 0}
+    tx = make_optimizer(**optimizer, num_steps=1)
+    step = make_train_step(model.loss_fn, tx)
+
+    def start(rng, batch):
+        return TrainState.create(model.init(rng, batch), tx, rng)
+
+    def ours(seeds: int):
+        batches = Batches(pairs, buckets, 32, seeds=range(seeds))
+        example = jax.tree.map(lambda x: x[0] if seeds > 1 else x, batches.batch_at(0))
+        states = [jax.jit(start)(jax.random.key(seed), example) for seed in range(seeds)]
+        state = jax.tree.map(lambda *x: jnp.stack(x), *states) if seeds > 1 else states[0]
+        run = jax.jit(jax.vmap(step) if seeds > 1 else step, donate_argnums=0)
+        count = iter(range(10**9))
+
+        def epoch() -> None:
+            nonlocal state
+            for _ in range(batches.steps_per_epoch):
+                state, metrics = run(state, batches.batch_at(next(count)))
+            jax.block_until_ready(metrics)
+
+        return epoch
+
+    batches = Batches(pairs, buckets, 32)
+    first = batches.batch_at(0)
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(0), first))
+    words = max(len(s.split()) for text in task.splits["train"].source for s in text.replace("?", ".").split("."))
+    other = TorchMemN2N(params, words)
+    mine = float(jax.jit(model.loss_fn)(params, first, jax.random.key(0))[1]["loss"].compute())
+    theirs = other(*padded(first, size, words)).item()
+    if abs(mine - theirs) > 1e-5:
+        raise SystemExit(f"the two sides do not compute the same: loss {mine:.6f} and {theirs:.6f}")
+    inputs = [padded(batches.batch_at(i), size, words) for i in range(batches.steps_per_epoch)]
+    torch_optimizer = torch.optim.SGD(other.parameters(), lr=RATE, fused=True)
+
+    def torch_epoch() -> None:
+        for batch in inputs:  # padded before the clock starts
+            torch_optimizer.zero_grad()
+            other(*batch).backward()
+            nn.utils.clip_grad_norm_(other.parameters(), CLIP)
+            torch_optimizer.step()
+
+    epochs = {
+        "PyTorch, embedding gathers, fused SGD": torch_epoch,
+        "ours": ours(1),
+        "ours, ten seeds vmapped": ours(10),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in epochs}
+    for name, epoch in epochs.items():  # compiles
+        epoch()
+    for _ in range(options.rounds):
+        for name, epoch in epochs.items():
+            begin = time.perf_counter()
+            for _ in range(options.epochs):
+                epoch()
+            seconds[name].append((time.perf_counter() - begin) / options.epochs)
+    lines = ["| | seconds per epoch | relative to ours |", "|---|---|---|"]
+    median = {name: statistics.median(values) for name, values in seconds.items()}
+    for name, values in seconds.items():
+        spread = f"[{min(values):.4f}-{max(values):.4f}]"
+        lines.append(f"| {name} | {median[name]:.4f} {spread} | {median[name] / median['ours']:.2f} |")
+    command = "python -m experiments.benchmarks.memn2n_speed" + (" --data_dir=data/babi" if options.data_dir else "")
+    lines += ["", f"- `{command} --number={options.number} --rounds={options.rounds} --epochs={options.epochs}`"]
+    lines += [
+        circumstances(load, ("jax", "jaxlib", "flax", "torch")),
+        f"- same parameters: loss {mine:.6f}, {theirs:.6f}",
+    ]
+    print("\n".join(lines))
+    RESULT.write_text(
+        "\n".join(["# Training epochs of the end-to-end memory network", "", *lines, ""]), encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    main()

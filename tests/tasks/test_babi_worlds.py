@@ -167,6 +167,13 @@ def test_statements_are_as_frequent_as_in_the_files(number):
     compare(matches, STATEMENTS[number], [text for statements, _ in stories(number) for text in statements])
 
 
+def test_one_drop_in_five_ends_in_there():
+    drops = [
+        text for n in (2, 3, 5, 6, 7, 8) for statements, _ in stories(n) for text in statements if matches(PUT, text)
+    ]
+    compare(matches, {"there$": 0.2}, drops)
+
+
 @pytest.mark.parametrize("number", QUESTIONS)
 def test_questions_are_as_frequent_as_in_the_files(number):
     compare(matches, QUESTIONS[number], [question.text for _, question in questions(number)])

@@ -32,6 +32,18 @@ def changed_box(before, after):
     return rows.min(), rows.max(), columns.min(), columns.max()
 
 
+def test_a_story_has_a_row_for_each_statement_and_its_evidence_is_marked(tmp_path):
+    statements = ["mary moved to the garden", "john went to the $5 office"]
+    weights = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    for name, hops, evidence in (("plain", weights, ()), ("marked", weights, (2,)), ("other", 1 - weights, ())):
+        figures.story(hops, statements, "where is john?  office", tmp_path / f"{name}.png", evidence)
+    plain, marked, other = (pixels(tmp_path / f"{name}.png") for name in ("plain", "marked", "other"))
+    assert marked.shape != plain.shape or (marked != plain).any()
+    assert (other != plain).any()
+    with pytest.raises(UserError, match="expected \\[hops, 3\\]"):
+        figures.story(weights, [*statements, "more"], "", tmp_path / "wrong.png")
+
+
 def test_each_weight_has_its_cell(tmp_path):
     source, target = ["年", "月", "日", " ", "<eos>"], ["year", "month", "day", "<eos>"]
     weights = diagonal(4, 5)

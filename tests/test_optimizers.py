@@ -72,6 +72,15 @@ def test_optimizer_is_its_closed_form(name, expected):
     jax.tree.map(lambda u, g, p: np.testing.assert_allclose(u, expected(g, p), rtol=1e-4), updates, grads, PARAMS)
 
 
+def test_the_rate_is_halved_each_period_whatever_the_schedule():
+    tx = optimizer(name="sgd", learning_rate=1.0, clip_norm=0.0, momentum=0.0, halve_after=2, halve_every=3)
+    state, rates = tx.init(PARAMS), []
+    for _ in range(9):
+        updates, state = tx.update(PARAMS, state)
+        rates.append(float((updates["matrix"] / PARAMS["matrix"]).ravel()[0]))
+    np.testing.assert_allclose(rates, [-1, -1, -1, -1, -1, -0.5, -0.5, -0.5, -0.25])
+
+
 def test_halve_halves_the_update():
     tx = optimizer(schedule="plateau", learning_rate=1.0, clip_norm=0.0, momentum=0.0)
     state = halve(tx.init(PARAMS))

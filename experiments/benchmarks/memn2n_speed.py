@@ -38,7 +38,7 @@ HOPS, RATE, CLIP = 3, 0.16, 40 / 32
 
 
 class TorchMemN2N(nn.Module):
-    """The same network: adjacent tying, position encoding, temporal encoding. Statements [b, n, w], questions [b, w]."""
+    """The same network: adjacent tying, position and temporal encoding. Statements [b, n, w], questions [b, w]."""
 
     def __init__(self, params: dict, words: int):
         super().__init__()
@@ -58,7 +58,9 @@ class TorchMemN2N(nn.Module):
         real = (story != 0).any(-1)
         age = (real.sum(-1, keepdim=True) - 1 - torch.arange(story.shape[1])).clamp(min=0)
         u = self.encode(question, self.embeddings[0])
-        memory = [self.encode(story, e) + t[age] * real[..., None] for e, t in zip(self.embeddings, self.times)]
+        memory = [
+            self.encode(story, e) + t[age] * real[..., None] for e, t in zip(self.embeddings, self.times, strict=True)
+        ]
         for hop in range(HOPS):
             scores = torch.einsum("bd,bnd->bn", u, memory[hop]).masked_fill(~real, float("-inf"))
             u = u + torch.einsum("bn,bnd->bd", scores.softmax(-1), memory[hop + 1])
@@ -142,7 +144,7 @@ def main() -> None:
         "ours, ten seeds vmapped": ours(10),
     }
     seconds: dict[str, list[float]] = {name: [] for name in epochs}
-    for name, epoch in epochs.items():  # compiles
+    for epoch in epochs.values():  # compiles
         epoch()
     for _ in range(options.rounds):
         for name, epoch in epochs.items():

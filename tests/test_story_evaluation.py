@@ -1,0 +1,108 @@
+"""Memory networks from a config to answers with evidence: which seed answers, what is printed and drawn."""
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from attn_jax import commands
+from attn_jax.build import build_task
+from attn_jax.errors import UserError
+from attn_jax.evaluation import evaluate
+from attn_jax.story_evaluation import evidence_line
+from attn_jax.tasks.task import Pairs
+from configs import babi_memn2n
+
+STORY = """1 Mary moved to the garden.
+2 John went to the office.
+Where is Mary?
+
+Sandra moved to the kitchen
+Where is Sandra?
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A short run of three seeds."""
+    workdir = tmp_path_factory.mktemp("stories")
+    config = babi_memn2n.get_config()
+    changes = {"seeds": (3, 5, 9), "task.num_examples": 100, "train.num_steps": 6, "train.eval_every": 6}
+    changes |= {"model.stories.linear_steps": 2, "model.stories.memory_size": 4, "eval.num_pictures": 2}
+    changes |= {"task.max_sentences": 0, "parallel": "single"}
+    config.update_from_flattened_dict(changes)
+    commands.train(config, workdir, commands.Files())
+    return config, workdir
+
+
+def predicted(finished, text, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    capsys.readouterr()
+    commands.predict(*finished, commands.Files())
+    return capsys.readouterr()
+
+
+def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished):
+    config, workdir = finished
+    result = json.loads((workdir / "result.json").read_text())
+    trained = commands.restore(config, workdir)
+    task = build_task(config, (trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary))
+    losses, _ = evaluate(trained.evaluator, trained.params, task.splits["train"], [], "none")
+    best = int(np.argmin(losses["loss"]["seeds"]))
+    assert (result["seeds"], result["chosen_seed"]) == ([3, 5, 9], [3, 5, 9][best])
+    assert trained.place == best and trained.chosen is trained.params[best]
+    assert len(result["metrics"]["accuracy"]["seeds"]) == 3
+    own = result["metrics"]["accuracy"]["seeds"][best]
+    assert f"(seed {result['chosen_seed']}: {own:.4g})" in commands.table(result, workdir)
+    # The memory has no more slots than were asked for, though stories are longer.
+    assert trained.evaluator.model.module.memory_size == 4
+
+
+def test_questions_are_answered_with_what_was_read_for_them(finished, monkeypatch, capsys):
+    out, err = predicted(finished, STORY, monkeypatch, capsys)
+    lines = out.splitlines()
+    assert len(lines) == 2
+    _, evidence = lines[0].split("\t")
+    hops = evidence.split(" | ")
+    assert len(hops) == 3 and all(" (1, " in hop or " (2, " in hop for hop in hops)
+    assert lines[1].count("sandra moved to the kitchen (1, 1.00)") == 3  # the only statement
+    assert "never seen" not in err
+    _, err = predicted(finished, STORY.replace("Mary", "Gandalf"), monkeypatch, capsys)
+    assert "gandalf" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Mary moved to the garden.\n", "no question"),
+        ("Where is Mary?\n", "a question without a story"),
+        ("1 Mary moved.\n3 Where is Mary?\n", "the number 3; expected 2"),
+    ],
+)
+def test_a_story_that_cannot_be_read_is_told_in_one_line(finished, text, words, monkeypatch, capsys):
+    with pytest.raises(UserError, match=words) as error:
+        predicted(finished, text, monkeypatch, capsys)
+    assert "\n" not in str(error.value)
+
+
+def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
+    config, workdir = finished
+    evaluator, params = commands.restore(config, workdir)[:2]
+    many = " . ".join(["mary moved to the garden"] * 6)
+    pairs = Pairs([f"{many} . where is mary ?", "john went to the office . where is john ?"], ["", ""])
+    long, short = evaluator.hops(params[0], pairs)
+    assert long.shape == (3, 6) and short.shape == (3, 1)
+    np.testing.assert_allclose(long.sum(-1), 1.0, atol=1e-5)
+    assert not long[:, :2].any() and long[:, 2:].all()
+
+
+def test_pictures_of_a_run(finished):
+    _, workdir = finished
+    assert [path.name for path in sorted((workdir / "attention").iterdir())] == ["000.png", "001.png"]
+
+
+def test_the_line_of_what_was_read():
+    hops = np.array([[0.25, 0.75], [0.0, 0.0]])
+    assert evidence_line(hops, ["mary left", "john came"]) == "john came (2, 0.75) | -"

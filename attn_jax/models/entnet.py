@@ -56,8 +56,8 @@ class EntityCell(nn.Module):
         memory = self.write.prepare(slots, mask=jnp.broadcast_to(real[:, None], slots.shape[:-1]))
         gates = self.write(vector[:, None], memory, bias=bias[:, None]).weights[:, 0]
         change = self.activation(self.old(slots) + of_keys + candidate[:, None])
-        written = normalized(slots + gates[..., None] * change)
-        return jnp.where(real[:, None, None], written, slots), gates
+        # Where there is no statement the gates are zero, and the length is one already.
+        return normalized(slots + gates[..., None] * change), gates
 
 
 def normalized(x: Float[Array, "... d"]) -> Float[Array, "... d"]:

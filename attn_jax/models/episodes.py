@@ -60,8 +60,7 @@ def logistic(scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = 
 
 def one_of_all(scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Float[Array, "b"]:
     """-log softmax(scores)[slot], the cross entropy of gates that sum to one; 0 where slot is -1."""
-    some = mask | ~jnp.any(mask, axis=-1, keepdims=True)  # the softmax of nothing is not a number
-    log_gates = jax.nn.log_softmax(jnp.where(mask, scores, 0.0), axis=-1, where=some)
+    log_gates = jax.nn.log_softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)
     return -jnp.sum(jnp.where(_chosen(slot, mask), log_gates, 0.0), axis=-1)
 
 

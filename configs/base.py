@@ -88,7 +88,7 @@ def get_config() -> ConfigDict:
     config.model.stories = ConfigDict()  # memory networks, which answer questions about stories
     config.model.stories.memory_size = 50  # the last so many statements of a story are seen
     config.model.stories.num_hops = 3  # readings, episodes, or (memnn) supporting facts at most
-    config.model.stories.encoding = "position"  # of a statement: "position" (word order tells) or "bag"
+    config.model.stories.encoding = "position"  # memn2n: of a statement, "position" (word order tells) or "bag"
     config.model.stories.tying = "adjacent"  # memn2n: "adjacent" or "layerwise"
     config.model.stories.nonlinear = False  # memn2n: relu after each hop; memnn: two layers of tanh
     config.model.stories.noise = 0.0  # memn2n: in training, at most this share of empty memories is put in

@@ -112,6 +112,9 @@ def get_config() -> ConfigDict:
     config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"
     config.model.attention.alpha = 1.5  # of entmax: 1 is softmax, 2 sparsemax
     config.model.attention.fusion = 0.1  # of fusedmax: neighbours share a weight, the more the larger
+    # Of the kernels in attn_jax/attention/kernels.py: one number, or one for each column; (): learned.
+    config.model.attention.width = ()
+    config.model.attention.per_column = False  # kernels: a learned width for each column
     config.model.attention.dropout = 0.0  # of the weights
     config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
     config.model.attention.num_samples = 1  # evaluations of the loss per token, where the reading samples

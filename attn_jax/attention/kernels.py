@@ -20,7 +20,7 @@ class Kernel(Score):
     """log k(u) with u^2 = sum over the columns j of (query_j - key_j)^2 / width_j^2.
 
     `width` is one number for all columns, or one per column; () means that it is learned, as log_precision =
-    -2 log(width), with `per_column` one for each column. It starts at `initial`; 0 means d^(1/4), where the product
+    -2 log(width), with `per_column` one for each column. It starts at `initial`; () means d^(1/4), where the product
     within |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017, and (2 d)^(1/2) for compact kernels, the
     distance of two random vectors with entries of variance one.
 
@@ -30,7 +30,7 @@ class Kernel(Score):
 
     width: tuple = ()
     per_column: bool = False
-    initial: float = 0.0
+    initial: tuple = ()
     exact: bool = False
 
     compact = False  # whether k is 0 from some distance on
@@ -45,13 +45,16 @@ class Kernel(Score):
         """log of the integral of k(|u|) over all u in so many dimensions."""
         raise NotImplementedError
 
+    @nn.compact
     def precision(self, features: int) -> Float[Array, "..."]:
         """1 / width^2: one number, or one per column."""
         if self.width:
             return jnp.square(1 / jnp.asarray(check_width(self.width, features), jnp.float32))
-        start = -2 * math.log(self.initial or ((2 * features) ** 0.5 if self.compact else features**0.25))
-        shape = (features,) if self.per_column else ()
-        return jnp.exp(self.param("log_precision", nn.initializers.constant(start), shape))
+        first = self.initial or (((2 * features) ** 0.5 if self.compact else features**0.25),)
+        start = jnp.array([-2 * math.log(w) for w in check_width(first, features)])
+        shape = (features,) if self.per_column or len(first) > 1 else ()
+        start = jnp.broadcast_to(start, (features,)) if shape else start[0]
+        return jnp.exp(self.param("log_precision", lambda rng: start))
 
     @nn.compact
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:

@@ -56,7 +56,7 @@ def test_a_learned_width_starts_where_the_product_is_the_scaled_one():
     attention, init = Gaussian(), lambda m, q, k: m(q, k)
     params = attention.init(jax.random.key(0), *map(jnp.asarray, (QUERY, KEYS)), method=init)["params"]
     np.testing.assert_allclose(np.exp(-params["log_precision"] / 2), 3**0.25, rtol=1e-6)
-    several = Gaussian(per_column=True, initial=0.5).init(
+    several = Gaussian(per_column=True, initial=(0.5,)).init(
         jax.random.key(0), *map(jnp.asarray, (QUERY, KEYS)), method=init
     )["params"]
     np.testing.assert_allclose(np.exp(-several["log_precision"] / 2), [0.5] * 3, rtol=1e-6)
@@ -93,7 +93,7 @@ def test_a_query_without_keys_in_reach_has_zero_weights_and_no_gradient(name):
     far = QUERY + np.float32([[0], [0], [100], [0], [0]])
 
     def context(query, keys, precision):
-        attention = Attention(KERNELS[name](initial=1.0, exact=True), kernel_sum)
+        attention = Attention(KERNELS[name](initial=(1.0,), exact=True), kernel_sum)
         memory = lambda m, q, k, v: m(q, m.prepare(k, v)).context  # noqa: E731
         return attention.apply(
             {"params": {"score": {"log_precision": precision}}}, query, keys, jnp.asarray(VALUES), method=memory

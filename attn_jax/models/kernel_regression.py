@@ -29,6 +29,7 @@ from attn_jax.metrics import Mean
 from attn_jax.models.local_polynomial import effective_weights, read, streamed_moments
 from attn_jax.types import Array, Batch, Bool, Callable, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
 
+AT_ONCE = 256  # training points up to which all members are computed side by side
 Scalar = Array | float
 
 
@@ -102,12 +103,14 @@ class KernelRegression:
             value = CRITERIA[self.criterion](self, params, inputs, targets, index, degree, factor)
             return value if self.criterion == "aicc" else jnp.log(value)
 
-        return -0.5 * len(inputs) * self.each(log_criterion)
+        return -0.5 * len(inputs) * self.each(log_criterion, len(inputs))
 
-    def each(self, function: Callable) -> PyTree:
-        """function(degree, factor on the width) of each member, all widths of a degree in one program."""
+    def each(self, function: Callable, count: int) -> PyTree:
+        """function(degree, factor on the width) of each member of a model of `count` training points."""
         widths = jnp.asarray(self.widths, jnp.float32)
-        found = [jax.vmap(partial(function, degree))(widths) for degree in self.degrees]
+        # One after the other where a member needs much memory.
+        spread = jax.vmap if count <= AT_ONCE else lambda f: partial(jax.lax.map, f)
+        found = [spread(partial(function, degree))(widths) for degree in self.degrees]
         return jax.tree.map(lambda *x: jnp.concatenate(x), *found)
 
     def member_weights(
@@ -132,7 +135,8 @@ class KernelRegression:
         `exclude` is a training point that a query does not see, itself for leave-one-out.
         """
         contexts, reach = self.each(
-            lambda degree, factor: self.predict_member(params, query, inputs, targets, degree, factor, exclude)
+            lambda degree, factor: self.predict_member(params, query, inputs, targets, degree, factor, exclude),
+            len(inputs),
         )
         return jnp.einsum("m,mqv->qv", members, contexts), jnp.all(reach, axis=0)
 
@@ -140,7 +144,8 @@ class KernelRegression:
         self, params: Params, query: Float[Array, "q d"], inputs: Float[Array, "n d"], members: Float[Array, "m"]
     ) -> Float[Array, "q n"]:
         """What each training point counts in each prediction, which is weights @ targets."""
-        rows = self.each(lambda degree, factor: self.member_smoother(params, query, inputs, degree, factor))
+        member = lambda degree, factor: self.member_smoother(params, query, inputs, degree, factor)  # noqa: E731
+        rows = self.each(member, len(inputs))
         return jnp.einsum("m,mqn->qn", members, rows)
 
     def member_smoother(

@@ -103,9 +103,8 @@ def regression(
             held_out, _ = read_points(path.parent / names["test"], inputs, target, classification, columns)
             if len(held_out) < 1:
                 raise UserError(f"{path.parent / names['test']}: there is no row of data")
-            draws = [
-                _subset(known, num_examples, 0, seed) + (held_out.inputs[0], held_out.targets[0]) for seed in seeds
-            ]
+            tested = held_out.inputs[0], held_out.targets[0]
+            draws = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
         else:
             draws = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
     elif classification:
@@ -121,9 +120,16 @@ def regression(
     stacked = [np.stack(arrays) for arrays in zip(*draws, strict=True)]
     training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
     check_training(training, columns, names["train"] or "the points")
-    splits = {"train": training, "valid": dataclasses.replace(training, left_out=True), "test": held_out}
     note = {"training points": len(training), "test points": len(held_out)}
-    return PointsTask("regression", splits, columns, note, _examples(held_out))
+    return make_task(training, held_out, columns, note, _examples(held_out))
+
+
+def make_task(
+    train: Points, test: Points, columns: Columns, note: dict[str, int], examples: tuple[str, ...]
+) -> PointsTask:
+    """The task with its validation split, which are the training points left out one by one: none is lost."""
+    splits = {"train": train, "valid": dataclasses.replace(train, left_out=True), "test": test}
+    return PointsTask("regression", splits, columns, note, examples)
 
 
 def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -184,7 +190,7 @@ def read_points(
             continue
         if len(row) != len(header):
             raise UserError(f"{path}, line {line}: {len(row)} cells, but the first line names {len(header)} columns")
-        read = [name for name in (inputs if classification else (*inputs, target))]
+        read = inputs if classification else (*inputs, target)
         numbers.append([number(row[where[name]], f"{path}, line {line}, column {name!r}") for name in read])
         labels.append(row[where[target]].strip())
         if classification and not labels[-1]:

@@ -64,7 +64,7 @@ def descend(criterion: str, num_draws: int, steps: int = 2000, batch: int = 8) -
         memory = {"inputs": x, "targets": y - center}
 
         def loss(params, index):
-            return kernel.loss_fn(params, memory | {"index": index}, None)[0] / len(index)
+            return kernel.loss_fn(params, memory | {"index": index})[0] / len(index)
 
         def step(carry, rng):
             params, state = carry

@@ -71,7 +71,7 @@ def fit(
 
         def step(carry, _):
             params, state = carry
-            grads = jax.grad(lambda p: kernel.loss_fn(p, batch, None)[0] / len(index))(params)
+            grads = jax.grad(lambda p: kernel.loss_fn(p, batch)[0] / len(index))(params)
             updates, state = tx.update(grads, state)
             return (optax.apply_updates(params, updates), state), None
 
@@ -214,7 +214,7 @@ def train(kernel: KernelRegression, batch: dict, steps: int, seed: int, rate: fl
 
     def step(carry, _):
         params, state = carry
-        grads = jax.grad(lambda p: kernel.loss_fn(p, batch, None)[0] / len(batch["index"]))(params)
+        grads = jax.grad(lambda p: kernel.loss_fn(p, batch)[0] / len(batch["index"]))(params)
         updates, state = tx.update(grads, state)
         return (optax.apply_updates(params, updates), state), None
 

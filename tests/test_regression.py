@@ -153,7 +153,7 @@ def test_predictions_do_not_depend_on_the_batches_and_are_left_out_in_their_orde
     parts, _ = build_evaluator(config, build_task(config).kept).predictions(params, train.inputs[0], left_out=True)
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
     batch = {name: x[0] for name, x in evaluator.memory.items()} | {"index": np.arange(20)}
-    loss, _ = evaluator.model.loss_fn(params, batch, None)
+    loss, _ = evaluator.model.loss_fn(params, batch)
     mean = evaluator.measure([params], build_task(config).splits["valid"], ["mse"], "none")[0]["mse"]["mean"]
     np.testing.assert_allclose(mean, loss / 20 * evaluator.target_scale[0, 0] ** 2, rtol=1e-4)
 

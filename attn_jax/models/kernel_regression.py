@@ -80,12 +80,14 @@ class KernelRegression:
         variables = score.init(rng, few, few, method=lambda m, q, k: m(q, m.project_keys(k)))
         return params | {"score": variables.get("params", {})}
 
-    def loss_fn(self, params: Params, batch: Batch, rng: PRNGKeyArray, *_) -> tuple[Float[Array, ""], Metrics]:
+    def loss_fn(
+        self, params: Params, batch: Batch, rng: PRNGKeyArray | None = None, step: Array | int = 0
+    ) -> tuple[Float[Array, ""], Metrics]:
         """The criterion of the points batch["index"] of all (batch["inputs"], batch["targets"]), times their number.
 
-        Of several members it is -2 / n log sum_m exp(-n criterion_m / 2).
+        Of several members it is -2 / n log sum_m exp(-n criterion_m / 2). Nothing here is random.
         """
-        inputs, targets, index = batch["inputs"], batch["targets"], batch["index"]
+        inputs, targets, index = (jnp.asarray(batch[name]) for name in ("inputs", "targets", "index"))
         count = jnp.float32(len(index))
         if self.fixed:
             params = params | {"score": jax.lax.stop_gradient(params["score"])}

@@ -195,7 +195,7 @@ def read_points(
         labels.append(row[where[target]].strip())
         if classification and not labels[-1]:
             raise UserError(f"{path}, line {line}, column {target!r}: the class is empty")
-    data = np.array(numbers).reshape(len(numbers), -1)
+    data = np.array(numbers, np.float64).reshape(len(numbers), len(inputs) + (not classification))
     if not classification:
         found = columns or Columns(inputs, target)
         return Points(data[None, :, : len(inputs)], data[None, :, len(inputs) :]), found

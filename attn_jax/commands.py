@@ -15,10 +15,9 @@ from ml_collections import ConfigDict
 
 from attn_jax import build, experiment, figures
 from attn_jax.errors import UserError
-from attn_jax.evaluation import Evaluator
-from attn_jax.kinds import kind_of
+from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.progress import notice
-from attn_jax.tasks import Pairs, Task
+from attn_jax.tasks import Pairs
 from attn_jax.tasks.text import read_parallel
 from attn_jax.types import Params
 from attn_jax.workdir import load_json, save_json
@@ -36,7 +35,7 @@ class Files(NamedTuple):
 class Trained(NamedTuple):
     """A run as its work directory keeps it."""
 
-    evaluator: Evaluator
+    evaluator: AnyEvaluator
     params: list[Params]  # one set per seed
     used: str  # which checkpoint
     place: int = 0  # of the seed to predict with
@@ -88,7 +87,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'try':<14}{command} | python launch.py --mode=predict --workdir={where}")
 
 
-def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: Pairs) -> None:
+def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: AnySplit) -> None:
     """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
     figures.curves(workdir / "metrics.jsonl", workdir / "curves.png")
     count = config.eval.num_pictures
@@ -187,7 +186,7 @@ def say(line: str) -> None:
         print(line, flush=True)
 
 
-def own_split(task: Task) -> tuple[str, Pairs]:
+def own_split(task: AnyTask) -> tuple[str, AnySplit]:
     """What a run is measured on: its test split, or its validation split if there is none."""
     split = "test" if "test" in task.splits else "valid"
     return split, task.splits[split]
@@ -206,7 +205,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
         return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator), place)
 
 
-def measure(config: ConfigDict, trained: Trained, pairs: Pairs, split: str) -> dict:
+def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str) -> dict:
     """What result.json says."""
     begin = time.monotonic()
     names, tokenize = config.eval.metrics, config.eval.tokenize

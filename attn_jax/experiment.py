@@ -17,14 +17,12 @@ from attn_jax.attention import READINGS
 from attn_jax.build import build_evaluator, build_task
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation import Evaluator
-from attn_jax.kinds import kind_of
+from attn_jax.kinds import AnyBatches, AnyEvaluator, AnyTask, kind_of
 from attn_jax.metrics import MetricsWriter
 from attn_jax.optimizers import SinceBest, halve, make_optimizer
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
-from attn_jax.tasks import TASKS, Task
-from attn_jax.tasks.batching import Batches
+from attn_jax.tasks import TASKS
 from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
 from attn_jax.workdir import holds, lock, plain, save_json
@@ -36,9 +34,9 @@ class Run:
 
     config: ConfigDict
     workdir: pathlib.Path
-    evaluator: Evaluator
-    task: Task
-    batches: Batches
+    evaluator: AnyEvaluator
+    task: AnyTask
+    batches: AnyBatches
     checkpoints: Checkpoints
     seeds: tuple[int, ...]
     num_steps: int
@@ -144,7 +142,7 @@ def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
     return [jax.tree.map(itemgetter(i), params) for i in range(len(seeds))]
 
 
-def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], task: Task) -> int:
+def choose_seed(config: ConfigDict, evaluator: AnyEvaluator, params: list[Params], task: AnyTask) -> int:
     """The place of the seed to predict with: the first, or the one with the lowest loss on train.choose_seed."""
     if not config.train.choose_seed or len(params) == 1:
         return 0
@@ -267,7 +265,7 @@ def train(run: Run) -> Fitted:
     return fitted
 
 
-def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: Evaluator) -> tuple[list[Params], str]:
+def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: AnyEvaluator) -> tuple[list[Params], str]:
     """The parameters to use, one set per seed, and where they come from: the average asked for, or the best."""
     seeds = seeds_of(config)
 

@@ -9,8 +9,8 @@ from attn_jax.figures import font_families, save
 from attn_jax.tasks.regression import Columns
 from attn_jax.types import Float
 
-Inputs = Float[np.ndarray, "n d"]
-Targets = Float[np.ndarray, "n v"]
+Inputs = Float[np.ndarray, "_ d"]
+Targets = Float[np.ndarray, "_ v"]
 COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 
 

@@ -138,7 +138,7 @@ def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarra
     return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
 
 
-def true_curve(x: np.ndarray) -> np.ndarray:
+def true_curve(x: np.ndarray | float) -> np.ndarray | float:
     """2 sin x + x."""
     return 2 * np.sin(x) + x
 

@@ -30,7 +30,7 @@ from attn_jax.attention import Attention  # noqa: E402
 from attn_jax.attention.kernels import KERNELS  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.figures import save  # noqa: E402
-from attn_jax.models.kernel_regression import KernelRegression, Projection  # noqa: E402
+from attn_jax.models.kernel_regression import KernelRegression  # noqa: E402
 from attn_jax.tasks.regression import curve, grid  # noqa: E402
 
 NUM_DRAWS, NUM_POINTS = 300, 40
@@ -175,52 +175,6 @@ def slope(sizes: Sequence[int], values: np.ndarray) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def learned_metric(steps: int = 1500, seeds: Sequence[int] = range(5)) -> list[tuple[str, np.ndarray]]:
-    """Mean squared error at 1,000 new points, noise 0.3: ten inputs, of which one direction matters. One per seed."""
-    rows: dict[str, list[float]] = {}
-    for seed in seeds:
-        rng = np.random.default_rng(seed)
-        direction = rng.normal(size=10)
-        direction /= np.linalg.norm(direction)
-        x = rng.normal(size=(1500, 10))
-        y = np.sin(2 * x @ direction) + 0.3 * rng.normal(size=1500)
-        new, n = slice(500, None), 500
-        start = n ** (-1 / 14)
-        gaussian = KERNELS["gaussian"](initial=(start,), per_column=True, exact=True)
-        models = {
-            "one width": (model(width=start), steps // 5),
-            "a width for each input": (KernelRegression(Attention(gaussian, kernel_sum)), steps // 5),
-            "queries and keys through a learned network": (
-                model(width=n**-0.2, projection=Projection(2, 32)),
-                steps,
-            ),
-        }
-        inputs, targets = (jnp.asarray(v, jnp.float32) for v in (x[:n], y[:n, None]))
-        batch = {"inputs": inputs, "targets": targets, "index": jnp.arange(n)}
-        for name, (kernel, count) in models.items():
-            params = train(kernel, batch, count, seed)
-            found, _ = jax.jit(kernel.predict)(params, jnp.asarray(x[new], jnp.float32), inputs, targets, jnp.ones(1))
-            rows.setdefault(name, []).append(
-                float(np.mean((np.asarray(found)[:, 0] - np.sin(2 * x[new] @ direction)) ** 2))
-            )
-    rows["the mean of all"] = [0.5 * (1 - np.exp(-8))] * len(rows["one width"])
-    return [(name, np.array(values)) for name, values in rows.items()]
-
-
-def train(kernel: KernelRegression, batch: dict, steps: int, seed: int, rate: float = 0.01):
-    """Parameters after so many steps of Adam on the leave-one-out error."""
-    tx = optax.adam(optax.cosine_decay_schedule(rate, steps))
-    params = kernel.init(jax.random.key(seed), batch)
-
-    def step(carry, _):
-        params, state = carry
-        grads = jax.grad(lambda p: kernel.loss_fn(p, batch)[0] / len(batch["index"]))(params)
-        updates, state = tx.update(grads, state)
-        return (optax.apply_updates(params, updates), state), None
-
-    return jax.jit(lambda carry: jax.lax.scan(step, carry, None, length=steps)[0][0])((params, tx.init(params)))
-
-
 def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, float]], path: pathlib.Path) -> None:
     """Fits above, attention weights below, a column for each (kernel, width), as the chapter shows them."""
     with fits.styled():
@@ -298,17 +252,13 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def write_table(options: argparse.Namespace) -> list[str]:
-    """The errors at 40 points, and the learned metric."""
+    """The errors at 40 points."""
     x, y = draws(options.draws)
     lines = [PAGE, f"## {NUM_POINTS} points, {options.draws} draws", ""]
     lines += ["| estimator | width | how | error | ± |", "|---|---|---|---:|---:|"]
     for name, how, values, width in table(x, y):
         spread = values.std(ddof=1) / len(values) ** 0.5
         lines.append(f"| {name} | {width} | {how} | {values.mean():.3f} | {spread:.3f} |")
-    lines += ["", "## A learned metric: ten inputs, one direction matters, 500 points", ""]
-    lines += ["| compared are | error, mean ± standard deviation of 5 seeds |", "|---|---:|"]
-    for name, values in learned_metric():
-        lines.append(f"| {name} | {values.mean():.3f} ± {values.std(ddof=1):.3f} |")
     draw_chapter(x[0], y[0], CHAPTER, options.out / "kernels.png")
     draw_chapter(x[0], y[0], [("gaussian", width) for width in SIGMAS], options.out / "kernel_widths.png")
     return lines

@@ -25,13 +25,12 @@ import sys
 from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(pathlib.Path(__file__).resolve().parent)]
+sys.path.insert(0, str(ROOT))
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
-from kernels import draws, model, rates, slope  # noqa: E402
 
 from attn_jax import fits  # noqa: E402
 from attn_jax.attention import Attention  # noqa: E402
@@ -41,6 +40,7 @@ from attn_jax.attention.scores import Dot  # noqa: E402
 from attn_jax.figures import save  # noqa: E402
 from attn_jax.models.kernel_regression import KernelRegression, Projection  # noqa: E402
 from attn_jax.tasks.regression import true_curve  # noqa: E402
+from experiments.kernels import draws, model, rates, slope  # noqa: E402
 
 
 def parzen(num_places: int = 10_000) -> tuple[int, int]:

@@ -243,3 +243,14 @@ def test_a_stream_holds_no_matrix_of_queries_and_keys():
         return stream.lower(query, x, y).compile().memory_analysis().temp_size_in_bytes
 
     assert memory(40_000) - memory(20_000) < 64 * 20_000 * 4 / 10
+
+
+@pytest.mark.parametrize("degree, kind", [(0, "lc"), (1, "ll")])
+def test_statsmodels_predicts_the_same_and_has_the_same_leave_one_out_error(degree, kind):
+    module = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
+    theirs = module.KernelReg(Y[:, 0], X, "cc", reg_type=kind, bw=[WIDTH, WIDTH])
+    kernel = model(degrees=(degree,))
+    np.testing.assert_allclose(predict(kernel, params_of(), QUERY)[:, 0], theirs.fit(QUERY)[0], rtol=5e-3, atol=1e-3)
+    function = {"lc": theirs._est_loc_constant, "ll": theirs._est_loc_linear}[kind]
+    loss = compiled(lambda batch: kernel.loss_fn(params_of(), batch)[0])(ALL)
+    np.testing.assert_allclose(loss / N, theirs.cv_loo(np.array([WIDTH, WIDTH]), function), rtol=1e-2)

@@ -1,6 +1,7 @@
 """From a config to objects: here and in build_attention.py are the strings of a config resolved."""
 
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from attn_jax.attention import MultiHead
 from attn_jax.attention.core import head_width
 from attn_jax.attention.readings import READINGS, Reading
 from attn_jax.build_attention import build_alignment, build_attention, construct, describe_attention
+from attn_jax.build_regression import build_points_evaluator
 from attn_jax.build_stories import STORY_MODELS, fit_memory
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import DecodeOptions, Evaluator
@@ -23,9 +25,10 @@ from attn_jax.models.rnn import CELLS, RNN
 from attn_jax.models.seq2seq import Seq2SeqModule
 from attn_jax.models.transformer import ACTIVATIONS, Transformer, TransformerLayer, TransformerStack
 from attn_jax.outputs import FullSoftmax
+from attn_jax.regression import PointsEvaluator
 from attn_jax.story_evaluation import StoryEvaluator
-from attn_jax.tasks import TASKS, Task
-from attn_jax.tasks.vocabulary import BOS, EOS, Vocabulary
+from attn_jax.tasks import TASKS, PointsTask, Task
+from attn_jax.tasks.vocabulary import BOS, EOS
 from attn_jax.types import Dtype
 
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
@@ -278,7 +281,7 @@ MODELS = {
 def describe(config: ConfigDict) -> str:
     """How the attention of a model is computed; "" where there is none."""
     model = config.model
-    if model.name in STORY_MODELS:
+    if model.name in STORY_MODELS or config.task.name == "regression":
         return ""
     heads = "transformer" in (model.name, model.encoder) or model.name == "language_model"
     structured = model.name == "classifier" and model.pooling == "structured"
@@ -289,19 +292,25 @@ def describe(config: ConfigDict) -> str:
     return describe_attention(attention, DTYPES[config.dtype], width)
 
 
-def build_task(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary] | None = None) -> Task:
-    """config.task and config.data_dir as a Task."""
+def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
+    """config.task and config.data_dir as a Task; `kept` is what a run has kept of its data, see Task.kept."""
+    if isinstance(kept, PointsTask):
+        return kept
     fields = config.task.to_dict()
     for field in ("name", "buckets", "batch_size", "batch_unit"):
         fields.pop(field)
     build = lookup(TASKS, config.task.name, "task.name")
-    return build(data_dir=config.data_dir, vocabularies=vocabularies, **fields)
+    if config.task.name == "regression":
+        return build(data_dir=config.data_dir, seeds=config.seeds or (config.seed,), **fields)
+    return build(data_dir=config.data_dir, vocabularies=kept, **fields)
 
 
-def build_evaluator(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> Evaluator:
-    """The model of a config between its vocabularies, ready to be measured."""
-    config = fit_memory(config, vocabularies[0]) if config.model.name in STORY_MODELS else config
-    model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, vocabularies))
+def build_evaluator(config: ConfigDict, kept: Any) -> Evaluator | PointsEvaluator:
+    """The model of a config with what it needs of the data (its vocabularies, its points), ready to be measured."""
+    if config.task.name == "regression":
+        return build_points_evaluator(config, kept)
+    config = fit_memory(config, kept[0]) if config.model.name in STORY_MODELS else config
+    model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, kept))
     options = DecodeOptions(**config.decode.to_dict())
     kind = StoryEvaluator if config.model.name in STORY_MODELS else Evaluator
-    return kind(model, *vocabularies, options, config.task.buckets, config.seed)
+    return kind(model, *kept, options, config.task.buckets, config.seed)

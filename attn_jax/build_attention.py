@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
 from attn_jax.attention.fused import implementation_of
+from attn_jax.attention.kernels import KERNELS, Kernel, check_width
 from attn_jax.attention.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.readings import Reading
@@ -49,7 +50,11 @@ def build_attention(config: ConfigDict, query_features: int, read: Reading, num_
         "num_heads": num_heads,
         "alpha": config.alpha,
         "fusion": config.fusion,
+        "width": config.width,
+        "per_column": config.per_column,
     }
+    if issubclass(score, Kernel):
+        check_kernel(score, config, query_features)
     normalize = lookup(NORMALIZERS | {"monotonic": softmax}, config.normalize, "model.attention.normalize")
     return Attention(
         score=construct(score, options),
@@ -59,6 +64,17 @@ def build_attention(config: ConfigDict, query_features: int, read: Reading, num_
         monotonic=MonotonicSelection() if monotonic else None,
         dropout=config.dropout,
     )
+
+
+def check_kernel(score: type[Kernel], config: ConfigDict, features: int) -> None:
+    """UserError for a width that is none, and where a query out of the reach of all keys would have weights of NaN."""
+    if config.width:
+        check_width(config.width, features)
+    if score.compact and config.normalize != "kernel_sum":
+        raise UserError(
+            f"model.attention.score {config.score} is -inf for keys out of its reach; it needs "
+            f"model.attention.normalize kernel_sum, got {config.normalize}"
+        )
 
 
 def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:
@@ -91,7 +107,9 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
         return reading, SoftAlignment()
     if model.decoder == "none":
         raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
-    for name, values in {"window": ("local_p",), "normalize": ("linear", "rela", "monotonic")}.items():
+    compact = tuple(name for name, kernel in KERNELS.items() if kernel.compact)
+    unnormalized = {"window": ("local_p",), "normalize": ("linear", "rela", "monotonic"), "score": compact}
+    for name, values in unnormalized.items():
         if options[name] in values:
             raise UserError(
                 f"model.objective {model.objective} needs weights that sum to one; those of model.attention.{name} "

@@ -15,13 +15,12 @@ from ml_collections import ConfigDict
 
 from attn_jax import build, experiment, figures
 from attn_jax.errors import UserError
-from attn_jax.evaluation import Evaluator, check_metrics, evaluate
+from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.progress import notice
-from attn_jax.tasks import Pairs, Task
+from attn_jax.tasks import Pairs
 from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.vocabulary import UNK, Vocabulary
 from attn_jax.types import Params
-from attn_jax.workdir import load_json, load_vocabularies, save_json
+from attn_jax.workdir import load_json, save_json
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
 
@@ -36,7 +35,7 @@ class Files(NamedTuple):
 class Trained(NamedTuple):
     """A run as its work directory keeps it."""
 
-    evaluator: Evaluator
+    evaluator: AnyEvaluator
     params: list[Params]  # one set per seed
     used: str  # which checkpoint
     place: int = 0  # of the seed to predict with
@@ -88,35 +87,27 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'try':<14}{command} | python launch.py --mode=predict --workdir={where}")
 
 
-def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: Pairs) -> None:
+def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: AnySplit) -> None:
     """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
     figures.curves(workdir / "metrics.jsonl", workdir / "curves.png")
     count = config.eval.num_pictures
     if config.model.decoder == "none" or count < 1:
         say(f"{'pictures':<14}{workdir / 'curves.png'}")
         return
-    examples = Pairs(list(run.task.examples), [""] * len(run.task.examples))
-    shown = (
-        pairs.select(range(count))
-        if pairs.evidence
-        else Pairs([*examples.source, *pairs.source][:count], [*examples.target, *pairs.target][:count])
-    )
-    paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(shown))]
-    run.evaluator.draw(params, shown, paths)
+    paths = run.evaluator.overview(params, run.task, pairs, workdir, count)
     say(f"{'pictures':<14}{paths[0]} ... {paths[-1].name}, {workdir / 'curves.png'}")
 
 
 def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Measures the checkpoint on the run's own test (or validation) split, or on files it never saw."""
-    if bool(files.source) != bool(files.target):
-        raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
-    if files.source:
-        split, pairs = f"{files.source}, {files.target}", Pairs(*read_parallel(files.source, files.target))
-        report_unknown(load_vocabularies(workdir)[0], pairs.source)
+    kind_of(config).check_metrics(config)
+    trained, path = restore(config, workdir), workdir / "result.json"
+    if files.source or files.target:
+        split = ", ".join(filter(None, files))
+        pairs = trained.evaluator.read(files.source, files.target)
     else:
-        split, pairs = own_split(build.build_task(config, load_vocabularies(workdir)))
-    check_metrics(config.eval.metrics, config.eval.tokenize)
-    result, path = measure(config, restore(config, workdir), pairs, split), workdir / "result.json"
+        split, pairs = own_split(build.build_task(config, kind_of(config).load(workdir)))
+    result = measure(config, trained, pairs, split)
     before = load_json(path) if path.exists() else {}
     result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
     save_json(path, result)
@@ -136,11 +127,13 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     for texts, printed in trained.evaluator.predict(trained.chosen, lines, at_once):
         print("".join(f"{line}\n" for line in printed), end="", flush=True)
         sources += texts
-    report_unknown(trained.evaluator.source_vocabulary, sources)
+    trained.evaluator.report(sources)
 
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
+    if config.task.name == "regression":
+        raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
         pairs = Pairs(*read_parallel(files.source, files.target))
     elif files.source or files.target:
@@ -193,17 +186,7 @@ def say(line: str) -> None:
         print(line, flush=True)
 
 
-def report_unknown(vocabulary: Vocabulary, texts: list[str]) -> None:
-    """A line on standard error if there are source tokens that training has not seen; they are read as unk."""
-    tokens = [token for text in texts for token in zip(vocabulary.tokenize(text), vocabulary.encode(text), strict=True)]
-    unknown = list(dict.fromkeys(token for token, number in tokens if number == UNK))
-    if unknown:
-        count = sum(number == UNK for _, number in tokens)
-        shown = " ".join(unknown[:3]) + (" ..." if len(unknown) > 3 else "")
-        notice(f"{'unknown':<14}{count:,} of {len(tokens):,} source tokens were never seen in training: {shown}")
-
-
-def own_split(task: Task) -> tuple[str, Pairs]:
+def own_split(task: AnyTask) -> tuple[str, AnySplit]:
     """What a run is measured on: its test split, or its validation split if there is none."""
     split = "test" if "test" in task.splits else "valid"
     return split, task.splits[split]
@@ -211,7 +194,7 @@ def own_split(task: Task) -> tuple[str, Pairs]:
 
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     """The trained model of a work directory."""
-    evaluator = build.build_evaluator(config, load_vocabularies(workdir))
+    evaluator = build.build_evaluator(config, kind_of(config).load(workdir))
     with experiment.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
@@ -222,16 +205,16 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
         return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator), place)
 
 
-def measure(config: ConfigDict, trained: Trained, pairs: Pairs, split: str) -> dict:
+def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str) -> dict:
     """What result.json says."""
     begin = time.monotonic()
     names, tokenize = config.eval.metrics, config.eval.tokenize
-    metrics, signatures = evaluate(trained.evaluator, trained.params, pairs, names, tokenize)
+    metrics, signatures = trained.evaluator.measure(trained.params, pairs, names, tokenize)
     seeds = list(experiment.seeds_of(config))
     return {
         "name": config.name,
         "split": split,
-        "sentences": len(pairs),
+        trained.evaluator.unit: len(pairs),
         "seeds": seeds,
         **({"chosen_seed": seeds[trained.place]} if config.train.choose_seed else {}),
         "parameters": trained.used,

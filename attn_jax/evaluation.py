@@ -7,17 +7,21 @@ import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+from ml_collections import ConfigDict
 
 from attn_jax import figures
 from attn_jax.decode import beam_search, greedy, replace_unk, sample
 from attn_jax.errors import UserError, lookup
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
-from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
-from attn_jax.tasks.task import Pairs
+from attn_jax.progress import notice
+from attn_jax.tasks.batching import Batches, EncodedPairs, encode_pairs, eval_batches
+from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
 from attn_jax.types import Array, Float, Metrics, Params
 
@@ -63,7 +67,14 @@ class DecodeOptions(NamedTuple):
 
 
 class Evaluator:
-    """A model with its vocabularies: what to ask of it once it has parameters."""
+    """A model with its vocabularies: what to ask of it once it has parameters.
+
+    A run asks `example`, `batches`, `measure`, `predict`, `draw`, `overview`, `read` and `report`, which an evaluator
+    of other things than sentences (attn_jax/regression.py) has as well.
+    """
+
+    unit = "sentences"  # what a split has
+    example: ClassVar = {name: np.zeros((1, 1), np.int32) for name in ("source", "target_in", "target_out")}
 
     def __init__(
         self,
@@ -86,6 +97,36 @@ class Evaluator:
     def encode(self, pairs: Pairs) -> EncodedPairs:
         """Both sides as ids."""
         return encode_pairs(pairs, self.source_vocabulary, self.target_vocabulary)
+
+    def batches(self, pairs: Pairs, task: ConfigDict, seeds: tuple[int, ...], devices: int) -> Batches:
+        """Training batches as config.task says."""
+        encoded = self.encode(pairs)
+        buckets = task.buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths)
+        return Batches(encoded, buckets, task.batch_size, task.batch_unit, seeds=seeds, row_multiple=devices)
+
+    def measure(self, params_of_seeds: Sequence[Params], pairs: Pairs, names: Sequence[str], tokenize: str):
+        """`evaluate` of this evaluator."""
+        return evaluate(self, params_of_seeds, pairs, names, tokenize)
+
+    def read(self, source: str, target: str) -> Pairs:
+        """The sentence pairs of two files, with a report of what training has not seen."""
+        if bool(source) != bool(target):
+            raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
+        pairs = Pairs(*read_parallel(source, target))
+        self.report(pairs.source)
+        return pairs
+
+    def report(self, texts: list[str]) -> None:
+        """A notice if there are source tokens that training has not seen; they are read as unk."""
+        vocabulary = self.source_vocabulary
+        tokens = [
+            pair for text in texts for pair in zip(vocabulary.tokenize(text), vocabulary.encode(text), strict=True)
+        ]
+        unknown = list(dict.fromkeys(token for token, number in tokens if number == UNK))
+        if unknown:
+            count = sum(number == UNK for _, number in tokens)
+            shown = " ".join(unknown[:3]) + (" ..." if len(unknown) > 3 else "")
+            notice(f"{'unknown':<14}{count:,} of {len(tokens):,} source tokens were never seen in training: {shown}")
 
     def losses(self, params: Params, pairs: EncodedPairs) -> Metrics:
         """The model's eval_fn over all pairs: {"loss": Mean, "accuracy": Mean} per real target token."""
@@ -143,6 +184,20 @@ class Evaluator:
             source = [*self.source_vocabulary.tokenize(text), "<eos>"]
             target = [*self.target_vocabulary.tokenize(output), "<eos>"]
             figures.alignment(weights, source, target, path)
+
+    def overview(
+        self, params: Params, task: Task, pairs: Pairs, workdir: pathlib.Path, count: int
+    ) -> list[pathlib.Path]:
+        """Draws the task's examples and the first of the pairs, `count` together; where the pictures are."""
+        examples = Pairs(list(task.examples), [""] * len(task.examples))
+        shown = (
+            pairs.select(range(count))
+            if pairs.evidence
+            else Pairs([*examples.source, *pairs.source][:count], [*examples.target, *pairs.target][:count])
+        )
+        paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(shown))]
+        self.draw(params, shown, paths)
+        return paths
 
     def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Hypothesis]]:
         """The n_best translations of each text, best first. Independent of the other texts and their order.

@@ -14,21 +14,18 @@ from ml_collections import ConfigDict
 
 from attn_jax.arguments import check_ranges
 from attn_jax.attention import READINGS
-from attn_jax.build import MODELS, build_evaluator, build_task
+from attn_jax.build import build_evaluator, build_task
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation import TEXT_METRICS, TOKEN_METRICS, DecodeOptions, Evaluator, check_metrics, evaluate
+from attn_jax.kinds import AnyBatches, AnyEvaluator, AnyTask, kind_of
 from attn_jax.metrics import MetricsWriter
 from attn_jax.optimizers import SinceBest, halve, make_optimizer
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
-from attn_jax.tasks import TASKS, Task
-from attn_jax.tasks.batching import Batches
-from attn_jax.tasks.buckets import choose_buckets, make_buckets
-from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES
+from attn_jax.tasks import TASKS
 from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
 from attn_jax.types import Params, PyTree
-from attn_jax.workdir import holds, load_vocabularies, lock, plain, save_json, save_vocabularies
+from attn_jax.workdir import holds, lock, plain, save_json
 
 
 @dataclasses.dataclass
@@ -37,9 +34,9 @@ class Run:
 
     config: ConfigDict
     workdir: pathlib.Path
-    evaluator: Evaluator
-    task: Task
-    batches: Batches
+    evaluator: AnyEvaluator
+    task: AnyTask
+    batches: AnyBatches
     checkpoints: Checkpoints
     seeds: tuple[int, ...]
     num_steps: int
@@ -100,7 +97,7 @@ class Run:
         name, _ = best_metric(self.config)
         names = [name] if name != "loss" else []
         params = params_of_seeds(host.params, self.seeds)
-        results, _ = evaluate(self.evaluator, params, self.task.splits["valid"], names, self.config.eval.tokenize)
+        results, _ = self.evaluator.measure(params, self.task.splits["valid"], names, self.config.eval.tokenize)
         values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
         if len(self.seeds) == 1:
             values = {metric: value[0] for metric, value in values.items()}
@@ -127,8 +124,7 @@ class Run:
 def best_metric(config: ConfigDict) -> tuple[str, str]:
     """(train.best_metric, whether "min" or "max" of it is best)."""
     name = config.train.best_metric
-    lookup(TEXT_METRICS | TOKEN_METRICS, name, "train.best_metric")
-    return name, "min" if name in ("loss", "perplexity", "edit_distance") else "max"
+    return name, lookup(kind_of(config).metrics, name, "train.best_metric")
 
 
 def seeds_of(config: ConfigDict) -> tuple[int, ...]:
@@ -146,11 +142,11 @@ def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
     return [jax.tree.map(itemgetter(i), params) for i in range(len(seeds))]
 
 
-def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], task: Task) -> int:
+def choose_seed(config: ConfigDict, evaluator: AnyEvaluator, params: list[Params], task: AnyTask) -> int:
     """The place of the seed to predict with: the first, or the one with the lowest loss on train.choose_seed."""
     if not config.train.choose_seed or len(params) == 1:
         return 0
-    results, _ = evaluate(evaluator, params, task.splits[config.train.choose_seed], [], config.eval.tokenize)
+    results, _ = evaluator.measure(params, task.splits[config.train.choose_seed], [], config.eval.tokenize)
     return int(np.argmin(results["loss"]["seeds"]))
 
 
@@ -164,13 +160,9 @@ def check(config: ConfigDict) -> None:
     """UserError for whatever is wrong with a config that can be known before the data is read."""
     check_ranges(config)
     lookup(TASKS, config.task.name, "task.name")
-    lookup(VOCABULARIES, config.task.vocabulary, "task.vocabulary")
-    lookup(MODELS, config.model.name, "model.name")(config, len(SPECIAL), len(SPECIAL))
+    kind_of(config).check(config)
     make_optimizer(**config.optimizer.to_dict(), num_steps=1)
-    if config.task.buckets:
-        make_buckets(config.task.buckets)
-    DecodeOptions(**config.decode.to_dict()).check()
-    check_metrics([*config.eval.metrics, best_metric(config)[0]], config.eval.tokenize)
+    best_metric(config)
     seeds_of(config)
     if config.train.choose_seed:
         lookup({"train": 0, "valid": 0}, config.train.choose_seed, "train.choose_seed")
@@ -191,22 +183,19 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     """Task, vocabularies, model and batches of a run, whose work directory this becomes."""
     check(config)
     seeds = seeds_of(config)
-    stored = load_vocabularies(workdir) if holds(workdir, config) else None
+    kind = kind_of(config)
+    stored = kind.load(workdir) if holds(workdir, config) else None
     task = build_task(config, stored)
-    vocabularies = task.source_vocabulary, task.target_vocabulary
-    evaluator = build_evaluator(config, vocabularies)
-    pairs = evaluator.encode(task.splits["train"])
+    evaluator = build_evaluator(config, task.kept)
     devices = 1 if choose(config.parallel) == "single" else len(jax.devices())
-    sizes = config.task.batch_size, config.task.batch_unit
-    buckets = config.task.buckets or choose_buckets(pairs.source.lengths, pairs.target.lengths)
-    batches = Batches(pairs, buckets, *sizes, seeds=seeds, row_multiple=devices)
-    check_num_samples(config, int(pairs.source.lengths.max()))
+    batches = evaluator.batches(task.splits["train"], config.task, seeds, devices)
+    check_num_samples(config, batches.longest)
     num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
     locked = None
     if jax.process_index() == 0:
         locked = lock(workdir)
         if stored is None:
-            save_vocabularies(workdir, vocabularies)
+            kind.save(workdir, task.kept)
         save_json(workdir / "config.json", plain(config))
     checkpoints = open_checkpoints(config, workdir)
     return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps, locked)
@@ -276,13 +265,12 @@ def train(run: Run) -> Fitted:
     return fitted
 
 
-def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: Evaluator) -> tuple[list[Params], str]:
+def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: AnyEvaluator) -> tuple[list[Params], str]:
     """The parameters to use, one set per seed, and where they come from: the average asked for, or the best."""
     seeds = seeds_of(config)
-    example = {name: jnp.zeros((1, 1), jnp.int32) for name in ("source", "target_in", "target_out")}
 
     def init(rng: jax.Array) -> Params:
-        return evaluator.model.init(rng, example)
+        return evaluator.model.init(rng, jax.tree.map(jnp.asarray, evaluator.example))
 
     rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
     target = jax.eval_shape(jax.vmap(init), rngs) if len(seeds) > 1 else jax.eval_shape(init, rngs[0])

@@ -1,17 +1,21 @@
-"""Work directories: a run's config.json, vocabularies.json and checkpoints/ are enough to go on with the
-training, or to evaluate, translate and draw, without the training data.
+"""Work directories: a run's config.json, vocabularies.json (or points.npz) and checkpoints/ are enough to go on with
+the training, or to evaluate, translate and draw, without the training data.
 """
 
+import dataclasses
 import errno
 import fcntl
 import json
 import os
 import pathlib
+import zipfile
 from typing import Any, TextIO
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.errors import UserError
+from attn_jax.tasks.regression import Columns, Points, PointsTask, make_task
 from attn_jax.tasks.vocabulary import Vocabulary, from_json
 
 # What may differ between a run and its continuation: nothing of this changes what is trained.
@@ -122,3 +126,39 @@ def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
         return from_json(stored["source"]), from_json(stored["target"])
     except (UserError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}") from error
+
+
+def save_points(workdir: pathlib.Path, task: PointsTask) -> None:
+    """As points.npz: the memory of a kernel regression, and the points it is measured on."""
+    path = workdir / "points.npz"
+    partial = workdir / "points.partial.npz"
+    train, test = task.splits["train"], task.splits["test"]
+    arrays = {
+        "inputs": train.inputs,
+        "targets": train.targets,
+        "test_inputs": test.inputs,
+        "test_targets": test.targets,
+    }
+    names = {"columns": dataclasses.asdict(task.columns), "note": task.note, "examples": task.examples}
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(partial, names=json.dumps(names, ensure_ascii=False), **arrays)
+        os.replace(partial, path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror.lower()}") from error
+
+
+def load_points(workdir: pathlib.Path) -> PointsTask:
+    """Those that a run was trained with."""
+    path = workdir / "points.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names = json.loads(str(stored["names"]))
+            train = Points(stored["inputs"], stored["targets"])
+            test = Points(stored["test_inputs"], stored["test_targets"])
+        columns = Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in names["columns"].items()})
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: {workdir} is not the work directory of a regression") from None
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    return make_task(train, test, columns, names["note"], tuple(names["examples"]))

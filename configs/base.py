@@ -36,6 +36,11 @@ def get_config() -> ConfigDict:
     config.task.numbers = ()  # babi: which of the twenty tasks, several jointly, such as (1, 2, 3); (): all
     config.task.max_sentences = 0  # babi: keep only so many last statements of a story; 0: all
     config.task.block = 0  # plain_text: an example is a block of so many tokens; 0: it is a line
+    # regression: columns of the CSV file task.train[0], (): all but the target; "": the last one. No file: made points.
+    config.task.inputs = ()
+    config.task.target = ""
+    config.task.classification = False  # regression: the target is a class
+    config.task.noise = 1.0  # regression: standard deviation of the noise of points that the package makes
     config.task.vocabulary = (
         "words"  # "words" (split at spaces), "stories", "characters", "sentencepiece" or "inflection"
     )
@@ -81,6 +86,13 @@ def get_config() -> ConfigDict:
     config.model.pooling = "mean"  # classifier: "mean", or "structured" (num_queries learned queries, Lin 2017)
     config.model.num_queries = 8
     config.model.penalty = 0.0  # structured: share of |A A' - I|^2 in the loss
+    config.model.degrees = (
+        0,
+    )  # kernel_regression: 0 reads the mean, 1 a straight line fitted nearby, 2 ...; all mixed
+    config.model.num_widths = 1  # kernel_regression: widths that are mixed, each 2^(1/4) times the one before
+    config.model.criterion = "leave_one_out"  # kernel_regression: "leave_one_out", "aicc" or "training"
+    config.model.projection_size = 0  # kernel_regression: columns that a learned network makes of the inputs; 0: none
+    config.model.chunk = 1024  # kernel_regression: training points read at a time
     # What is minimized (attn_jax/models/alignments.py): "soft" (one context), "hard" (the expected loss over contexts),
     # "marginal" (the likelihood, contexts summed out) or "elbo" (its bound with an inference network).
     config.model.objective = "soft"
@@ -112,6 +124,9 @@ def get_config() -> ConfigDict:
     config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"
     config.model.attention.alpha = 1.5  # of entmax: 1 is softmax, 2 sparsemax
     config.model.attention.fusion = 0.1  # of fusedmax: neighbours share a weight, the more the larger
+    # Of the kernels in attn_jax/attention/kernels.py: one number, or one for each column; (): learned.
+    config.model.attention.width = ()
+    config.model.attention.per_column = False  # kernels: a learned width for each column
     config.model.attention.dropout = 0.0  # of the weights
     config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
     config.model.attention.num_samples = 1  # evaluations of the loss per token, where the reading samples

@@ -36,6 +36,16 @@ def rela(scores: Scores, mask: Mask = None) -> Weights:
     return jax.nn.relu(scores)
 
 
+def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
+    """weights_i = k_i / sum_j k_j with k = exp(scores), the scores of a kernel: log k(query, key).
+
+    Nadaraya 1964, Watson 1964. Softmax over the keys within the kernel's reach: where the score is -inf, k is 0. A
+    query that no key is in reach of has zero weights and a zero gradient.
+    """
+    reach = scores > -jnp.inf
+    return softmax(scores, reach if mask is None else reach & mask)
+
+
 def hardmax(scores: Scores, mask: Mask = None) -> Weights:
     """One at the key with the largest score (the first of equals), zero elsewhere. Its gradient is zero."""
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
@@ -61,6 +71,7 @@ NORMALIZERS = {
     "fusedmax": Fusedmax,
     "scalable_softmax": ScalableSoftmax,
     "scalable_entmax": ScalableEntmax,
+    "kernel_sum": kernel_sum,
     "sigmoid": sigmoid,
     "rela": rela,
     "hardmax": hardmax,
@@ -80,6 +91,7 @@ __all__ = [
     "entmax15",
     "fusedmax",
     "hardmax",
+    "kernel_sum",
     "linear",
     "rela",
     "sigmoid",

@@ -1,43 +1,19 @@
-"""Scores: how well each key answers each query.
-
-A score is a module because some have parameters. Its work is split in two, so that what does
-not depend on the query is computed once per memory and not once per decoding step:
-
-    projected_keys = score.project_keys(keys [..., k, dk])
-    scores [..., q, k] = score(query [..., q, dq], projected_keys)
-
-Leading axes (batch, heads, beams) are arbitrary and broadcast; a score knows nothing of them.
-"""
-
-import math
+"""Scores: how well each key answers each query. See score.py for what all of them share, kernels.py for kernels."""
 
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.kernels import Boxcar, Constant, Epanechikov, Gaussian, Triangular
+from attn_jax.attention.score import Keys, Query, Score, Scores, same_width
 from attn_jax.errors import UserError
 from attn_jax.types import Array, Float
-
-Query = Float[Array, "... q dq"]
-Keys = Float[Array, "... k dk"]
-Scores = Float[Array, "... q k"]
-
-
-class Score(nn.Module):
-    """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k]."""
-
-    def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
-        """The part of the score that needs no query."""
-        return keys
-
-    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        raise NotImplementedError
 
 
 class Dot(Score):
     """query . key. Luong 2015 (arXiv 1508.04025), equation 8, "dot"; both have the same width."""
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        _same_width(self, query, projected_keys)
+        same_width(self, query, projected_keys)
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
 
 
@@ -45,7 +21,7 @@ class ScaledDot(Score):
     """query . key / sqrt(d). Vaswani 2017 (arXiv 1706.03762), equation 1."""
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        _same_width(self, query, projected_keys)
+        same_width(self, query, projected_keys)
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys) / query.shape[-1] ** 0.5
 
 
@@ -61,7 +37,7 @@ class General(Score):
         return self.key(keys)
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        _same_width(self, query, projected_keys)
+        same_width(self, query, projected_keys)
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
 
 
@@ -97,23 +73,6 @@ class Concat(Additive):
     use_bias: bool = False
 
 
-class Gaussian(Score):
-    """-|query - key|^2 / (2 width^2): softmax of it is a Gaussian kernel, and the attention kernel regression.
-
-    Nadaraya 1964; Watson 1964. 1 / width^2 is learned, and starts at 1 / sqrt(d), so that the product within is the
-    scaled one.
-    """
-
-    @nn.compact
-    def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        _same_width(self, query, projected_keys)
-        width = query.shape[-1]
-        precision = jnp.exp(self.param("log_precision", nn.initializers.constant(-0.5 * math.log(width)), ()))
-        products = jnp.einsum("...qd,...kd->...qk", query, projected_keys)
-        squares = [jnp.sum(jnp.square(x), axis=-1) for x in (query, projected_keys)]
-        return -0.5 * precision * (squares[0][..., :, None] + squares[1][..., None, :] - 2 * products)
-
-
 class TanhKey(Score):
     """query . tanh(W key + b): the additive score of a query that is learned, and so need not enter the tanh.
 
@@ -129,7 +88,7 @@ class TanhKey(Score):
         return jnp.tanh(self.key(keys))
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        _same_width(self, query, projected_keys)
+        same_width(self, query, projected_keys)
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
 
 
@@ -171,14 +130,6 @@ class Norm(Score):
         return jnp.broadcast_to(scores[..., None, :], (*leading, query.shape[-2], scores.shape[-1]))
 
 
-def _same_width(score: Score, query: Array, keys: Array) -> None:
-    if query.shape[-1] != keys.shape[-1]:
-        raise UserError(
-            f"the {type(score).__name__} score needs queries and keys of one width, "
-            f"got {query.shape[-1]} and {keys.shape[-1]}; the general score takes different ones"
-        )
-
-
 SCORES = {
     "dot": Dot,
     "scaled_dot": ScaledDot,
@@ -186,7 +137,29 @@ SCORES = {
     "concat": Concat,
     "additive": Additive,
     "gaussian": Gaussian,
+    "boxcar": Boxcar,
+    "triangular": Triangular,
+    "epanechikov": Epanechikov,
+    "constant": Constant,
     "tanh_key": TanhKey,
     "location": Location,
     "norm": Norm,
 }
+
+__all__ = [
+    "SCORES",
+    "Additive",
+    "Boxcar",
+    "Concat",
+    "Constant",
+    "Dot",
+    "Epanechikov",
+    "Gaussian",
+    "General",
+    "Location",
+    "Norm",
+    "ScaledDot",
+    "Score",
+    "TanhKey",
+    "Triangular",
+]

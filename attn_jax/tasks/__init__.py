@@ -7,6 +7,7 @@ from attn_jax.tasks.labelled_text import labelled_text
 from attn_jax.tasks.language_id import language_id
 from attn_jax.tasks.parallel_text import parallel_text
 from attn_jax.tasks.plain_text import plain_text
+from attn_jax.tasks.regression import PointsTask, regression
 from attn_jax.tasks.sequences import sequences
 from attn_jax.tasks.task import Pairs, Task
 
@@ -19,6 +20,7 @@ TASKS = {
     "labelled_text": labelled_text,
     "plain_text": plain_text,
     "babi": babi,
+    "regression": regression,
 }
 
-__all__ = ["TASKS", "Pairs", "Task"]
+__all__ = ["TASKS", "Pairs", "PointsTask", "Task"]

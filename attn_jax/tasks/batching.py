@@ -158,6 +158,11 @@ class Batches:
         self.dropped = len(pairs) - self.num_pairs
         self._epoch = self._make_epoch(0)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest source, those that fit no bucket included."""
+        return int(self._pairs.source.lengths.max())
+
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """The batch of a step: [B, S] and [B, T] arrays, with several seeds [N, B, S] and [N, B, T]."""
         number, position = divmod(step, self.steps_per_epoch)

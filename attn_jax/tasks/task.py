@@ -53,3 +53,8 @@ class Task:
     target_vocabulary: Vocabulary
     note: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> tuple[Vocabulary, Vocabulary]:
+        """What a work directory has to keep of the data, and a model is built from."""
+        return self.source_vocabulary, self.target_vocabulary

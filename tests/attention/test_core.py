@@ -7,7 +7,21 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, SCORES, Attention
-from attn_jax.attention.scores import Additive, Concat, Dot, Gaussian, General, Location, Norm, ScaledDot, TanhKey
+from attn_jax.attention.scores import (
+    Additive,
+    Boxcar,
+    Concat,
+    Constant,
+    Dot,
+    Epanechikov,
+    Gaussian,
+    General,
+    Location,
+    Norm,
+    ScaledDot,
+    TanhKey,
+    Triangular,
+)
 from attn_jax.attention.windows import LocalM, LocalP
 
 WIDTH, QUERIES, KEYS, SIZE = 4, 3, 9, 2
@@ -26,6 +40,10 @@ CASES = {
     "linear scaled dot": (ScaledDot(), "linear", None),
     "scalable entmax of dot": (Dot(), "scalable_entmax", None),
     "softmax of gaussian": (Gaussian(), "softmax", None),
+    "boxcar": (Boxcar((2.5,)), "kernel_sum", None),
+    "triangular, a width for each column": (Triangular(per_column=True), "kernel_sum", None),
+    "epanechikov, three widths": (Epanechikov((2.0, 2.5, 3.0, 4.0)[:WIDTH]), "kernel_sum", None),
+    "constant": (Constant(), "kernel_sum", None),
     "softmax of tanh key": (TanhKey(WIDTH), "softmax", None),
     "softmax of norm": (Norm(), "softmax", None),
     "local-m concat": (Concat(5), "scalable_entmax", LocalM(SIZE)),

@@ -9,18 +9,33 @@ from arrays import compiled, params_of
 from attn_jax.attention.scores import (
     SCORES,
     Additive,
+    Boxcar,
     Concat,
+    Constant,
     Dot,
+    Epanechikov,
     Gaussian,
     General,
     Location,
     Norm,
     ScaledDot,
     TanhKey,
+    Triangular,
 )
 from attn_jax.errors import UserError
 
 WIDTH, KEY_WIDTH, FEATURES, QUERIES, KEYS = 4, 3, 5, 2, 6
+
+
+def log_kernel(kernel):
+    """log k(u), u the distance in widths of 1.5, with loops and without the log of 0."""
+
+    def score(p, q, k, j):
+        value = kernel(np.linalg.norm(q - k) / 1.5)
+        return np.log(value) if value > 0 else -np.inf
+
+    return score
+
 
 # name -> (module, width of the keys, score of one query q and one key k at position j, with parameters p)
 FORMULAS = {
@@ -44,6 +59,10 @@ FORMULAS = {
         ),
     ),
     "gaussian": (Gaussian(), WIDTH, lambda p, q, k, j: -np.sum((q - k) ** 2) * np.exp(p["log_precision"]) / 2),
+    "boxcar": (Boxcar((1.5,)), WIDTH, log_kernel(lambda u: float(u <= 1))),
+    "triangular": (Triangular((1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u))),
+    "epanechikov": (Epanechikov((1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u**2))),
+    "constant": (Constant(), WIDTH, lambda p, q, k, j: 0.0),
     "tanh_key": (
         TanhKey(WIDTH),
         KEY_WIDTH,

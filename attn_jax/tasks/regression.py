@@ -1,0 +1,251 @@
+"""Regression and classification of points: from a CSV file with named columns, or made by the package.
+
+The curve of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise with x
+uniform on [0, 5], and for classification three spiral arms in the plane.
+"""
+
+import csv
+import dataclasses
+import io
+import math
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.text import read_text
+
+NUM_POINTS = 40  # of the curve, unless told otherwise
+NUM_CLASSES = 3
+TEST_POINTS = 1000  # of the spirals
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """What the numbers are called. `classes` are the values of the target in a classification, else ()."""
+
+    inputs: tuple[str, ...]
+    target: str
+    classes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """Points of one or several draws: `inputs[s, i]` belongs to `targets[s, i]`, a number or a one-hot row of classes.
+
+    With `left_out` they are the training points, each to be predicted by all others.
+    """
+
+    inputs: Float[np.ndarray, "s n d"]
+    targets: Float[np.ndarray, "s n v"]
+    left_out: bool = False
+
+    def __len__(self) -> int:
+        return self.inputs.shape[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class PointsTask:
+    """Splits "train", "valid" (the training points, left out one by one) and "test"."""
+
+    name: str
+    splits: dict[str, Points]
+    columns: Columns
+    note: dict[str, int] = dataclasses.field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> "PointsTask":
+        """What a work directory has to keep: the training points are what the model reads."""
+        return self
+
+
+def regression(
+    *,
+    data_dir: str | pathlib.Path,
+    train: Sequence[str],
+    test: Sequence[str],
+    valid_size: int,
+    num_examples: int,
+    inputs: Sequence[str],
+    target: str,
+    classification: bool,
+    noise: float,
+    seeds: Sequence[int] = (0,),
+    **_fields_of_other_tasks,
+) -> PointsTask:
+    """The task of predicting a column of numbers (or classes) from others.
+
+    Args:
+        data_dir: folder of the files.
+        train: names of files, of which the first counts; "": the package makes the points.
+        test: the same; "": valid_size points of the training file are held out.
+        valid_size: points to hold out.
+        num_examples: training points; 0 means all of a file, or NUM_POINTS.
+        inputs: columns to predict from; (): all but the target.
+        target: column to predict; "": the last one.
+        classification: whether the target is a class.
+        noise: of made points: standard deviation of the target, or of the place of a spiral's points.
+        seeds: each has its own draw, or its own points held out of a file.
+
+    Raises:
+        UserError: something is wrong with a file, a column or a size.
+    """
+    names = {split: next(iter(files), "") for split, files in (("train", train), ("test", test))}
+    if not (math.isfinite(noise) and noise >= 0):
+        raise UserError(f"task.noise {noise}: expected a finite number >= 0")
+    if names["train"]:
+        path = pathlib.Path(data_dir) / names["train"]
+        known, columns = read_points(path, inputs, target, classification)
+        if names["test"]:
+            held_out, _ = read_points(path.parent / names["test"], inputs, target, classification, columns)
+            if len(held_out) < 1:
+                raise UserError(f"{path.parent / names['test']}: there is no row of data")
+            tested = held_out.inputs[0], held_out.targets[0]
+            draws = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
+        else:
+            draws = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
+    elif classification:
+        columns = Columns(("x1", "x2"), "arm", tuple("abc"[:NUM_CLASSES]))
+        draws = [
+            spirals(num_examples or NUM_POINTS, noise, np.random.default_rng((seed, 0)))
+            + spirals(TEST_POINTS, noise, np.random.default_rng((seed, 1)))
+            for seed in seeds
+        ]
+    else:
+        columns = Columns(("x",), "y")
+        draws = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
+    stacked = [np.stack(arrays) for arrays in zip(*draws, strict=True)]
+    training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
+    check_training(training, columns, names["train"] or "the points")
+    note = {"training points": len(training), "test points": len(held_out)}
+    return make_task(training, held_out, columns, note, _examples(held_out))
+
+
+def make_task(
+    train: Points, test: Points, columns: Columns, note: dict[str, int], examples: tuple[str, ...]
+) -> PointsTask:
+    """The task with its validation split, which are the training points left out one by one: none is lost."""
+    splits = {"train": train, "valid": dataclasses.replace(train, left_out=True), "test": test}
+    return PointsTask("regression", splits, columns, note, examples)
+
+
+def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(x [n, 1] in order, y [n, 1]): x uniform on [0, 5], y = 2 sin x + x + noise times a standard normal number."""
+    x = np.sort(rng.uniform(0, 5, count))
+    return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
+
+
+def true_curve(x: np.ndarray | float) -> np.ndarray | float:
+    """2 sin x + x."""
+    return 2 * np.sin(x) + x
+
+
+def grid() -> tuple[np.ndarray, np.ndarray]:
+    """The chapter's places to look at, 0, 0.1, ... 4.9, with the curve itself, free of noise."""
+    x = np.arange(50) / 10
+    return x[:, None], true_curve(x)[:, None]
+
+
+def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(places [n, 2], one-hot arm [n, 3]): arms of three spirals, one turn each, with noise in both directions."""
+    arm = np.arange(count) % NUM_CLASSES
+    along = rng.uniform(0.15, 1, count)
+    angle = 2 * np.pi * (along + arm / NUM_CLASSES)
+    places = along[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    return places + noise * rng.normal(size=places.shape), np.eye(NUM_CLASSES)[arm]
+
+
+def read_points(
+    path: pathlib.Path,
+    inputs: Sequence[str],
+    target: str,
+    classification: bool,
+    columns: Columns | None = None,
+) -> tuple[Points, Columns]:
+    """The rows of a CSV file whose first line names the columns. `columns` are those of the training file.
+
+    Raises:
+        UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number.
+    """
+    rows = list(csv.reader(io.StringIO(read_text(path, "a line with the names of the columns, then numbers"))))
+    header = [name.strip() for name in rows[0]]
+    if len(set(header)) != len(header) or "" in header:
+        raise UserError(f"{path}, line 1: expected different names of columns, got {', '.join(map(repr, header))}")
+    if columns is not None:
+        inputs, target = columns.inputs, columns.target
+    where = {name: number for number, name in enumerate(header)}
+    target = target or header[-1]
+    lookup(where, target, f"column of {path} (task.target)")
+    inputs = tuple(inputs) or tuple(name for name in header if name != target)
+    for name in inputs:
+        lookup(where, name, f"column of {path} (task.inputs)")
+    if not inputs or target in inputs or len(set(inputs)) != len(inputs):
+        raise UserError(f"task.inputs {inputs}: expected one or more columns, each once, besides the target {target!r}")
+    numbers, labels = [], []
+    for line, row in enumerate(rows[1:], 2):
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise UserError(f"{path}, line {line}: {len(row)} cells, but the first line names {len(header)} columns")
+        read = inputs if classification else (*inputs, target)
+        numbers.append([number(row[where[name]], f"{path}, line {line}, column {name!r}") for name in read])
+        labels.append(row[where[target]].strip())
+        if classification and not labels[-1]:
+            raise UserError(f"{path}, line {line}, column {target!r}: the class is empty")
+    data = np.array(numbers, np.float64).reshape(len(numbers), len(inputs) + (not classification))
+    if not classification:
+        found = columns or Columns(inputs, target)
+        return Points(data[None, :, : len(inputs)], data[None, :, len(inputs) :]), found
+    found = columns or Columns(inputs, target, tuple(sorted(set(labels))))
+    known = {name: i for i, name in enumerate(found.classes)}
+    for line, label in enumerate(labels, 2):
+        lookup(known, label, f"class in {path}, line {line}, column {target!r}:")
+    places = [known[label] for label in labels]
+    return Points(data[None].reshape(1, len(labels), len(inputs)), np.eye(len(known))[None, places]), found
+
+
+def number(text: str, where: str) -> float:
+    """A finite number, or a UserError that says where it should be."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise UserError(f"{where}: {text.strip()!r} is not a number") from None
+    if not math.isfinite(value):
+        raise UserError(f"{where}: {text.strip()} is not a finite number")
+    return value
+
+
+def check_training(points: Points, columns: Columns, source: str) -> None:
+    """UserError where there is nothing to learn from."""
+    if len(points) < 2:
+        raise UserError(f"{source}: {len(points)} training points; expected at least 2")
+    for values, names, key in ((points.inputs, columns.inputs, "task.inputs"), (points.targets, None, "task.target")):
+        spread = np.ptp(values, axis=1)  # [s, columns]
+        if names is None:
+            if not spread.any(axis=1).all():
+                raise UserError(f"{source}: the target {columns.target!r} has one value only; choose another {key}")
+        elif (spread == 0).any():
+            name = names[int(np.argmax((spread == 0).any(axis=0)))]
+            raise UserError(f"{source}: column {name!r} has one value only; leave it out of {key}")
+
+
+def _subset(points: Points, count: int, held_out: int, seed: int) -> tuple[np.ndarray, ...]:
+    total = len(points)
+    if not 0 <= held_out < total or count > total - held_out:
+        raise UserError(
+            f"task.valid_size {held_out} and task.num_examples {count}: there are {total} rows of data, of which "
+            "valid_size are held out where there is no test file"
+        )
+    order = np.random.default_rng(seed).permutation(total) if held_out or count else np.arange(total)
+    rest = order[held_out:]
+    train = np.sort(rest[:count] if count else rest)
+    parts = (train, np.sort(order[:held_out])) if held_out else (train,)
+    return tuple(array[0, some] for some in parts for array in (points.inputs, points.targets))
+
+
+def _examples(points: Points) -> tuple[str, ...]:
+    places = np.linspace(0, len(points) - 1, min(3, len(points))).astype(int)[1:2]
+    return tuple(",".join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)

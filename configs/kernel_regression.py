@@ -1,0 +1,34 @@
+"""Nadaraya-Watson regression of 40 points of y = 2 sin x + x + noise, with nothing to tune: a mixture of kernels.
+
+Local polynomials of degree 0 to 3 (0 is the kernel regression of Nadaraya 1964 and Watson 1964) with 22 widths of a
+Gaussian kernel, each weighted by how well it does on the training points (AICc: Hurvich, Simonoff & Tsai 1998).
+
+    python launch.py --config=configs/kernel_regression.py
+"""
+
+from ml_collections import ConfigDict
+
+from configs import base
+
+
+def get_config() -> ConfigDict:
+    config = base.get_config()
+    config.name = "kernel_regression"
+    config.description = "Local polynomials with a Gaussian kernel, 40 points of 2 sin x + x + noise"
+    config.parallel = "single"
+    config.task.name = "regression"
+    config.task.train = ("", "")
+    config.task.num_examples = 40
+    config.task.batch_size = 4096  # all points
+    config.model.name = "kernel_regression"
+    config.model.degrees = (0, 1, 2, 3)
+    config.model.num_widths = 22
+    config.model.criterion = "aicc"
+    config.model.attention.score = "gaussian"
+    config.model.attention.normalize = "kernel_sum"
+    config.train.num_steps = 20
+    config.train.eval_every = 20
+    config.train.average = 1  # the last checkpoint: there is no validation set to choose one by
+    config.optimizer.learning_rate = 0.02
+    config.eval.metrics = ("mse",)
+    return config

@@ -1,0 +1,282 @@
+"""Kernel regression on the curve y = 2 sin x + x + noise: which kernel, which width, and how fast does it learn?
+
+    python experiments/kernels.py            # which kernel, which width
+    python experiments/kernels.py --rates    # how fast
+
+The data is that of the chapter on Nadaraya-Watson regression of "Dive into Deep Learning": 40 points, x uniform on
+[0, 5], noise of variance 1, and the error is the mean squared distance to the curve itself at 0, 0.1, ... 4.9. Here it
+is the mean over 300 draws (seeds 0 to 299). Whatever is not "picked" or "oracle" sees the 40 points only.
+
+Then the rates: for n from 400 to 25,600 points the width of the least risk, computed exactly (bias and variance given
+the places of the points, 8 draws of them), and the exponents of width and risk in n.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+
+from attn_jax import fits  # noqa: E402
+from attn_jax.attention import Attention  # noqa: E402
+from attn_jax.attention.kernels import KERNELS  # noqa: E402
+from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
+from attn_jax.figures import save  # noqa: E402
+from attn_jax.models.kernel_regression import KernelRegression  # noqa: E402
+from attn_jax.tasks.regression import curve, grid  # noqa: E402
+
+NUM_DRAWS, NUM_POINTS = 300, 40
+WIDTHS = tuple(2.0 ** (i / 4) for i in range(-7, 15))  # of a mixture, as in configs/kernel_regression.py
+PLACES, TRUTH = grid()
+CHAPTER = (("gaussian", 1.0), ("boxcar", 1.0), ("constant", 1.0), ("triangular", 1.0), ("epanechikov", 1.0))
+SIGMAS = (0.1, 0.2, 0.5, 1.0)
+
+
+def model(kernel: str = "gaussian", width: float = 1.0, **fields) -> KernelRegression:
+    """A kernel regression whose width starts (or stays) at `width`."""
+    score = KERNELS[kernel](initial=(width,), exact=True)
+    return KernelRegression(Attention(score, kernel_sum), **fields)
+
+
+def draws(count: int, num_points: int = NUM_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """(x, y), each [count, n, 1]."""
+    made = [curve(num_points, 1.0, np.random.default_rng(seed)) for seed in range(count)]
+    return tuple(np.stack(parts).astype(np.float32) for parts in zip(*made, strict=True))
+
+
+def fit(
+    kernel: KernelRegression, x: np.ndarray, y: np.ndarray, steps: int = 0, rate: float = 0.05
+) -> tuple[np.ndarray, np.ndarray]:
+    """(predictions [draws, 50] at the chapter's places, widths [draws]) after so many steps of Adam.
+
+    Inputs are taken in their standard deviations where the width is learned, as the package does.
+    """
+    tx = optax.adam(rate)
+    index = jnp.arange(x.shape[1])
+
+    def one(draw):
+        x, y = draw
+        mean, scale = x.mean(), (x.std() if steps or len(kernel.members) > 1 else 1.0)
+        inputs, center = (x - mean) / scale, y.mean()
+        params = kernel.init(jax.random.key(0), {"inputs": inputs})
+        batch = {"inputs": inputs, "targets": y - center, "index": index}
+
+        def step(carry, _):
+            params, state = carry
+            grads = jax.grad(lambda p: kernel.loss_fn(p, batch)[0] / len(index))(params)
+            updates, state = tx.update(grads, state)
+            return (optax.apply_updates(params, updates), state), None
+
+        (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), None, length=steps)
+        members = kernel.member_weights(params, inputs, y - center)
+        query = (jnp.asarray(PLACES, jnp.float32) - mean) / scale
+        found, _ = kernel.predict(params, query, inputs, y - center, members)
+        return found[:, 0] + center, kernel.width(params, 1) * scale
+
+    found, widths = jax.jit(lambda draws: jax.lax.map(one, draws, batch_size=50))((jnp.asarray(x), jnp.asarray(y)))
+    return np.asarray(found, np.float64), np.asarray(widths)
+
+
+def errors(predictions: np.ndarray) -> np.ndarray:
+    """[...] mean squared distance to the curve."""
+    return np.mean((predictions - TRUTH[:, 0]) ** 2, axis=-1)
+
+
+def grid_of_widths(degree: int, x: np.ndarray, y: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """[widths, draws]: the error with each width, picked before."""
+    kernel = model(degrees=(degree,))
+
+    def one(width, draw):
+        x, y = draw
+        params = {"score": {"log_precision": -2 * jnp.log(width)}}
+        found, _ = kernel.predict(params, jnp.asarray(PLACES, jnp.float32), x, y - y.mean(), jnp.ones(1))
+        return found[:, 0] + y.mean()
+
+    found = jax.jit(lambda widths, draws: jax.lax.map(lambda h: jax.vmap(lambda d: one(h, d))(draws), widths))
+    return errors(np.asarray(found(jnp.asarray(widths, jnp.float32), (jnp.asarray(x), jnp.asarray(y))), np.float64))
+
+
+def table(x: np.ndarray, y: np.ndarray) -> list[tuple[str, str, np.ndarray, str]]:
+    """Rows (estimator, how its width came about, errors of the draws, width)."""
+    rows = []
+    for kernel, width in CHAPTER:
+        rows.append((f"{kernel} kernel", "picked", errors(fit(model(kernel, width), x, y)[0]), f"{width:g}"))
+    for width, found in zip(SIGMAS[:3], grid_of_widths(0, x, y, np.array(SIGMAS[:3])), strict=True):
+        rows.append(("gaussian kernel", "picked", found, f"{width:g}"))
+    widths = np.geomspace(0.1, 3, 25)
+    for degree, name in ((0, "gaussian kernel"), (1, "local lines")):
+        found = grid_of_widths(degree, x, y, widths)
+        best = found.mean(axis=1).argmin()
+        rows.append((name, "picked by all 300 errors", found[best], f"{widths[best]:.2f}"))
+        rows.append((name, "oracle: the best for each draw", found.min(axis=0), "varies"))
+    start = NUM_POINTS**-0.2
+    for degree, name in ((0, "gaussian kernel"), (1, "local lines")):
+        for criterion in ("training", "leave_one_out", "aicc"):
+            kernel = model(width=start, degrees=(degree,), criterion=criterion)
+            found, learned = fit(kernel, x, y, steps=300)
+            how = f"learned by gradient, {criterion.replace('_', '-')}"
+            rows.append((name, how, errors(found), f"{np.median(learned):.2f} (median)"))
+    for degrees in ((0,), (1,), (0, 1), (0, 1, 2, 3)):
+        kernel = model(width=start, degrees=degrees, widths=WIDTHS, criterion="aicc")
+        name = f"mixture of degrees {', '.join(map(str, degrees))} and {len(WIDTHS)} widths"
+        rows.append((name, "weights softmax(-n AICc / 2)", errors(fit(kernel, x, y)[0]), "mixed"))
+    return rows
+
+
+def risk(degree: int, x: jax.Array, places: jax.Array, f: Callable, widths: jax.Array) -> jax.Array:
+    """[widths]: mean over the places of bias^2 + variance given x [n, d], for noise of variance 1."""
+    kernel = model(degrees=(degree,))
+
+    def one(width):
+        params = {"score": {"log_precision": -2 * jnp.log(width)}}
+        smoother = kernel.member_smoother(params, places, x, degree, 1.0)
+        bias = smoother @ f(x) - f(places)
+        return jnp.mean(jnp.square(bias) + jnp.sum(jnp.square(smoother), axis=-1))
+
+    return jax.lax.map(one, widths)
+
+
+def rates(
+    degree: int, interior: bool, sizes: Sequence[int], num_draws: int, features: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """(best width, its risk) for each number of points: the minimum of a parabola through the mean risk over draws."""
+    rng = np.random.default_rng(0)
+    if features == 1:
+        places = PLACES[(PLACES[:, 0] >= 1) & (PLACES[:, 0] <= 4)] if interior else PLACES
+    else:
+        places = rng.uniform(1, 4, (50, features))
+    f = lambda x: jnp.sum(2 * jnp.sin(x) + x, axis=-1) / features**0.5  # noqa: E731
+    compute = jax.jit(lambda x, widths: risk(degree, x, jnp.asarray(places, jnp.float32), f, widths))
+    theory = 4 + features if interior or degree else 4
+    found = []
+    for n in sizes:
+        widths = (0.9 if features == 1 else 1.1) * (n / 400) ** (-1 / theory) * np.geomspace(0.2, 1.6, 33)
+        x = [rng.uniform(0, 5, (n, features)) for _ in range(num_draws)]
+        values = np.mean(
+            [compute(jnp.asarray(some, jnp.float32), jnp.asarray(widths, jnp.float32)) for some in x], axis=0
+        )
+        at = int(np.clip(values.argmin(), 2, len(widths) - 3))
+        part = slice(at - 2, at + 3)
+        a, b, c = np.polyfit(np.log(widths[part]), np.log(values[part]), 2)
+        found.append((np.exp(-b / (2 * a)), np.exp(c - b * b / (4 * a))))
+    return tuple(np.array(found).T)
+
+
+def slope(sizes: Sequence[int], values: np.ndarray) -> float:
+    """The exponent of n."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, float]], path: pathlib.Path) -> None:
+    """Fits above, attention weights below, a column for each (kernel, width), as the chapter shows them."""
+    with fits.styled():
+        figure, axes = fits.panel(columns=len(settings), rows=2)
+        for (name, width), above, below in zip(settings, *axes, strict=True):
+            kernel = model(name, width)
+            params = kernel.init(jax.random.key(0), {"inputs": jnp.asarray(x)})
+            center = y.mean()
+            query, inputs = jnp.asarray(PLACES, jnp.float32), jnp.asarray(x)
+            found, _ = kernel.predict(params, query, inputs, jnp.asarray(y - center), jnp.ones(1))
+            above.plot(x[:, 0], y[:, 0], "o", color="tab:blue", alpha=0.4, markersize=3)
+            above.plot(PLACES, TRUTH, "--", color="0.35", linewidth=1.2)
+            above.plot(PLACES, np.asarray(found) + center, color="tab:orange")
+            above.set_title(name if name == "constant" else f"{name}, width {width:g}", fontsize=10)
+            weights = np.asarray(kernel.weights(params, query, inputs, jnp.ones(1)))
+            fits.draw_weights(below, weights, PLACES[:, 0], bar=False)
+        axes[0, 0].set(ylabel="y")
+        axes[1, 0].set(ylabel="query x", xlabel="training points, by x")
+        save(figure, path)
+
+
+def draw_rates(sizes: Sequence[int], found: dict[str, tuple[np.ndarray, np.ndarray]], path: pathlib.Path) -> None:
+    """Best width and risk against n, both logarithmic."""
+    with fits.styled():
+        figure, axes = fits.panel(columns=2)
+        for (name, values), color in zip(found.items(), fits.COLORS, strict=False):
+            for one, series in zip(axes[0], values, strict=True):
+                one.loglog(
+                    sizes, series, "o-", color=color, markersize=3, label=f"{name}: n^{slope(sizes, series):.3f}"
+                )
+        for one, title in zip(axes[0], ("best width", "risk"), strict=True):
+            one.set(title=title, xlabel="training points n")
+            one.legend(frameon=False, fontsize=7)
+            one.grid(color="0.9", linewidth=0.6)
+        figure.set_size_inches(9, 3.6)
+        save(figure, path)
+
+
+CASES = {  # name -> (degree, interior only, exponents of width and risk in theory)
+    "Nadaraya-Watson, interior": (0, True, (-1 / 5, -4 / 5)),
+    "Nadaraya-Watson, with the boundary": (0, False, (-1 / 4, -3 / 4)),
+    "local lines, with the boundary": (1, False, (-1 / 5, -4 / 5)),
+}
+
+
+PAGE = """What is measured, and how: [experiments/kernels.py](../kernels.py). `python experiments/kernels.py`, two CPU
+cores, November 2026. Error: mean over the draws of the mean squared distance to the curve, and its standard error.
+
+![fits and attention weights of five kernels](kernels.png)
+
+![fits and attention weights of four widths](kernel_widths.png)
+"""
+
+RATES = """How fast should the width shrink? [experiments/kernels.py](../kernels.py), `python experiments/kernels.py
+--rates`, two CPU cores, November 2026. Risk: bias^2 + variance at 0, 0.1, ... 4.9 (interior: 1 to 4), exact given the
+places of the points, mean of 8 draws of them; the noise has variance 1.
+
+![best width and risk against the number of points](kernel_rates.png)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
+    parser.add_argument("--draws", type=int, default=NUM_DRAWS)
+    parser.add_argument("--rates", action="store_true", help="measure the rates")
+    parser.add_argument("--largest", type=int, default=25_600, help="points of the rates")
+    options = parser.parse_args(argv)
+    begin = time.monotonic()
+    page = write_rates if options.rates else write_table
+    lines = ["# " + __doc__.splitlines()[0], "", *page(options), ""]
+    name = "kernel_rates.md" if options.rates else "kernels.md"
+    (options.out / name).write_text("\n".join(lines), encoding="utf-8")
+    print("\n".join(lines), f"{time.monotonic() - begin:.0f} s", sep="\n")
+
+
+def write_table(options: argparse.Namespace) -> list[str]:
+    """The errors at 40 points."""
+    x, y = draws(options.draws)
+    lines = [PAGE, f"## {NUM_POINTS} points, {options.draws} draws", ""]
+    lines += ["| estimator | width | how | error | ± |", "|---|---|---|---:|---:|"]
+    for name, how, values, width in table(x, y):
+        spread = values.std(ddof=1) / len(values) ** 0.5
+        lines.append(f"| {name} | {width} | {how} | {values.mean():.3f} | {spread:.3f} |")
+    draw_chapter(x[0], y[0], CHAPTER, options.out / "kernels.png")
+    draw_chapter(x[0], y[0], [("gaussian", width) for width in SIGMAS], options.out / "kernel_widths.png")
+    return lines
+
+
+def write_rates(options: argparse.Namespace) -> list[str]:
+    """The exponents of the best width and its risk."""
+    sizes = [400 * 2**i for i in range(20) if 400 * 2**i <= options.largest]
+    found = {name: rates(degree, interior, sizes, 8) for name, (degree, interior, _) in CASES.items()}
+    lines = [RATES, f"## n = {sizes[0]:,} to {sizes[-1]:,}", ""]
+    lines += ["| case | exponent of the width | theory | of the risk | theory |", "|---|---:|---:|---:|---:|"]
+    for name, (widths, risks) in found.items():
+        of_width, of_risk = CASES[name][2]
+        measured = slope(sizes, widths), slope(sizes, risks)
+        lines.append(f"| {name} | {measured[0]:.3f} | {of_width:.2f} | {measured[1]:.3f} | {of_risk:.2f} |")
+    draw_rates(sizes, found, options.out / "kernel_rates.png")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,8 @@
 
 And the chapter's closing remark, that it is better to learn the representation of queries and keys than to make them by
 hand: 500 points with ten inputs of which one direction matters, y = sin(2 w . x) + noise of deviation 0.3, the error at
-1,000 new points. All three are trained on the leave-one-out error.
+1,000 new points. All three are trained on the leave-one-out error. Four of five seeds of the network end near a third
+of the error of one width; the fifth does worse than the mean: with this many parameters leave-one-out can overfit.
 """
 
 import argparse

@@ -57,6 +57,7 @@ def build_memnn(config: ConfigDict, source_vocab_size: int, target_vocab_size: i
         num_grams=stories.num_grams,
         nonlinear=stories.nonlinear,
         adaptive=stories.adaptive,
+        roles=stories.roles,
         dropout=model.dropout,
     )
     return StoryModel(module)

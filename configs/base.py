@@ -107,6 +107,7 @@ def get_config() -> ConfigDict:
     config.model.stories.linear_steps = 0  # memn2n: training steps before the softmax comes in
     config.model.stories.margin = 0.1  # memnn: by which the right one has to win
     config.model.stories.num_grams = 0  # memnn: three-word pieces are hashed into so many features; 0: words alone
+    config.model.stories.roles = True  # memnn: the first fact, the second, ... differ in kind; else they are a list
     config.model.stories.adaptive = True  # memnn: a stop memory ends the chain of facts; else it has num_hops links
     # dmn, dmn_plus, with score "gate_network" and normalize "softmax", or "logistic": gates that need not sum to one.
     config.model.stories.episode = "gru"  # over the facts, which its gates let in, or "soft": their weighted sum

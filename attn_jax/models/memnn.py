@@ -8,9 +8,10 @@ Four parts:
     R   the answer is the word with the largest s_R([q, m_o1, ..., m_oK], w)
 
 The facts end where the stop memory is chosen (AM). s(x, y) = embed(x) . embed(y) with embed linear or, with NL, two
-layers of tanh, and a block of the matrix of its own for the question, each supporting fact, and the candidate. So O
-is attention with score dot and normalizer hardmax, read one fact per hop. It is trained on the supporting facts, not
-through the reading, by a margin ranking loss.
+layers of tanh, and a block of the matrix of its own for the question, the candidate, and each supporting fact, or,
+where these are a list rather than links with roles, for the last of them and for those before it. So O is attention
+with score dot and normalizer hardmax, read one fact per hop. It is trained on the supporting facts, not through the
+reading, by a margin ranking loss.
 
 Statements are compared in pairs, because it matters which was earlier (arXiv 1410.3916, section 3.4):
 
@@ -18,8 +19,11 @@ Statements are compared in pairs, because it matters which was earlier (arXiv 14
                               + t_1 [x older than y] + t_2 [x older than y'] + t_3 [y older than y'])
 
 where the age of x is that of the last fact in it, y is the older of the two, and y' wins where this is negative. The
-best statement is the one left after each has met the winner among those before it.
+best statement is the one left after each has met the winner among those before it. It meets the stop memory last, with
+embed(x) . (embed(y) - stop + t_4 [x older than y]): that nothing of what comes after it matters ends a list.
 """
+
+from collections.abc import Sequence
 
 import flax.linen as nn
 import jax
@@ -45,12 +49,9 @@ class Blocks(nn.Module):
         if self.nonlinear:
             self.second = nn.Dense(self.features)
 
-    def part(self, block: int, features: Float[Array, "... i"]) -> Float[Array, "... d"]:
-        """What one part adds."""
-        return features @ self.table[block]
-
-    def close(self, total: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        """embed(x) of the sum over the parts."""
+    def __call__(self, parts: Sequence[tuple[int, Float[Array, "... i"]]]) -> Float[Array, "... d"]:
+        """The parts are (block, features)."""
+        total = sum(features @ self.table[block] for block, features in parts)
         return jnp.tanh(self.second(jnp.tanh(total))) if self.nonlinear else total
 
 
@@ -65,16 +66,18 @@ class MemNN(nn.Module):
     num_grams: int = 0  # NG: three-word pieces are hashed into so many features; 0: words alone
     nonlinear: bool = False  # NL
     adaptive: bool = True  # AM: a stop memory ends the chain; else it has num_facts links
+    roles: bool = True  # the first fact, the second, ... have blocks of their own; else they are a list
     dropout: float = 0.0  # of the features
 
     def setup(self):
         inputs = self.vocab_size + self.num_grams
         common = dict(features=self.features, nonlinear=self.nonlinear)
-        self.asking = Blocks(self.num_facts + 1, inputs, **common)  # of O: the question, each fact so far
+        # Of O: the question, each fact so far, or the last one, and those before it.
+        self.asking = Blocks(self.num_facts + 1 if self.roles else 3, inputs, **common)
         self.candidate = Blocks(1, inputs, **common)
         self.stop = self.param("stop", INIT, (self.features,))
-        self.order = self.param("order", INIT, (3, self.features))  # t_1, t_2, t_3
-        self.answering = Blocks(self.num_facts + 1, inputs, **common)  # of R
+        self.order = self.param("order", INIT, (4, self.features))  # t_1 to t_4
+        self.answering = Blocks(self.num_facts + 1 if self.roles else 2, inputs, **common)  # of R
         self.words = self.param("words", INIT, (self.vocab_size, self.features))
         self.drop = nn.Dropout(self.dropout)
 
@@ -92,9 +95,14 @@ class MemNN(nn.Module):
             memory = jnp.concatenate([memory, grams[0]], axis=-1)
             question = jnp.concatenate([question, grams[1]], axis=-1)
         memory, question = self.drop(memory, deterministic=not train), self.drop(question, deterministic=not train)
-        return story, memory, question, self.candidate.close(self.candidate.part(0, memory))
+        return story, memory, question, self.candidate([(0, memory)])
 
     # O
+
+    def ask(self, question: Float[Array, "b i"], facts: list[Float[Array, "b i"]]) -> Float[Array, "b d"]:
+        """embed([question, facts so far])."""
+        blocks = range(1, len(facts) + 1) if self.roles else [*[2] * (len(facts) - 1), 1]
+        return self.asking([(0, question), *zip(blocks, facts, strict=False)])
 
     def pairwise(
         self,
@@ -119,7 +127,7 @@ class MemNN(nn.Module):
         self, asking: Float[Array, "b d"], before_older: Bool[Array, "b n"], before_newer: Bool[Array, "b n"]
     ) -> Float[Array, "b n"]:
         """What the order of x and of two statements adds to s(x, y, y'), y being the older."""
-        first, second, third = jnp.split(asking @ self.order.T, 3, axis=-1)
+        first, second, third = jnp.split(asking @ self.order[:3].T, 3, axis=-1)
         return first * before_older + second * before_newer + third
 
     def best(
@@ -145,25 +153,31 @@ class MemNN(nn.Module):
     ) -> Float[Array, "b h n"]:
         """The facts chosen, one-hot; all zero from where the stop memory was chosen."""
         mask = story.mask(self.memory_size)
-        total, last = self.asking.part(0, question), jnp.full(len(question), self.memory_size)
-        going, hops = story.count > 0, []
+        last = jnp.full(len(question), self.memory_size)
+        going, hops, facts = story.count > 0, [], []
         for hop in range(self.num_facts):
-            asking = self.asking.close(total)
+            asking = self.ask(question, facts)
             slot = self.best(asking, keys, mask, last)
             if self.adaptive and hop:
-                going &= self.stop_gain(asking, keys, slot) > 0
+                going &= self.stop_gain(asking, keys, slot, last) > 0
             weights = jax.nn.one_hot(slot, self.memory_size) * going[:, None]
-            total += self.asking.part(hop + 1, jnp.einsum("bn,bni->bi", weights, memory))
+            facts.append(jnp.einsum("bn,bni->bi", weights, memory))
             last = jnp.where(going, slot, last)
             hops.append(weights)
         return jnp.stack(hops, axis=1)
 
     def stop_gain(
-        self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], slot: Int[Array, "b"]
+        self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], slot: Int[Array, "b"], last: Int[Array, "b"]
     ) -> Float[Array, "b"]:
-        """s(x, y) - s(x, stop)."""
-        key = jnp.take_along_axis(keys, slot[:, None, None], axis=1)[:, 0]
-        return jnp.sum(asking * (key - self.stop), axis=-1)
+        """By how much the statement in `slot` wins against the stop memory."""
+        return jnp.take_along_axis(self.stop_gains(asking, keys, last), slot[:, None], axis=1)[:, 0]
+
+    def stop_gains(
+        self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], last: Int[Array, "b"]
+    ) -> Float[Array, "b n"]:
+        """By how much each statement does."""
+        after = last[:, None] < jnp.arange(keys.shape[1])
+        return jnp.einsum("bd,bnd->bn", asking, keys - self.stop) + (asking @ self.order[3])[:, None] * after
 
     # R
 
@@ -172,10 +186,9 @@ class MemNN(nn.Module):
     ) -> Float[Array, "b v"]:
         """s_R of every word."""
         facts = jnp.einsum("bhn,bni->bhi", hops, memory)
-        total = self.answering.part(0, question)
-        for hop in range(self.num_facts):
-            total += self.answering.part(hop + 1, facts[:, hop])
-        return self.answering.close(total) @ self.words.T
+        blocks = [hop + 1 if self.roles else 1 for hop in range(self.num_facts)]
+        parts = zip(blocks, jnp.moveaxis(facts, 1, 0), strict=True)
+        return self.answering([(0, question), *parts]) @ self.words.T
 
     def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answered:
         """log softmax of s_R, and the facts it was made from."""
@@ -196,19 +209,19 @@ class MemNN(nn.Module):
         slots = story.slot_of(evidence)[:, : self.num_facts]
         slots = jnp.pad(slots, ((0, 0), (0, max(self.num_facts - slots.shape[1], 0))), constant_values=-1)
         facts = jax.nn.one_hot(slots, self.memory_size)  # all zero where there is no fact
-        total, last, loss = self.asking.part(0, question), jnp.full(len(question), self.memory_size), 0.0
+        last, loss, so_far = jnp.full(len(question), self.memory_size), 0.0, []
         before = jnp.ones(len(question), bool)
         for hop in range(self.num_facts):
-            asking, slot = self.asking.close(total), jnp.maximum(slots[:, hop], 0)
+            asking, slot = self.ask(question, so_far), jnp.maximum(slots[:, hop], 0)
             is_fact = slots[:, hop] >= 0
             others = mask & (jnp.arange(self.memory_size) != slot[:, None]) & is_fact[:, None]
             loss += jnp.sum(jnp.where(others, nn.relu(self.margin - self.pairwise(asking, keys, slot, last)), 0), -1)
             if self.adaptive and hop:
-                loss += jnp.where(is_fact, nn.relu(self.margin - self.stop_gain(asking, keys, slot)), 0)
+                loss += jnp.where(is_fact, nn.relu(self.margin - self.stop_gain(asking, keys, slot, last)), 0)
                 ends = before & ~is_fact  # here the stop memory has to win against all
-                against = jnp.einsum("bd,bnd->bn", asking, self.stop - keys)
-                loss += jnp.sum(jnp.where(mask & ends[:, None], nn.relu(self.margin - against), 0), axis=-1)
-            total += self.asking.part(hop + 1, jnp.einsum("bn,bni->bi", facts[:, hop], memory))
+                others = nn.relu(self.margin + self.stop_gains(asking, keys, last))
+                loss += jnp.sum(jnp.where(mask & ends[:, None], others, 0), axis=-1)
+            so_far.append(jnp.einsum("bn,bni->bi", facts[:, hop], memory))
             last, before = jnp.where(is_fact, slot, last), before & is_fact
         scores = self.respond(memory, question, facts)
         right = jnp.take_along_axis(scores, answers[:, None], axis=-1)

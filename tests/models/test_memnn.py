@@ -35,7 +35,7 @@ def beats(x, order, one, other, age_x):
     if one[1] > other[1]:
         return -beats(x, order, other, one, age_x)
     flags = [age_x < one[1], age_x < other[1], one[1] < other[1]]
-    return x @ (one[0] - other[0] + sum((t for t, flag in zip(order, flags, strict=True) if flag), np.zeros(D)))
+    return x @ (one[0] - other[0] + sum((t for t, flag in zip(order[:3], flags, strict=True) if flag), np.zeros(D)))
 
 
 def test_the_best_statement_is_left_after_every_meeting():
@@ -61,26 +61,43 @@ def test_the_best_statement_is_left_after_every_meeting():
             assert scores[slot][row, other] == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_grams": 7, "nonlinear": True}], ids=["words", "three grams, tanh"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_grams": 7, "nonlinear": True}, {"roles": False}],
+    ids=["words", "three grams, tanh", "a list of facts"],
+)
 def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
     """Equation 6 of arXiv 1410.3916, statement by statement, with the stop memory against which facts have to win."""
     module, params = parameters(**options)
     loss, nll = jax.jit(
-        lambda: module.apply({"params": params}, *parts(batch), jnp.zeros((), jnp.int32), method="losses")
+        lambda: module.apply({"params": params}, *parts_of(batch), jnp.zeros((), jnp.int32), method="losses")
     )()
     story = find_sentences(batch["source"], N)
 
     def run(method, *args):
         return module.apply({"params": params}, *args, method=method)
 
+    def against_stop(x, key, slot, last):
+        return x @ (key[slot] - np.asarray(params["stop"]) + order[3] * (last < slot))
+
+    def embed(name, parts):
+        """tanh(V tanh(sum of features times block)), or the sum alone."""
+        total = sum(np.asarray(features) @ np.asarray(params[name]["table"][block]) for block, features in parts)
+        if not module.nonlinear:
+            return np.asarray(total, np.float64)
+        second = params[name]["second"]
+        return np.tanh(np.tanh(total) @ np.asarray(second["kernel"]) + np.asarray(second["bias"]))
+
     _, memory, question, keys = jax.jit(lambda: run("write", batch["source"], False))()
     margin, order = module.margin, np.asarray(params["order"])
     evidence = [[0, 2], [0], []]
     for row in range(3):
-        total, last, expected = question[row] @ params["asking"]["table"][0], N, 0.0
+        last, expected = N, 0.0
         facts = []
         for hop in range(2):
-            x = np.asarray(run(lambda m, total: m.asking.close(total), total), np.float64)
+            # With roles fact i has block i; a list has block 1 for its last fact and 2 for those before it.
+            blocks = [1, 2] if module.roles or len(facts) < 2 else [2, 1]
+            x = embed("asking", [(0, question[row]), *zip(blocks, facts, strict=False)])
             gold = evidence[row][hop] if hop < len(evidence[row]) else None
             others = [i for i in range(int(story.count[row])) if i != gold]
             ended = hop == len(evidence[row])
@@ -90,21 +107,20 @@ def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
                     gain = beats(x, order, (key[gold], gold), (key[i], i), last)
                     expected += max(0, margin - gain)
                 if hop:
-                    expected += max(0, margin - x @ (key[gold] - np.asarray(params["stop"])))
+                    expected += max(0, margin - against_stop(x, key, gold, last))
                 facts.append(memory[row, gold])
-                total, last = total + memory[row, gold] @ params["asking"]["table"][hop + 1], gold
+                last = gold
             elif hop and ended:
-                expected += sum(max(0, margin - x @ (np.asarray(params["stop"]) - key[i])) for i in others)
-        total = question[row] @ params["answering"]["table"][0]
-        total += sum(fact @ params["answering"]["table"][i + 1] for i, fact in enumerate(facts))
-        scores = np.asarray(run(lambda m, total: m.answering.close(total), total) @ params["words"].T, np.float64)
+                expected += sum(max(0, margin + against_stop(x, key, i, last)) for i in others)
+        parts = [(0, question[row]), *[(i + 1 if module.roles else 1, fact) for i, fact in enumerate(facts)]]
+        scores = np.asarray(embed("answering", parts) @ np.asarray(params["words"]).T, np.float64)
         right = int(batch["target_out"][row, 0])
         expected += sum(max(0, margin - scores[right] + scores[w]) for w in range(V) if w != right)
         assert loss[row] == pytest.approx(expected, rel=1e-4)
         assert nll[row] == pytest.approx(np.log(np.sum(np.exp(scores))) - scores[right], rel=1e-4)
 
 
-def parts(batch):
+def parts_of(batch):
     return batch["source"], batch["target_out"][:, 0], batch["evidence"]
 
 

@@ -1,17 +1,30 @@
 """Stories of two people and three places: where is the one asked for? What the memory networks are tested with."""
 
+import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.tasks.vocabulary import EOS, PAD, PERIOD, QUESTION
+from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.vocabulary import EOS, PAD, Stories
 
-WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is")
-ID = {".": PERIOD, "?": QUESTION} | {word: 6 + i for i, word in enumerate(WORDS)}
-VOCAB = 6 + len(WORDS)
+WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is", "office")
+MORE = ("got", "milk", "how", "many")
+VOCABULARY = Stories([".", "?", *WORDS, *MORE])
+ID = {token: VOCABULARY.encode(token)[0] for token in (".", "?", *WORDS)}
+VOCAB = len(VOCABULARY)
 
 
 def encode(text):
     """ "mary went to the garden . where is mary ?" as ids, with EOS."""
     return [ID[word] for word in text.split()] + [EOS]
+
+
+def encode_stories(rows):
+    """A batch of rows (source, answer, evidence), padded to the longest."""
+    sources, answers, evidence = map(list, zip(*rows, strict=True))
+    encoded = encode_pairs(Pairs(sources, answers, evidence), VOCABULARY, VOCABULARY)
+    batch = encoded.batch(np.arange(len(rows)), (int(encoded.source.lengths.max()), 2))
+    return {name: jnp.asarray(x) for name, x in batch.items()}
 
 
 def batch_of(stories, length, evidence_size=2):

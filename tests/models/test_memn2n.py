@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from story_batches import VOCABULARY, encode_stories
+from tiny_stories import VOCABULARY, encode_stories
 
 from attn_jax.attention.normalizers import linear, softmax
 from attn_jax.attention.scores import Dot

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from story_batches import VOCABULARY, encode_stories
+from tiny_stories import VOCABULARY, encode_stories
 
 from attn_jax.models.memnn import MemNN, three_grams
 from attn_jax.models.stories import StoryModel, find_sentences

@@ -1,0 +1,71 @@
+"""The table of bAbI: published rows have the means that papers print, and errors stand where they should."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from attn_jax import sweep
+from attn_jax.errors import UserError
+from experiments import babi
+
+# Mean errors as printed in the papers, or counted from their tables by others.
+MEANS = {
+    "memnn": 6.65,
+    "memn2n": 13.9,
+    "memn2n_pe": 20.3,
+    "memn2n_bow": 25.1,
+    "memn2n_joint": 12.4,
+    "dmn": 6.4,
+    "dmn_plus": 2.8,
+    "entnet": 0.5,
+    "universal": 0.21,
+}
+
+
+@pytest.mark.parametrize("name", babi.FAMILIES)
+def test_published_rows_have_their_published_means(name):
+    family = babi.FAMILIES[name]
+    assert len(family.published) == 20
+    assert np.mean(family.published) == pytest.approx(MEANS[name], abs=0.06)
+    assert (pathlib.Path("configs") / f"{family.config}.py").name in {p.name for p in (babi.ROOT / "configs").iterdir()}
+
+
+def test_every_run_of_every_family_has_a_name_of_its_own():
+    jobs = list(sweep.named(babi.sweep(), pathlib.Path("babi.py")))
+    assert len(jobs) == sum(1 if f.joint else len(f.tasks) for f in babi.FAMILIES.values())
+    lists = [job for job in jobs if job.config == "configs/babi_memnn.py" and job.overrides["task.numbers"] == (8,)]
+    assert lists[0].overrides["model.stories.num_hops"] == 8 and not lists[0].overrides["model.stories.roles"]
+
+
+def test_the_table_shows_the_chosen_seed_all_seeds_and_the_paper():
+    rows = [babi.Row(1, [0.0, 10.0], 1, None), babi.Row(2, [8.0, 4.0], 0, None)]
+    lines = babi.table("memn2n", rows).splitlines()
+    assert lines[2] == "| 1 | 10.0 | 5.0 ± 7.1 | 0.0, 10.0 | 0 |"
+    assert lines[3] == "| 2 | 8.0 | 6.0 ± 2.8 | 8.0, 4.0 | 8.3 |"
+    assert lines[4] == "| mean of 2 | **9.00** | 5.5 |  | 4.15 |"
+    assert lines[5] == "| more than 5 % | 2 |  |  | 1 |"
+
+
+def test_an_unknown_family_is_one_line(tmp_path):
+    with pytest.raises(SystemExit) as error:
+        babi.main(["--family=memn3n", f"--data_dir={tmp_path}"])
+    assert "memn3n" in str(error.value) and "did you mean memnn" in str(error.value)
+
+
+def test_fresh_questions_are_new():
+    known = set(babi.make_fresh(1, set()).source)
+    fresh = babi.make_fresh(1, known)
+    assert len(fresh) == babi.FRESH and not known & set(fresh.source)
+
+
+def test_a_finished_run_is_read_from_its_result(tmp_path):
+    job = next(iter(sweep.named(babi.runs("memn2n", (4,)), pathlib.Path("babi.py"))))
+    metrics = {"accuracy": {"mean": 75.0, "std": 1.0, "seeds": [70.0, 80.0]}}
+    (tmp_path / "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [3, 5], "chosen_seed": 5}))
+    (tmp_path / "config.json").write_text(json.dumps({"task": {"numbers": [4]}}))
+    assert babi.measure(job, tmp_path, "", False, False) == [babi.Row(4, [30.0, 20.0], 1, None)]
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(UserError, match=r"result\.json"):
+        babi.measure(job, tmp_path, "", False, False)

@@ -11,10 +11,13 @@ The answer: experiments/results/memn2n_speed.md.
 """
 
 import argparse
+import itertools
 import os
 import pathlib
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # one thread; to be said before jax is loaded
 
@@ -79,6 +82,69 @@ def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...
     return tuple(torch.from_numpy(part[real]) for part in parts)
 
 
+def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], None]], str]:
+    """{row of the table: a function that trains an epoch}, and the report of the parity check."""
+    config = babi_memn2n.get_config()
+    config.data_dir, config.task.numbers = options.data_dir, (options.number,)
+    config.model.stories.noise, config.model.stories.linear_steps = 0.0, 0
+    task = build_task(config)
+    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
+    model, pairs = evaluator.model, evaluator.encode(task.splits["train"])
+    buckets = choose_buckets(pairs.source.lengths, pairs.target.lengths)
+    optimizer = config.optimizer.to_dict() | {"learning_rate": RATE, "clip_norm": CLIP, "halve_every": 0}
+    tx = make_optimizer(**optimizer, num_steps=1)
+    batches = Batches(pairs, buckets, 32)
+    first = batches.batch_at(0)
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(0), first))
+    words = max(len(s.split()) for text in task.splits["train"].source for s in text.replace("?", ".").split("."))
+    other = TorchMemN2N(params, words)
+    inputs = [padded(batches.batch_at(i), model.module.memory_size, words) for i in range(batches.steps_per_epoch)]
+    mine = float(jax.jit(model.loss_fn)(params, first, jax.random.key(0))[1]["loss"].compute())
+    theirs = other(*inputs[0]).item()
+    if abs(mine - theirs) > 1e-5:
+        raise SystemExit(f"the two sides do not compute the same: loss {mine:.6f} and {theirs:.6f}")
+    epochs = {
+        "PyTorch, embedding gathers, fused SGD": torch_epoch(other, inputs),
+        "ours": our_epoch(model, tx, pairs, buckets, 1),
+        "ours, ten seeds vmapped": our_epoch(model, tx, pairs, buckets, 10),
+    }
+    return epochs, f"- same parameters: loss {mine:.6f}, {theirs:.6f}"
+
+
+def torch_epoch(model: TorchMemN2N, inputs: list[tuple[torch.Tensor, ...]]) -> Callable[[], None]:
+    """Trains on batches that were padded before the clock starts."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
+
+    def epoch() -> None:
+        for batch in inputs:
+            optimizer.zero_grad()
+            model(*batch).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            optimizer.step()
+
+    return epoch
+
+
+def our_epoch(model: Any, tx: Any, pairs: Any, buckets: Any, seeds: int) -> Callable[[], None]:
+    """Trains on batches that are put together while the clock runs."""
+    batches = Batches(pairs, buckets, 32, seeds=range(seeds))
+    example = jax.tree.map(lambda x: x[0] if seeds > 1 else x, batches.batch_at(0))
+    create = jax.jit(lambda rng: TrainState.create(model.init(rng, example), tx, rng))
+    states = [create(jax.random.key(seed)) for seed in range(seeds)]
+    state = jax.tree.map(lambda *x: jnp.stack(x), *states) if seeds > 1 else states[0]
+    step = make_train_step(model.loss_fn, tx)
+    step = jax.jit(jax.vmap(step) if seeds > 1 else step, donate_argnums=0)
+    count = itertools.count()
+
+    def epoch() -> None:
+        nonlocal state
+        for _ in range(batches.steps_per_epoch):
+            state, metrics = step(state, batches.batch_at(next(count)))
+        jax.block_until_ready(metrics)
+
+    return epoch
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", default="", help="of the bAbI tasks; without it the package makes the stories")
@@ -88,61 +154,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     load = os.getloadavg()
-    config = babi_memn2n.get_config()
-    config.data_dir, config.task.numbers = options.data_dir, (options.number,)
-    config.model.stories.noise, config.model.stories.linear_steps = 0.0, 0
-    task = build_task(config)
-    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
-    model, size = evaluator.model, evaluator.model.module.memory_size
-    pairs = evaluator.encode(task.splits["train"])
-    buckets = choose_buckets(pairs.source.lengths, pairs.target.lengths)
-    optimizer = config.optimizer.to_dict() | {"learning_rate": RATE, "clip_norm": CLIP, "halve_every": 0}
-    tx = make_optimizer(**optimizer, num_steps=1)
-    step = make_train_step(model.loss_fn, tx)
-
-    def start(rng, batch):
-        return TrainState.create(model.init(rng, batch), tx, rng)
-
-    def ours(seeds: int):
-        batches = Batches(pairs, buckets, 32, seeds=range(seeds))
-        example = jax.tree.map(lambda x: x[0] if seeds > 1 else x, batches.batch_at(0))
-        states = [jax.jit(start)(jax.random.key(seed), example) for seed in range(seeds)]
-        state = jax.tree.map(lambda *x: jnp.stack(x), *states) if seeds > 1 else states[0]
-        run = jax.jit(jax.vmap(step) if seeds > 1 else step, donate_argnums=0)
-        count = iter(range(10**9))
-
-        def epoch() -> None:
-            nonlocal state
-            for _ in range(batches.steps_per_epoch):
-                state, metrics = run(state, batches.batch_at(next(count)))
-            jax.block_until_ready(metrics)
-
-        return epoch
-
-    batches = Batches(pairs, buckets, 32)
-    first = batches.batch_at(0)
-    params = jax.device_get(jax.jit(model.init)(jax.random.key(0), first))
-    words = max(len(s.split()) for text in task.splits["train"].source for s in text.replace("?", ".").split("."))
-    other = TorchMemN2N(params, words)
-    mine = float(jax.jit(model.loss_fn)(params, first, jax.random.key(0))[1]["loss"].compute())
-    theirs = other(*padded(first, size, words)).item()
-    if abs(mine - theirs) > 1e-5:
-        raise SystemExit(f"the two sides do not compute the same: loss {mine:.6f} and {theirs:.6f}")
-    inputs = [padded(batches.batch_at(i), size, words) for i in range(batches.steps_per_epoch)]
-    torch_optimizer = torch.optim.SGD(other.parameters(), lr=RATE, fused=True)
-
-    def torch_epoch() -> None:
-        for batch in inputs:  # padded before the clock starts
-            torch_optimizer.zero_grad()
-            other(*batch).backward()
-            nn.utils.clip_grad_norm_(other.parameters(), CLIP)
-            torch_optimizer.step()
-
-    epochs = {
-        "PyTorch, embedding gathers, fused SGD": torch_epoch,
-        "ours": ours(1),
-        "ours, ten seeds vmapped": ours(10),
-    }
+    epochs, parity = make_epochs(options)
     seconds: dict[str, list[float]] = {name: [] for name in epochs}
     for epoch in epochs.values():  # compiles
         epoch()
@@ -159,10 +171,7 @@ def main() -> None:
         lines.append(f"| {name} | {median[name]:.4f} {spread} | {median[name] / median['ours']:.2f} |")
     command = "python -m experiments.benchmarks.memn2n_speed" + (" --data_dir=data/babi" if options.data_dir else "")
     lines += ["", f"- `{command} --number={options.number} --rounds={options.rounds} --epochs={options.epochs}`"]
-    lines += [
-        circumstances(load, ("jax", "jaxlib", "flax", "torch")),
-        f"- same parameters: loss {mine:.6f}, {theirs:.6f}",
-    ]
+    lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), parity]
     print("\n".join(lines))
     RESULT.write_text(
         "\n".join(["# Training epochs of the end-to-end memory network", "", *lines, ""]), encoding="utf-8"

@@ -149,7 +149,7 @@ def test_the_evidence_alone_tells_the_answer(number):
         assert solve(number, [statements[n - 1] for n in sorted(evidence)], text) == answer
 
 
-def compare(found, expected, sample):
+def check_shares(found, expected, sample):
     """Shares of a sample and of the files, 4 standard deviations of their difference apart at most."""
     n, in_files = len(sample), 1000 if expected is STATEMENTS[3] or expected is AGES[3] else 10_000
     for what, share in expected.items():
@@ -164,40 +164,40 @@ def matches(pattern, text):
 
 @pytest.mark.parametrize("number", STATEMENTS)
 def test_statements_are_as_frequent_as_in_the_files(number):
-    compare(matches, STATEMENTS[number], [text for statements, _ in stories(number) for text in statements])
+    check_shares(matches, STATEMENTS[number], [text for statements, _ in stories(number) for text in statements])
 
 
 def test_one_drop_in_five_ends_in_there():
     drops = [
         text for n in (2, 3, 5, 6, 7, 8) for statements, _ in stories(n) for text in statements if matches(PUT, text)
     ]
-    compare(matches, {"there$": 0.2}, drops)
+    check_shares(matches, {"there$": 0.2}, drops)
 
 
 @pytest.mark.parametrize("number", QUESTIONS)
 def test_questions_are_as_frequent_as_in_the_files(number):
-    compare(matches, QUESTIONS[number], [question.text for _, question in questions(number)])
+    check_shares(matches, QUESTIONS[number], [question.text for _, question in questions(number)])
 
 
 @pytest.mark.parametrize("number", ANSWERS)
 def test_answers_are_as_frequent_as_in_the_files(number):
-    compare(lambda a, b: a == b, ANSWERS[number], [question.answer for _, question in questions(number)])
+    check_shares(lambda a, b: a == b, ANSWERS[number], [question.answer for _, question in questions(number)])
 
 
 @pytest.mark.parametrize("number", FIRST)
 def test_the_first_question_comes_as_early_as_in_the_files(number):
-    compare(lambda a, b: a == b, FIRST[number], [asked[0].after for _, asked in stories(number)])
+    check_shares(lambda a, b: a == b, FIRST[number], [asked[0].after for _, asked in stories(number)])
 
 
 @pytest.mark.parametrize("number", LATER_AFTER_TWO)
 def test_later_questions_come_as_fast_as_in_the_files(number):
     gaps = [b.after - a.after for _, asked in stories(number) for a, b in itertools.pairwise(asked)]
-    compare(lambda a, b: a == b, {2: LATER_AFTER_TWO[number]}, gaps)
+    check_shares(lambda a, b: a == b, {2: LATER_AFTER_TWO[number]}, gaps)
 
 
 @pytest.mark.parametrize("number", AGES)
 def test_evidence_is_as_old_as_in_the_files(number):
-    compare(lambda a, b: a == b, AGES[number], [one.after - max(one.evidence) for _, one in questions(number)])
+    check_shares(lambda a, b: a == b, AGES[number], [one.after - max(one.evidence) for _, one in questions(number)])
 
 
 @pytest.mark.parametrize("number", (1, 2, 3, 5, 6, 7, 8))

@@ -121,7 +121,9 @@ def test_stories_are_in_lower_case_and_know_where_statements_end():
     with pytest.raises(UserError, match="vocab_size 6 is too small; the smallest possible is 7"):
         Stories.train(["a"], vocab_size=6)
     with pytest.raises(UserError, match=r"a vocabulary of stories whose first entries are not \. \?"):
-        from_json({"kind": "stories", "tokens": ["?", ".", "a"]})
+        from_json({"kind": "stories", "tokens": ["?", ".", "a"], "longest": 3})
+    longest = Stories.train(["a . b . c ?", "a . c ?"], vocab_size=100)
+    assert longest.longest == from_json(longest.to_json()).longest == 2
 
 
 def test_characters_are_code_points():

@@ -153,10 +153,11 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Draws where the model looks when it translates each line of standard input (or of --source)."""
     if config.model.decoder == "none":
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to draw")
-    texts = [line for line in lines_of(files) if line.strip()]
+    lines = lines_of(files)
+    trained = restore(config, workdir)
+    texts = trained.evaluator.sources(lines)
     if not texts:
         raise UserError(f"--mode=visualize got no sentence from {files.source or 'standard input'}")
-    trained = restore(config, workdir)
     folder = workdir / "visualize"
     paths = [folder / f"{i:03d}.png" for i in range(len(texts))]
     trained.evaluator.draw(trained.chosen, Pairs(texts, [""] * len(texts)), paths)

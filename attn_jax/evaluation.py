@@ -174,6 +174,10 @@ class Evaluator:
             count += len(texts)
             yield texts, printed
 
+    def sources(self, lines: Iterable[str]) -> list[str]:
+        """What there is to draw in lines of input: those that are not empty."""
+        return [line for line in lines if line.strip()]
+
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """A picture for each source: the attention weights of its translation, whatever its target is."""
         outputs = [hypotheses[0].text for hypotheses in self.translate(params, pairs.source)]

@@ -192,6 +192,10 @@ class PointsEvaluator:
         """A notice if some predictions had no training point in reach."""
         self._report(self.unreached, len(texts))
 
+    def sources(self, lines: Iterable[str]) -> list[str]:
+        """What there is to draw in lines of input: those that are not empty."""
+        return [line for line in lines if line.strip()]
+
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """A picture for each line of numbers: the training points by their weight in its prediction."""
         rows = [self._numbers(text.split(","), None, f"line {i}") for i, text in enumerate(pairs.source, 1)]

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,12 +18,15 @@ from attn_jax.types import Float, Params
 class StoryEvaluator(Evaluator):
     """An Evaluator whose inputs are stories and whose outputs come with evidence."""
 
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._answer = jax.jit(self.model.answer)
+
     def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
         """For each source how much each hop read of each statement, 0 for those the memory has no slot for."""
         encoded, result = self.encode(pairs), [None] * len(pairs)
-        answer = jax.jit(self.model.answer)
         for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
-            hops = np.asarray(answer(params, batch["source"]).hops)
+            hops = np.asarray(self._answer(params, batch["source"]).hops)
             for row, index in enumerate(indices):
                 count = len(split_story(pairs.source[index])[0])
                 kept = min(count, hops.shape[-1])
@@ -34,7 +38,7 @@ class StoryEvaluator(Evaluator):
 
         The lines are statements and questions as attn_jax.tasks.stories.read_story takes them.
         """
-        sources = read_story(lines)
+        sources = self.sources(lines)
         pairs = Pairs(sources, [""] * len(sources))
         answers = [hypotheses[0] for hypotheses in self.translate(params, sources)]
         printed = []
@@ -42,6 +46,10 @@ class StoryEvaluator(Evaluator):
             score = f"{answer.score:.4f}\t" if self.options.with_scores else ""
             printed.append(f"{score}{answer.text}\t{evidence_line(hops, split_story(source)[0])}")
         yield sources, printed
+
+    def sources(self, lines: Iterable[str]) -> list[str]:
+        """Of each question of the stories in lines of input the source."""
+        return read_story(lines)
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """A picture for each story: the weight of each statement in each hop, and the true evidence where known."""

@@ -41,9 +41,7 @@ def get_config() -> ConfigDict:
     config.task.target = ""
     config.task.classification = False  # regression: the target is a class
     config.task.noise = 1.0  # regression: standard deviation of the noise of points that the package makes
-    config.task.vocabulary = (
-        "words"  # "words" (split at spaces), "stories", "characters", "sentencepiece" or "inflection"
-    )
+    config.task.vocabulary = "words"  # see VOCABULARIES in attn_jax/tasks/vocabulary.py: "words", "sentencepiece", ...
     config.task.vocab_size = (8000, 8000)  # source, target: exact for sentencepiece, at most this for the others
     config.task.joint_vocabulary = False  # parallel_text: one vocabulary, of vocab_size[0], for both sides
     config.task.min_count = 2  # words and characters seen less often in training become unk

@@ -52,7 +52,6 @@ class Family(NamedTuple):
 
 
 MEMN2N = "Sukhbaatar 2015 (arXiv 1503.08895), table 1"
-# The longest stories need more than 50 slots when the true facts are to be found in them.
 STRONG = (0, 0, 0, 0, 2, 0, 15, 9, 0, 2, 0, 0, 0, 1, 0, 0, 35, 5, 64, 0)
 DMN = (0, 1.8, 4.8, 0, 0.7, 0, 3.1, 3.5, 0, 2.5, 0.1, 0, 0.2, 0, 0, 0.6, 40.4, 4.7, 65.5, 0)
 PE_LS_RN = (0, 8.3, 40.3, 2.8, 13.1, 7.6, 17.3, 10, 13.2, 15.1, 0.9, 0.2, 0.4, 1.7, 0, 1.3, 51, 11.1, 82.8, 0)
@@ -79,7 +78,7 @@ FAMILIES = {
     "entnet": Family("babi_entnet", {}, ENTNET, "Henaff 2017 (arXiv 1612.03969), table 2", tasks=WITHOUT_3),
     "universal": Family("babi_universal", {}, UNIVERSAL, "Dehghani 2019 (arXiv 1807.03819)", tasks=WITHOUT_3),
 }
-LISTS = (7, 8)  # MemNN: what someone carries rests on any number of facts, all of a kind; chosen by validation
+LISTS = (7, 8)  # MemNN: what someone carries rests on any number of facts, all of a kind
 # MemNN: the most supporting facts that a question of the training file has.
 NUM_FACTS = dict(zip(TASKS, (1, 2, 3, 1, 1, 1, 8, 8, 1, 1, 2, 1, 2, 2, 2, 3, 2, 2, 2, 1), strict=True))
 

@@ -98,6 +98,23 @@ def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     assert not long[:, :2].any() and long[:, 2:].all()
 
 
+def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
+    """What a run prints after "try" is a source of the task, on one line."""
+    config, workdir = finished
+    trained = commands.restore(config, workdir)
+    task = build_task(config, (trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary))
+    out, _ = predicted(finished, "\n".join(task.examples) + "\n", monkeypatch, capsys)
+    assert len(out.splitlines()) == len(task.examples) > 1
+
+
+def test_a_story_is_drawn_for_each_question(finished, monkeypatch, capsys):
+    config, workdir = finished
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
+    capsys.readouterr()
+    commands.visualize(config, workdir, commands.Files())
+    assert capsys.readouterr().out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
+
+
 def test_pictures_of_a_run(finished):
     _, workdir = finished
     assert [path.name for path in sorted((workdir / "attention").iterdir())] == ["000.png", "001.png"]

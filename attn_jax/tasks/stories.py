@@ -88,17 +88,18 @@ def read_questions(path: Path) -> Pairs:
 def read_story(lines: Iterable[str], max_sentences: int = 0) -> list[str]:
     """The source of every question of lines that someone types, in order.
 
-    A line that ends in "?" is a question about all statements since the beginning of its story; what follows a TAB is
-    not looked at. The first line, one after an empty line, and one with the number 1 begin a story. Numbers may be
-    left out, and the "." of a statement too.
+    A sentence that ends in "?" is a question about all statements since the beginning of its story; what follows a TAB
+    is not looked at. The first line, one after an empty line, and one with the number 1 begin a story. Numbers may be
+    left out, and the "." at the end of a line too. A line with statements and a question, such as a source itself, is
+    a story of its own.
 
     Args:
         lines: with or without their line ends.
         max_sentences: keep only so many last statements of each source; 0 keeps all.
 
     Raises:
-        UserError: a number is neither 1 nor that of the line in its story, a line has nothing but its number, or two
-            sentences, a question is about nothing, or there is no question.
+        UserError: a number is neither 1 nor that of the line in its story, a line has nothing but its number, a
+            question is about nothing, or there is no question.
     """
     sources = []
     statements: list[str] = []
@@ -116,12 +117,18 @@ def read_story(lines: Iterable[str], max_sentences: int = 0) -> list[str]:
                 statements, place = [], 1
             elif number != place:
                 raise UserError(f"{where}: the number {number}; expected {_following(place - 1)}")
-        if not text.endswith(QUESTION):
-            statements.append(_sentence(text if text.endswith(PERIOD) else text + PERIOD, PERIOD, where))
-            continue
-        if not statements:
-            raise UserError(f"{where}: a question without a story; expected statements before it")
-        sources.append(join_story(statements[-max_sentences:], _sentence(text, QUESTION, where)))
+        sentences = re.findall(r"[^.?]*[.?]|[^.?]+$", text) or [PERIOD]
+        whole = sentences[0].endswith(PERIOD) and sentences[-1].endswith(QUESTION)
+        statements = [] if whole else statements
+        for sentence in sentences:
+            if not sentence.endswith(QUESTION):
+                statements.append(_sentence(sentence.removesuffix(PERIOD) + PERIOD, PERIOD, where))
+                continue
+            if not statements:
+                raise UserError(f"{where}: a question without a story; expected statements before it")
+            sources.append(join_story(statements[-max_sentences:], _sentence(sentence, QUESTION, where)))
+        if whole:
+            statements, place = [], 0
     if not sources:
         raise UserError('no question; expected statements line by line, then a question that ends in "?"')
     return sources

@@ -29,7 +29,7 @@ def test_published_rows_have_their_published_means(name):
     family = babi.FAMILIES[name]
     assert len(family.published) == 20
     assert np.mean(family.published) == pytest.approx(MEANS[name], abs=0.06)
-    assert (pathlib.Path("configs") / f"{family.config}.py").name in {p.name for p in (babi.ROOT / "configs").iterdir()}
+    assert (babi.ROOT / "configs" / f"{family.config}.py").is_file()
 
 
 def test_every_run_of_every_family_has_a_name_of_its_own():

@@ -1,4 +1,4 @@
-"""A memory network on stories that the package makes: where is Mary? One to two minutes on two CPU cores.
+"""A memory network on stories that the package makes: where is Mary? All right in half a minute on two CPU cores.
 
 python launch.py --config=configs/babi_quickstart.py
 printf 'Mary went to the office.\\nJohn moved to the garden.\\nWhere is Mary?\\n' | \\

@@ -143,11 +143,18 @@ def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
 
 
 def choose_seed(config: ConfigDict, evaluator: AnyEvaluator, params: list[Params], task: AnyTask) -> int:
-    """The place of the seed to predict with: the first, or the one with the lowest loss on train.choose_seed."""
-    if not config.train.choose_seed or len(params) == 1:
+    """The place of the seed to predict with, by train.choose_seed.
+
+    "": the first. "train": the lowest loss in training. "valid": the best train.best_metric in validation, and of
+    those that are as good the lowest loss.
+    """
+    split = config.train.choose_seed
+    if not split or len(params) == 1:
         return 0
-    results, _ = evaluator.measure(params, task.splits[config.train.choose_seed], [], config.eval.tokenize)
-    return int(np.argmin(results["loss"]["seeds"]))
+    name, order = best_metric(config) if split == "valid" else ("loss", "min")
+    results, _ = evaluator.measure(params, task.splits[split], [] if name == "loss" else [name], config.eval.tokenize)
+    values = np.array(results[name]["seeds"]) * (1 if order == "min" else -1)
+    return int(np.lexsort((results["loss"]["seeds"], values))[0])
 
 
 def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:

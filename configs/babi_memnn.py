@@ -1,4 +1,4 @@
-"""Strongly supervised memory network on one of the twenty bAbI tasks: Weston 2015, with AM, NG and NL; three seeds.
+"""Strongly supervised memory network on one of the twenty bAbI tasks: Weston 2015, with AM, NG and NL; five seeds.
 
 python launch.py --config=configs/babi_memnn.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_memnn.py --config.data_dir=data/babi --config.task.numbers="(1,)"
@@ -14,7 +14,7 @@ def get_config() -> ConfigDict:
     config.unlock()
     config.name = "babi_memnn"
     config.description = "memory network trained on supporting facts: adaptive memory, three grams, two layers of tanh"
-    config.seeds = (0, 1, 2)
+    config.seeds = (0, 1, 2, 3, 4)
     config.model.name = "memnn"
     config.model.hidden_size = 50
     config.model.stories.num_hops = 3
@@ -24,6 +24,7 @@ def get_config() -> ConfigDict:
     config.task.max_sentences = 0
     config.model.stories.memory_size = 250
     config.train.num_epochs = 40.0
+    config.train.choose_seed = "valid"
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 5e-3
     config.optimizer.schedule = "cosine"

@@ -154,7 +154,8 @@ def get_config() -> ConfigDict:
     config.train.keep = 2  # newest checkpoints kept, besides the best one
     config.train.best_metric = "loss"  # of the validation split: "loss", "bleu", "exact_match", ...
     config.train.patience = 0  # stop after this many evaluations without a better best_metric; 0: never
-    # Of several seeds, the one to predict with: "" (the first), or that with the lowest loss on "train" or "valid".
+    # Of several seeds, the one to predict with: "" the first, "train" that with the lowest training loss, "valid" that
+    # with the best best_metric in validation.
     config.train.choose_seed = ""
     config.train.average = 0  # evaluate the mean of the parameters of the last N checkpoints; 0: the best one
 

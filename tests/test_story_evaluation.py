@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import pytest
 from attn_jax import commands
 from attn_jax.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.evaluation import evaluate
+from attn_jax.evaluation import Evaluator, evaluate
+from attn_jax.experiment import choose_seed
 from attn_jax.story_evaluation import evidence_line
-from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.task import Pairs, Task
 from configs import babi_memn2n
 
 STORY = """1 Mary moved to the garden.
@@ -58,6 +60,24 @@ def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished)
     assert f"(seed {result['chosen_seed']}: {own:.4g})" in commands.table(result, workdir)
     # The memory has no more slots than were asked for, though stories are longer.
     assert trained.evaluator.model.module.memory_size == 4
+
+
+@pytest.mark.parametrize(
+    ("split", "valid", "place"),
+    [
+        ("", {}, 0),
+        ("train", {}, 1),
+        ("valid", {"accuracy": [90.0, 80.0, 95.0], "loss": [0.1, 0.2, 0.3]}, 2),
+        ("valid", {"accuracy": [90.0, 95.0, 95.0], "loss": [0.1, 0.3, 0.2]}, 2),  # as good: the lower loss
+    ],
+)
+def test_the_seed_is_chosen_by_training_loss_or_by_the_best_metric_in_validation(split, valid, place):
+    config = babi_memn2n.get_config()
+    config.train.choose_seed = split
+    task, evaluator = mock.Mock(spec=Task), mock.Mock(spec=Evaluator)
+    task.splits = {"train": {"loss": [0.2, 0.1, 0.3]}, "valid": valid}
+    evaluator.measure = lambda _, of, names, __: ({name: {"seeds": of[name]} for name in ["loss", *names]}, None)
+    assert choose_seed(config, evaluator, [{}] * 3, task) == place
 
 
 def test_questions_are_answered_with_what_was_read_for_them(finished, monkeypatch, capsys):

@@ -38,6 +38,7 @@ def build_memn2n(config: ConfigDict, source_vocab_size: int, target_vocab_size: 
         adjacent=lookup(TYINGS, stories.tying, "model.stories.tying"),
         position_encoding=lookup(ENCODINGS, stories.encoding, "model.stories.encoding"),
         nonlinear=stories.nonlinear,
+        attend_empty=stories.attend_empty,
         noise=stories.noise,
         linear_steps=stories.linear_steps,
     )

@@ -19,6 +19,7 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
+TINY = 1e-30  # added to a norm that may be 0
 Schedule = Callable[[Any], Any]  # number of updates made before -> learning rate
 
 
@@ -38,6 +39,7 @@ def make_optimizer(
     halve_after: int = 0,
     halve_every: int = 0,
     clip_norm: Real,
+    clip_each: bool = False,
     weight_decay: Real,
     momentum: Real,
     b1: Real,
@@ -48,7 +50,8 @@ def make_optimizer(
     """The fields of config.optimizer and the length of the training, as one gradient transformation.
 
     With `halve_every` > 0 any schedule is also halved each so many updates, counted from `halve_after` on.
-    `clip_norm` > 0 scales the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2).
+    `clip_norm` > 0 scales the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2),
+    with `clip_each` the gradient of each parameter array by itself.
     `weight_decay` (adamw, Loshchilov & Hutter 2019) acts on matrices only, not on biases. `plateau_patience` is
     the host's, see SinceBest. An unknown name or an impossible number is a UserError.
     """
@@ -64,12 +67,19 @@ def make_optimizer(
         rate = halving(rate, halve_after, halve_every)
     precondition = lookup(OPTIMIZERS, name, "optimizer.name")
     tx = optax.chain(
-        optax.clip_by_global_norm(clip_norm) if clip_norm > 0 else optax.identity(),
+        clip(clip_norm, clip_each) if clip_norm > 0 else optax.identity(),
         precondition(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps),
         optax.scale_by_learning_rate(rate),
         scale_by_plateau() if schedule == "plateau" else optax.identity(),
     )
     return keep_running(tx)
+
+
+def clip(norm: Real, each: bool) -> optax.GradientTransformation:
+    """The gradient scaled down to at most this norm: all of it together, or `each` array by itself."""
+    if not each:
+        return optax.clip_by_global_norm(norm)
+    return optax.stateless_with_tree_map(lambda grad, _: grad * jnp.minimum(1.0, norm / (optax.tree.norm(grad) + TINY)))
 
 
 def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:

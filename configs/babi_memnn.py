@@ -31,4 +31,5 @@ def get_config() -> ConfigDict:
     config.optimizer.halve_every = 0
     config.optimizer.halve_after = 0
     config.optimizer.clip_norm = 5.0
+    config.optimizer.clip_each = False
     return config.lock()

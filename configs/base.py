@@ -101,6 +101,7 @@ def get_config() -> ConfigDict:
     config.model.stories.encoding = "position"  # memn2n: of a statement, "position" (word order tells) or "bag"
     config.model.stories.tying = "adjacent"  # memn2n: "adjacent" or "layerwise"
     config.model.stories.nonlinear = False  # memn2n: relu after each hop; memnn: two layers of tanh
+    config.model.stories.attend_empty = False  # memn2n: slots without a statement are read as zeros, else masked
     config.model.stories.noise = 0.0  # memn2n: in training, at most this share of empty memories is put in
     config.model.stories.linear_steps = 0  # memn2n: training steps before the softmax comes in
     config.model.stories.margin = 0.1  # memnn: by which the right one has to win
@@ -168,6 +169,7 @@ def get_config() -> ConfigDict:
     config.optimizer.halve_every = 0  # steps; 0: the rate is not halved
     config.optimizer.halve_after = 0  # steps before the first of these periods begins
     config.optimizer.clip_norm = 1.0  # global gradient norm; 0: no clipping
+    config.optimizer.clip_each = False  # the norm of each parameter array by itself, not of all together
     config.optimizer.weight_decay = 0.0  # adamw
     config.optimizer.momentum = 0.0  # sgd
     config.optimizer.b1 = 0.9

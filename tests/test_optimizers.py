@@ -46,12 +46,15 @@ def test_without_warmup_the_first_rate_is_the_full_one(name):
     assert float(SCHEDULES[name](RATE, 0, STEPS)(0)) == pytest.approx(RATE)
 
 
-def test_gradient_is_clipped_by_its_global_norm():
+def test_gradient_is_clipped_by_its_global_norm_or_array_by_array():
     plain = {"learning_rate": 1.0, "momentum": 0.0}
     grads = {"matrix": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, 4.0], np.float32)}  # norm 7
     clipped = updates_of(optimizer(clip_norm=1.0, **plain), grads)
     jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g / 7, rtol=1e-6), clipped, grads)
     assert float(optax.tree.norm(clipped)) == pytest.approx(1.0, rel=1e-6)
+    each = updates_of(optimizer(clip_norm=4.5, clip_each=True, **plain), grads)  # the norms are 24^(1/2) and 5
+    np.testing.assert_allclose(each["matrix"], -grads["matrix"] * 4.5 / 24**0.5, rtol=1e-6)
+    np.testing.assert_allclose(each["bias"], -grads["bias"] * 4.5 / 5, rtol=1e-6)
     for clip_norm in (100.0, 0.0):  # 0: no clipping
         same = updates_of(optimizer(clip_norm=clip_norm, **plain), grads)
         jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g, rtol=1e-6), same, grads)

@@ -8,6 +8,9 @@ words, G gives each statement its slot, O are the hops, R is the softmax.
 
 Adjacent tying: the values of a hop are the keys of the next, B the keys of the first, W the values of the last.
 Layer-wise tying: all hops have the same keys and values, and u <- H u + o.
+
+In the authors' code the slots of the memory that a story leaves empty are read, too, as m = c = 0: a hop that finds
+nothing has somewhere to look. The paper does not say so.
 """
 
 import math
@@ -38,6 +41,7 @@ class MemN2N(nn.Module):
     adjacent: bool = True  # else layer-wise tying
     position_encoding: bool = True  # else a statement is the bag of its words
     nonlinear: bool = False  # u <- relu(u + o), as for 10,000 questions
+    attend_empty: bool = False  # else empty slots are masked
     noise: float = 0.0  # in training, empty memories are put in, at most this share of the statements (section 4.1)
     linear_steps: int = 0  # linear start: so many training steps without the normalizer (section 4.1)
 
@@ -58,6 +62,8 @@ class MemN2N(nn.Module):
         story = find_sentences(source, self.memory_size)
         memories, u = self.embed(source, story, train)
         mask, hops = story.mask(self.memory_size), []
+        if self.attend_empty:
+            memories, mask = [jnp.where(mask[:, :, None], memory, 0.0) for memory in memories], None
         for hop in range(self.num_hops):
             keys, values = (memories[hop], memories[hop + 1]) if self.adjacent else memories
             memory = self.attention.prepare(keys, values, mask)

@@ -65,7 +65,7 @@ class TorchMemN2N(nn.Module):
             self.encode(story, e) + t[age] * real[..., None] for e, t in zip(self.embeddings, self.times, strict=True)
         ]
         for hop in range(HOPS):
-            scores = torch.einsum("bd,bnd->bn", u, memory[hop]).masked_fill(~real, float("-inf"))
+            scores = torch.einsum("bd,bnd->bn", u, memory[hop])  # 0 of an empty slot
             u = u + torch.einsum("bn,bnd->bd", scores.softmax(-1), memory[hop + 1])
         return nn.functional.cross_entropy(u @ self.embeddings[-1].weight.T, answer)
 
@@ -119,7 +119,8 @@ def torch_epoch(model: TorchMemN2N, inputs: list[tuple[torch.Tensor, ...]]) -> C
         for batch in inputs:
             optimizer.zero_grad()
             model(*batch).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+            for parameter in model.parameters():
+                nn.utils.clip_grad_norm_(parameter, CLIP)
             optimizer.step()
 
     return epoch

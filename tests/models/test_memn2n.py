@@ -31,7 +31,7 @@ def parameters(**options):
     return module, {name: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32) for name, leaf in shapes.items()}
 
 
-def reference(params, text, *, adjacent, position, nonlinear=False):
+def reference(params, text, *, adjacent, position, nonlinear=False, empty=0):
     """Sukhbaatar 2015, equations 1 to 3, word by word in numpy."""
     *statements, question = [s.split() for s in text.removesuffix(" ?").split(" . ")]
     params = {name: np.asarray(value, np.float64) for name, value in params.items()}
@@ -51,7 +51,7 @@ def reference(params, text, *, adjacent, position, nonlinear=False):
             embed(words, params[f"embedding_{i}"]) + params[f"time_{i}"][age]
             for words, age in zip(statements, ages, strict=True)
         ]
-        return np.array(rows).reshape(-1, D)
+        return np.array(rows + [np.zeros(D)] * max(0, empty - len(rows))).reshape(-1, D)
 
     u = embed(question, params["embedding_0"] if adjacent else params["question"])
     hops = []
@@ -72,8 +72,9 @@ def reference(params, text, *, adjacent, position, nonlinear=False):
         {"adjacent": True, "position_encoding": True},
         {"adjacent": True, "position_encoding": False},
         {"adjacent": False, "position_encoding": True, "nonlinear": True},
+        {"adjacent": True, "position_encoding": True, "attend_empty": True},
     ],
-    ids=["adjacent, position", "adjacent, bag", "layerwise, position, relu"],
+    ids=["adjacent, position", "adjacent, bag", "layerwise, position, relu", "adjacent, empty slots"],
 )
 def test_the_equations_of_the_paper(options, batch):
     module, params = parameters(**options)
@@ -85,6 +86,7 @@ def test_the_equations_of_the_paper(options, batch):
             adjacent=options["adjacent"],
             position=options["position_encoding"],
             nonlinear=options.get("nonlinear", False),
+            empty=N if "attend_empty" in options else 0,
         )
         np.testing.assert_allclose(answered.log_probs[row], log_probs, atol=2e-4)
         for hop, weights in enumerate(hops):

@@ -3,13 +3,14 @@
 python launch.py --config=configs/babi_memn2n_joint.py --config.data_dir=data/babi
 
 The schedule is that of the authors' code: 30 epochs without the softmax, then 60 with it, the rate halved every 15.
+All stories go into one bucket, so that a batch has questions of any task, as theirs.
 """
 
 from ml_collections import ConfigDict
 
 from configs import babi_memn2n
 
-STEPS_PER_EPOCH = 563  # of 18,000 questions, and a few more since batches are of similar lengths
+STEPS_PER_EPOCH = 563  # of 18,000 questions
 
 
 def get_config() -> ConfigDict:
@@ -19,6 +20,7 @@ def get_config() -> ConfigDict:
     config.description = "end-to-end memory network on all tasks jointly, 3 hops, width 50"
     config.seeds = (0, 1, 2)
     config.task.numbers = ()
+    config.task.buckets = ((330, 2),)
     config.model.hidden_size = 50
     config.model.stories.linear_steps = 30 * STEPS_PER_EPOCH
     config.train.num_epochs = 90.0

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import estimator_toys as toys
 from experiments import estimator_variance as experiment
 
 # Computed by enumeration in a program of its own, to three or four digits: {(draw, baseline): {k: variance}}.
@@ -55,7 +56,7 @@ def double_precision():
 
 @functools.cache
 def variances(num_samples, eta):
-    return experiment.variances(num_samples, eta)
+    return toys.variances(num_samples, eta)
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4, 6, 7])
@@ -72,9 +73,9 @@ def test_variances_are_those_computed_elsewhere(num_samples):
     assert checked >= 9
     for name, expected in PEAKED_AT_ONE_CONSTANT.items():
         if num_samples in expected:
-            b = experiment.parts("reinforce", 1, -4.0).best()
+            b = toys.parts("reinforce", 1, -4.0).best()
             assert b == pytest.approx(0.7894, abs=5e-5)
-            got = experiment.parts(name, num_samples, -4.0).variance(b)
+            got = toys.parts(name, num_samples, -4.0).variance(b)
             assert got == pytest.approx(expected[num_samples], rel=2e-3)
 
 
@@ -85,13 +86,13 @@ def test_variances_of_leave_one_out_and_of_the_unordered_set_agree_with_the_code
 
 def test_the_mean_is_the_derivative():
     for eta, expected in ((0.0, -0.045), (-4.0, -0.0032)):
-        exact = jax.grad(lambda eta: jnp.exp(experiment.log_probs(eta, experiment.ATOMS)) @ experiment.losses(
-            jnp.asarray(experiment.ATOMS)
+        exact = jax.grad(lambda eta: jnp.exp(toys.log_probs(eta, toys.ATOMS)) @ toys.losses(
+            jnp.asarray(toys.ATOMS)
         ))(eta)  # fmt: skip
         assert exact == pytest.approx(expected, abs=5e-5)
-        for name in experiment.DRAWS:
+        for name in toys.DRAWS:
             for k in (1, 4):
-                of = experiment.parts(name, k, eta)
+                of = toys.parts(name, k, eta)
                 np.testing.assert_allclose(of.probabilities @ of.a, exact, rtol=1e-9)
                 np.testing.assert_allclose(of.probabilities @ of.unit, 0, atol=1e-12)
                 best = of.best()
@@ -99,29 +100,29 @@ def test_the_mean_is_the_derivative():
 
 
 def test_leave_one_out_without_all_tuples_is_with_them():
-    assert experiment.leave_one_out_variance(3, -1.0) == pytest.approx(
-        experiment.parts("reinforce", 3, -1.0, True).variance(), rel=1e-9
+    assert toys.leave_one_out_variance(3, -1.0) == pytest.approx(
+        toys.parts("reinforce", 3, -1.0, True).variance(), rel=1e-9
     )
 
 
 @pytest.mark.parametrize("eta", [0.0, -4.0])
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4, 6, 7])
 def test_what_learns_its_baseline_is_at_least_as_good_as_all_published_estimators(num_samples, eta):
-    setting = experiment.Setting(num_seeds=10, learned=(1_000,))
-    learned = experiment.learned_variances(num_samples, eta, setting)
-    _, best = experiment.best_of(variances(num_samples, eta), oracle=False)
+    setting = toys.Setting(num_seeds=10, learned=(1_000,))
+    learned = toys.learned_variances(num_samples, eta, setting)
+    _, best = toys.best_of(variances(num_samples, eta), oracle=False)
     assert learned["adaptive"].mean() < best
     if num_samples == 4:
         goal, ceiling = (4.1e-4, 1.1e-3) if eta == 0 else (9.1e-7, 1.06e-6)
         assert learned["adaptive"].mean() < goal and learned["ratio"].mean() < goal
         assert max(learned["adaptive"].max(), learned["ratio"].max()) < ceiling
-        least = min(variances(4, eta)[name, "best"] for name in experiment.CHOICE)
+        least = min(variances(4, eta)[name, "best"] for name in toys.CHOICE)
         assert np.all(learned["adaptive"] > 0.999 * least - 1e-12)
 
 
 def test_running_means_are_means_over_the_draws_so_far():
-    of = experiment.parts("sum_and_sample", 2, -1.0)
-    sums = experiment.Sums.of(of, 50, np.random.default_rng(3))
+    of = toys.parts("sum_and_sample", 2, -1.0)
+    sums = toys.Sums.of(of, 50, np.random.default_rng(3))
     which = np.random.default_rng(3).choice(len(of.a), 50, p=of.probabilities / of.probabilities.sum())[:20]
     a, unit, mean = of.a[which], of.unit[which], of.value[which].mean()
     assert sums.ratio()[19] == pytest.approx((a @ unit) / (unit @ unit))
@@ -129,41 +130,39 @@ def test_running_means_are_means_over_the_draws_so_far():
     slope = mean + ((a - mean * unit) @ centred) / (centred @ centred + np.mean(unit**2))
     assert sums.regression()[19] == pytest.approx(slope)
     assert sums.noise(sums.regression())[19] == pytest.approx(np.var(a - slope * unit))
-    many = experiment.Sums.of(of, 200_000, np.random.default_rng(4))
+    many = toys.Sums.of(of, 200_000, np.random.default_rng(4))
     np.testing.assert_allclose([many.ratio()[-1], many.regression()[-1]], of.best(), rtol=0.01)
     # One outcome, again and again, says nothing of the best constant; what is left is the mean loss.
-    same = experiment.Parts(np.ones(1), np.array([0.2]), np.array([1e-3]), np.array([0.8]))
-    assert experiment.Sums.of(same, 5, np.random.default_rng(0)).regression()[-1] == pytest.approx(0.8)
+    same = toys.Parts(np.ones(1), np.array([0.2]), np.array([1e-3]), np.array([0.8]))
+    assert toys.Sums.of(same, 5, np.random.default_rng(0)).regression()[-1] == pytest.approx(0.8)
 
 
 def test_baselines_of_the_coordinates_are_learned():
-    ten = experiment.tens(1.0, 1)[0]
-    variance = functools.partial(experiment.total_variance, ten, "reinforce", 2)
+    ten = toys.tens(1.0, 1)[0]
+    variance = functools.partial(toys.total_variance, ten, "reinforce", 2)
     score = np.eye(10) - ten.p
     second = ten.p @ (np.square(score).sum(1) * (ten.f - ten.p @ ten.f) ** 2)
     scalar = second - np.sum((ten.p @ (ten.f[:, None] * score)) ** 2)
     assert variance(baseline=float(ten.p @ ten.f)) == pytest.approx(scalar / 2, rel=1e-9)
     best = (ten.p * ten.f) @ np.square(score) / (ten.p @ np.square(score))
-    learned = experiment.learned_coordinates(ten, "reinforce", 2, 20_000)
+    learned = toys.learned_coordinates(ten, "reinforce", 2, 20_000)
     np.testing.assert_allclose(learned, best, atol=0.3)
     at_best = variance(coordinates=best)
     assert variance(coordinates=learned) == pytest.approx(at_best, rel=0.05) and at_best < 0.5 * scalar / 2
 
 
 def test_orders_are_permutations_and_matter_only_where_keys_are_looked_up_in_their_order():
-    atoms = experiment.orders(experiment.Setting(num_orders=1))[0]
-    assert sorted(map(tuple, atoms)) == sorted(map(tuple, experiment.ATOMS)) and not np.array_equal(
-        atoms, experiment.ATOMS
-    )
+    atoms = toys.orders(toys.Setting(num_orders=1))[0]
+    assert sorted(map(tuple, atoms)) == sorted(map(tuple, toys.ATOMS)) and not np.array_equal(atoms, toys.ATOMS)
     for name in ("stochastic_sum_and_sample", "unordered_set"):
-        same = [experiment.parts(name, 3, -1.0, atoms=x).variance() for x in (atoms, experiment.ATOMS)]
+        same = [toys.parts(name, 3, -1.0, atoms=x).variance() for x in (atoms, toys.ATOMS)]
         assert same[0] == pytest.approx(same[1], rel=1e-9)
-    other = [experiment.parts("systematic", 3, -1.0, atoms=x).variance() for x in (atoms, experiment.ATOMS)]
+    other = [toys.parts("systematic", 3, -1.0, atoms=x).variance() for x in (atoms, toys.ATOMS)]
     assert abs(other[0] / other[1] - 1) > 0.01
 
 
 def test_a_small_run(tmp_path, monkeypatch, capsys):
-    setting = experiment.Setting(
+    setting = toys.Setting(
         etas=(-1.0,), samples=(1, 2), sweep=(0.0, -1.0), sweep_samples=2, learned=(10, 20), num_seeds=2, num_orders=2,
         concentrations=(1.0,), rebar_steps=20, rebar_batch=4, rebar_samples=2_000,
     )  # fmt: skip

@@ -74,11 +74,12 @@ FAMILIES = {
     "memn2n_bow": Family("babi_memn2n", NO_LS | {"model.stories.encoding": "bag"}, BOW, MEMN2N + ", 3 hops BoW"),
     "memn2n_joint": Family("babi_memn2n_joint", {}, JOINT, MEMN2N + ", 3 hops PE LS RN joint", joint=True),
     "dmn": Family("babi_dmn", SHORT, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
+    "dmn_supervised": Family("babi_dmn_supervised", {}, DMN, "Kumar 2016 (arXiv 1506.07285), table 1: DMN"),
     "dmn_plus": Family("babi_dmn_plus", {}, DMN_PLUS, "Xiong 2016 (arXiv 1603.01417), table 3", tasks=WITHOUT_3),
     "entnet": Family("babi_entnet", {}, ENTNET, "Henaff 2017 (arXiv 1612.03969), table 2", tasks=WITHOUT_3),
     "universal": Family("babi_universal", {}, UNIVERSAL, "Dehghani 2019 (arXiv 1807.03819)", tasks=WITHOUT_3),
 }
-LISTS = (7, 8)  # MemNN: what someone carries rests on any number of facts, all of a kind
+LISTS = (7, 8)  # what someone carries rests on any number of facts, all of a kind
 # MemNN: the most supporting facts that a question of the training file has.
 NUM_FACTS = dict(zip(TASKS, (1, 2, 3, 1, 1, 1, 8, 8, 1, 1, 2, 1, 2, 2, 2, 3, 2, 2, 2, 1), strict=True))
 
@@ -98,6 +99,8 @@ def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
             own |= {"model.stories.num_hops": NUM_FACTS[numbers[0]]}
             if numbers[0] in LISTS:
                 own |= {"model.stories.roles": False, "model.stories.num_grams": 0}
+        if name == "dmn_supervised" and numbers[0] in LISTS:
+            own |= {"model.stories.num_hops": 5}
         yield {"config": f"configs/{family.config}.py", "task.numbers": numbers} | family.overrides | own
 
 

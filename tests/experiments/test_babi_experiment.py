@@ -18,6 +18,7 @@ MEANS = {
     "memn2n_bow": 25.1,
     "memn2n_joint": 12.4,
     "dmn": 6.4,
+    "dmn_supervised": 6.4,
     "dmn_plus": 2.8,
     "entnet": 0.5,
     "universal": 0.21,

@@ -1,0 +1,33 @@
+"""DMN+ on one of the twenty bAbI tasks, told which facts matter, with 1,000 questions: Xiong 2016, Kumar 2016.
+
+python launch.py --config=configs/babi_dmn_supervised.py --config.task.numbers="(1,)"
+python launch.py --config=configs/babi_dmn_supervised.py --config.data_dir=data/babi --config.task.numbers="(1,)"
+
+The network is that of Xiong 2016 (arXiv 1603.01417), the loss that of Kumar 2016 (arXiv 1506.07285), section 2.6. So
+few stories are soon known by heart: fact_dropout 0.4 has half the errors of 0.1 on task 2.
+"""
+
+from ml_collections import ConfigDict
+
+from configs import babi_dmn_plus
+
+STEPS_PER_EPOCH = 29  # of 900 questions
+
+
+def get_config() -> ConfigDict:
+    config = babi_dmn_plus.get_config()
+    config.unlock()
+    config.name = "babi_dmn_supervised"
+    config.description = "DMN+, 3 passes, gates trained with the evidence"
+    config.task.size = "1k"
+    config.task.batch_size = 32
+    config.model.stories.gate_weight = 1.0
+    config.model.stories.fact_dropout = 0.4
+    config.train.num_epochs = 60.0
+    config.train.eval_every = 5 * STEPS_PER_EPOCH
+    config.train.patience = 0
+    config.train.best_metric = "accuracy"
+    config.train.average = 1  # the last parameters, chosen by nothing
+    config.optimizer.learning_rate = 3e-3
+    config.optimizer.schedule = "cosine"
+    return config.lock()

@@ -93,19 +93,24 @@ class MemN2N(nn.Module):
         rng = self.make_rng("sample") if noisy else None
         size = self.memory_size
         ages = noisy_ages(rng, story, self.noise, size) if noisy else story.age(size)
-        onehot = jax.nn.one_hot(jnp.where(story.mask(self.memory_size), ages, -1), self.memory_size)
+        onehot = jax.nn.one_hot(jnp.where(story.mask(size), ages, -1), size)
         # All tables side by side: [v + n, t d].
         tables = jnp.concatenate([jnp.concatenate(part, axis=1) for part in (self.embeddings, self.times)])
-        counts, asked = bags(source, story, jnp.ones(source.shape), self.memory_size, self.vocab_size)
-        memories = jnp.concatenate([counts, onehot], axis=-1) @ tables
+        weights = [jnp.ones(source.shape)] + ([centred_position(story)] if self.position_encoding else [])
+        counts, asked = bags(source, story, jnp.stack(weights, axis=-1), size, self.vocab_size)
+        memories = rows_times(jnp.concatenate([counts[..., 0], onehot], axis=-1), tables)
         table = self.embeddings[0] if self.adjacent else self.question
-        question = asked @ table
+        question = asked[..., 0] @ table
         if self.position_encoding:
-            counts, asked = bags(source, story, centred_position(story), self.memory_size, self.vocab_size)
             feature = centred_feature(self.features)
-            memories += jnp.tile(feature, len(self.embeddings)) * (counts @ tables[: self.vocab_size])
-            question += feature * (asked @ table)
+            memories += jnp.tile(feature, len(self.embeddings)) * rows_times(counts[..., 1], tables[: self.vocab_size])
+            question += feature * (asked[..., 1] @ table)
         return jnp.split(memories, len(self.embeddings), axis=-1), question
+
+
+def rows_times(rows: Float[Array, "b n v"], table: Float[Array, "v d"]) -> Float[Array, "b n d"]:
+    """rows @ table. Under vmap over tables XLA is twice as fast with two axes of rows laid out as one."""
+    return (rows.reshape(-1, rows.shape[-1]) @ table).reshape(*rows.shape[:-1], -1)
 
 
 def noisy_ages(rng: PRNGKeyArray, story: Story, noise: float, memory_size: int) -> Int[Array, "b n"]:

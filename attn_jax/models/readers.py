@@ -111,10 +111,10 @@ class FusionReader(nn.Module):
     def __call__(
         self, source: Int[Array, "b s"], story: Story, train: bool = False
     ) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
-        size, place = (self.memory_size, self.vocab_size), centred_position(story)
-        plain, placed = (bags(source, story, weight, *size)[0] for weight in (jnp.ones_like(place), place))
-        scale = centred_feature(self.features)
-        statements = self.words.of_counts(plain) + scale * self.words.of_counts(placed)
+        place, scale = centred_position(story), centred_feature(self.features)
+        weight = jnp.stack([jnp.ones_like(place), place], axis=-1)
+        counts, _ = bags(source, story, weight, self.memory_size, self.vocab_size)
+        statements = self.words.of_counts(counts[..., 0]) + scale * self.words.of_counts(counts[..., 1])
         statements = self.drop(statements, deterministic=not train)
         mask = story.mask(self.memory_size)
         _, before = self.forward(statements, mask)

@@ -71,16 +71,16 @@ def find_sentences(source: Int[Array, "b s"], memory_size: int) -> Story:
 
 
 def bags(
-    source: Int[Array, "b s"], story: Story, weight: Float[Array, "b s"], memory_size: int, vocab_size: int
-) -> tuple[Float[Array, "b n v"], Float[Array, "b v"]]:
-    """(of each statement, of the question): the summed weight of each word of the vocabulary.
+    source: Int[Array, "b s"], story: Story, weight: Float[Array, "b s *w"], memory_size: int, vocab_size: int
+) -> tuple[Float[Array, "b n v *w"], Float[Array, "b v *w"]]:
+    """(of each statement, of the question): the summed weight, or several, of each word of the vocabulary.
 
     With these counts an embedding of a whole memory is one matrix product, and so is its gradient; for small
     vocabularies that is several times faster than gathering rows and scattering their gradients.
     """
     rows = jnp.broadcast_to(jnp.arange(len(source))[:, None], source.shape)
     slot = jnp.where(story.asked, memory_size, jnp.where(story.slot == memory_size, memory_size + 1, story.slot))
-    counts = jnp.zeros((len(source), memory_size + 1, vocab_size), weight.dtype)
+    counts = jnp.zeros((len(source), memory_size + 1, vocab_size, *weight.shape[2:]), weight.dtype)
     counts = counts.at[rows, slot, source].add(weight, mode="drop")
     return counts[:, :-1], counts[:, -1]
 

@@ -89,13 +89,13 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: AnySplit) -> None:
     """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
-    figures.curves(workdir / "metrics.jsonl", workdir / "curves.png")
-    count = config.eval.num_pictures
-    if config.model.decoder == "none" or count < 1:
-        say(f"{'pictures':<14}{workdir / 'curves.png'}")
-        return
-    paths = run.evaluator.overview(params, run.task, pairs, workdir, count)
-    say(f"{'pictures':<14}{paths[0]} ... {paths[-1].name}, {workdir / 'curves.png'}")
+    curves, count = workdir / "curves.png", config.eval.num_pictures
+    drawn = [str(curves)] if figures.curves(workdir / "metrics.jsonl", curves) else []
+    if config.model.decoder != "none" and count > 0:
+        paths = run.evaluator.overview(params, run.task, pairs, workdir, count)
+        drawn.insert(0, f"{paths[0]} ... {paths[-1].name}")
+    if drawn:
+        say(f"{'pictures':<14}{', '.join(drawn)}")
 
 
 def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:

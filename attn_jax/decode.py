@@ -272,7 +272,7 @@ def beam_search(
     )
 
 
-DECODERS = {"greedy": greedy, "beam": beam_search, "sample": sample}
+METHODS = {"greedy": greedy, "beam": beam_search, "sample": sample}
 
 
 def replace_unk(

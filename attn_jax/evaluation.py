@@ -14,7 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax import figures
-from attn_jax.decode import beam_search, greedy, replace_unk, sample
+from attn_jax.decode import METHODS, replace_unk
 from attn_jax.errors import UserError, lookup
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.progress import notice
@@ -51,7 +51,7 @@ class DecodeOptions(NamedTuple):
 
     def check(self) -> None:
         """UserError when an option is out of its range."""
-        lookup({"greedy": 0, "beam": 0, "sample": 0}, self.method, "decode.method")
+        lookup(METHODS, self.method, "decode.method")
         for name in ("beam_size", "n_best", "max_length", "batch_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"decode.{name} is {getattr(self, name)}; expected at least 1")
@@ -187,7 +187,9 @@ class Evaluator:
         ):
             source = [*self.source_vocabulary.tokenize(text), "<eos>"]
             target = [*self.target_vocabulary.tokenize(output), "<eos>"]
-            figures.alignment(weights, source, target, path)
+            # A classifier reads nothing for the eos.
+            rows = len(target) if weights[-1].any() else len(target) - 1
+            figures.alignment(weights[:rows], source, target[:rows], path)
 
     def overview(
         self, params: Params, task: Task, pairs: Pairs, workdir: pathlib.Path, count: int
@@ -256,12 +258,10 @@ class Evaluator:
         common = dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
         if options.method == "beam":
             common |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
-            return beam_search(step, memory, state, **common)
         if options.method == "sample":
             rngs = jax.vmap(jax.random.fold_in, (None, 0))(self._rng, numbers)
-            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
-            return sample(step, memory, state, rngs=rngs, **common)
-        return greedy(step, memory, state, **common)
+            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, rngs=rngs)
+        return METHODS[options.method](step, memory, state, **common)
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -41,6 +41,8 @@ class Stay(NamedTuple):
 
 
 class Give(NamedTuple):
+    """That someone gave a thing to someone."""
+
     number: int
     giver: str
     thing: str

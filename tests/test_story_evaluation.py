@@ -87,7 +87,7 @@ def test_questions_are_answered_with_what_was_read_for_them(finished, monkeypatc
     _, evidence = lines[0].split("\t")
     hops = evidence.split(" | ")
     assert len(hops) == 3 and all(" (1, " in hop or " (2, " in hop for hop in hops)
-    assert lines[1].count("sandra moved to the kitchen (1, 1.00)") == 3  # the only statement
+    assert lines[1].count("sandra moved to the kitchen (1, ") == 3  # the only statement; the rest goes to empty slots
     assert "never seen" not in err
     _, err = predicted(finished, STORY.replace("Mary", "Gandalf"), monkeypatch, capsys)
     assert "gandalf" in err

@@ -4,10 +4,10 @@
     python experiments/babi.py --family=memn2n --data_dir=data/babi --fresh
 
 The first command trains a network on every task (those that are finished are skipped, one that was interrupted goes
-on), and prints a table: test error in percent of the seed with the lowest loss in training or validation, as
-the config says, of each seed, and of the paper. With --fresh another column is the error of the same network
-on as many questions that the package makes, none of which, and none twice, is in the training file: where the official
-test repeats training questions, the difference is what that is worth.
+on), and prints a table: test error in percent of the seed with the lowest training loss or the best validation, as
+the config says (train.choose_seed), of each seed, and of the paper. With --fresh another column is the error of the
+same network on as many questions that the package makes, none of which, and none twice, is in the training file: where
+the official test repeats training questions, the difference is what that is worth.
 
 Writes experiments/results/babi_FAMILY.md.
 """

@@ -4,6 +4,8 @@ The parameters are random and large, so that translations differ, end early or l
 """
 
 import functools
+import pathlib
+from unittest import mock
 
 import jax
 import numpy as np
@@ -11,9 +13,10 @@ import pytest
 from arrays import fill
 from tiny_run import WORDS, tiny_config
 
+from attn_jax import figures
 from attn_jax.build import build_evaluator
 from attn_jax.errors import UserError
-from attn_jax.evaluation import DecodeOptions, check_metrics, evaluate
+from attn_jax.evaluation import DecodeOptions, Evaluator, Hypothesis, check_metrics, evaluate
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Words
@@ -177,3 +180,15 @@ def test_wrong_options():
         check_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):
         check_metrics(["bleu"], "words")
+
+
+@pytest.mark.parametrize(("last", "rows"), [([0.0, 0.0], ["a"]), ([0.2, 0.8], ["a", "<eos>"])])
+def test_a_row_of_the_eos_is_drawn_where_it_reads_something(last, rows, monkeypatch):
+    drawn, evaluator = [], mock.Mock(spec=Evaluator)
+    monkeypatch.setattr(figures, "alignment", lambda weights, source, target, path: drawn.append((weights, target)))
+    evaluator.translate.return_value = [[Hypothesis("a", 0.0, 0.0)]]
+    evaluator.weights.return_value = [np.array([[0.5, 0.5], last])]
+    evaluator.source_vocabulary = evaluator.target_vocabulary = mock.Mock(tokenize=str.split)
+    Evaluator.draw(evaluator, {}, Pairs(["x"], [""]), [pathlib.Path("one.png")])
+    [(weights, target)] = drawn
+    assert target == rows and len(weights) == len(rows)

@@ -94,18 +94,18 @@ def build_stack(
     if positions.rotary and width % 2:
         raise UserError(f"model.positions rotary needs heads of even width, got {width}")
 
-    def make_attention() -> MultiHead:
-        attention = build_attention(model.attention, width, read, model.num_heads)
+    def make_attention(num_scaled: int = 0) -> MultiHead:
+        attention = build_attention(model.attention, width, read, model.num_heads, num_scaled)
         return MultiHead(attention, model.num_heads, model.hidden_size, model.num_kv_heads, dtype=dtype)
 
     layer = nn.remat(TransformerLayer, static_argnums=(8,)) if model.remat else TransformerLayer
     return TransformerStack(
         make_layer=partial(
             layer,
-            make_attention,
+            partial(make_attention, positions.num_scaled),
             model.hidden_size,
             model.feed_forward_size,
-            has_source,
+            make_attention if has_source else None,
             norm_first,
             positions.rotary,
             activation,

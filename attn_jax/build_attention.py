@@ -35,8 +35,13 @@ FEEDS = dict.fromkeys(("mean", "read"))
 TRANSITIONS = dict.fromkeys(("independent", "monotonic", "first_order", "monotonic_first_order"))
 
 
-def build_attention(config: ConfigDict, query_features: int, read: Reading, num_heads: int = 1) -> Attention:
-    """config.model.attention as a module; `query_features` is the width of the states that ask, or of a head."""
+def build_attention(
+    config: ConfigDict, query_features: int, read: Reading, num_heads: int = 1, num_scaled: int = 0
+) -> Attention:
+    """config.model.attention as a module; `query_features` is the width of the states that ask, or of a head.
+
+    `num_scaled` heads, the first ones, are scaled by a scalable normalizer; 0: all.
+    """
     score = lookup(SCORES, config.score, "model.attention.score")
     window = None if config.window == "global" else lookup(WINDOWS, config.window, "model.attention.window")
     monotonic = config.normalize == "monotonic"
@@ -48,6 +53,7 @@ def build_attention(config: ConfigDict, query_features: int, read: Reading, num_
         "max_length": config.max_length,
         "size": config.window_size,
         "num_heads": num_heads,
+        "num_scaled": num_scaled,
         "alpha": config.alpha,
         "fusion": config.fusion,
         "width": config.width,

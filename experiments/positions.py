@@ -180,7 +180,7 @@ PAGE = f"""# {__doc__.splitlines()[0]}
   for what came before.
 - **ALiBi** (Press 2022): what is added to the scores by each head, whose number stands at its line; slopes 2^(-8 i / h)
   from 1/2 to 1/256. No distance is too long for it.
-- **NAPE** (Vasylenko 2025): the first half of the heads is blind to positions, the second has ALiBi's slopes.
+- **NAPE** (Vasylenko 2025): the first half of the heads is blind to positions, the others have slopes 1, 1/2, 1/3 ...
 
 Learned vectors (Gehring 2017) have no picture: at the start they are noise. `python experiments/positions.py` draws
 this from the functions of [attn_jax/models/positions.py](../../attn_jax/models/positions.py).

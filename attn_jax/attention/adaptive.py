@@ -3,6 +3,9 @@
 Those with parameters learn one per head: with `num_heads` > 1 the scores are [..., h, q, k] and the parameters
 [h, 1, 1]; num_heads = 1 takes scores of any shape. The contract is that of normalizers.py. `query` is needed by
 ScalableEntmax alone.
+
+The scalable ones scale the first `num_scaled` heads, 0 means all: where the other heads have a bias of distance, that
+already says how far they look (Vasylenko 2025, as in the authors' code).
 """
 
 import flax.linen as nn
@@ -59,12 +62,14 @@ class ScalableSoftmax(nn.Module):
 
     scale: float = 0.43
     num_heads: int = 1
+    num_scaled: int = 0
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1))
+        factor = _of_scaled(_per_head(scale, scores) * _log_number(scores, mask), self.num_scaled, self.num_heads)
         wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
-        return softmax(wide * _per_head(scale, scores) * _log_number(scores, mask), mask).astype(scores.dtype)
+        return softmax(wide * factor, mask).astype(scores.dtype)
 
 
 class ScalableEntmax(nn.Module):
@@ -79,6 +84,7 @@ class ScalableEntmax(nn.Module):
     delta: float = 1.0
     gamma_range: float = 2.0
     num_heads: int = 1
+    num_scaled: int = 0
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -86,7 +92,7 @@ class ScalableEntmax(nn.Module):
             raise ValueError("ScalableEntmax scales by the query, and was called without one")
         beta = nn.softplus(self._projected("beta", query, scores))
         gamma = self.gamma_range * nn.tanh(self._projected("gamma", query, scores))
-        scale = self.delta + beta * _log_number(scores, mask) ** gamma
+        scale = _of_scaled(self.delta + beta * _log_number(scores, mask) ** gamma, self.num_scaled, self.num_heads)
         wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
         return entmax(wide * scale, mask, self.alpha).astype(scores.dtype)
 
@@ -107,6 +113,13 @@ def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores) -> Float[Array, 
     if scores.ndim < 3 or scores.shape[-3] != num_heads:
         raise ValueError(f"scores [..., {num_heads}, q, k] were expected, one for each head, got {scores.shape}")
     return parameter
+
+
+def _of_scaled(factor: Float[Array, "... 1"], num_scaled: int, num_heads: int) -> Float[Array, "... 1"]:
+    """The factor of the first `num_scaled` heads, 1 for the others."""
+    if num_scaled in (0, num_heads):
+        return factor
+    return jnp.where(jnp.arange(factor.shape[-3])[:, None, None] < num_scaled, factor, 1)
 
 
 def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:

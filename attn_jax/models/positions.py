@@ -31,6 +31,11 @@ class NoPositions(nn.Module):
     dtype: Dtype = jnp.float32
     rotary = False
 
+    @property
+    def num_scaled(self) -> int:
+        """How many heads, the first ones, a normalizer that scales with the number of keys may scale."""
+        return self.num_heads
+
     def embed(self, embedded: Float[Array, "... n d"], positions: Int[Array, "... n"]) -> Float[Array, "... n d"]:
         return embedded
 
@@ -141,16 +146,19 @@ class Alibi(NoPositions):
 
 
 class HalfAlibi(Alibi):
-    """No positions in the first half of the heads, ALiBi in the second: NAPE of Vasylenko 2025 (arXiv 2506.16640).
+    """No positions in the first half of the heads, biases in the second: NAPE of Vasylenko 2025 (arXiv 2506.16640).
 
-    The blind heads can look anywhere, the others know what is near.
+    The blind heads can look anywhere, the others know what is near: their slopes are 1, 1/2, 1/3 ..., steeper than
+    ALiBi's, as in the authors' code (github.com/deep-spin/asentmax).
     """
 
+    @property
+    def num_scaled(self) -> int:
+        return (self.num_heads + 1) // 2
+
     def slopes(self):
-        blind = (self.num_heads + 1) // 2
-        near = self.num_heads - blind
-        steep = 2.0 ** (-8.0 * np.arange(1, near + 1, dtype=np.float32) / max(near, 1))
-        return np.concatenate([np.zeros(blind, np.float32), steep])
+        near = np.arange(1, self.num_heads - self.num_scaled + 1, dtype=np.float32)
+        return np.concatenate([np.zeros(self.num_scaled, np.float32), 1 / near])
 
 
 POSITIONS = {

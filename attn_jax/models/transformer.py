@@ -26,13 +26,14 @@ ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
 class TransformerLayer(nn.Module):
     """x + attention(x), x + attention to the source, x + feed_forward(x), with a norm before or after each.
 
-    `make_attention` gives the module of several heads: a new one for each use, since parameters are not shared.
+    `make_attention` gives the module of several heads: a new one for each use, since parameters are not shared; with
+    `make_source_attention` there is a source.
     """
 
     make_attention: Callable[[], MultiHead]
     features: int
     feed_forward_size: int
-    has_source: bool = False
+    make_source_attention: Callable[[], MultiHead] | None = None
     norm_first: bool = True
     rotary: bool = False
     activation: Callable = nn.relu
@@ -43,8 +44,8 @@ class TransformerLayer(nn.Module):
         norm = partial(nn.LayerNorm, epsilon=1e-5, dtype=self.dtype)
         init = nn.initializers.xavier_uniform()
         self.self_attention, self.self_norm = self.make_attention(), norm()
-        if self.has_source:
-            self.source_attention, self.source_norm = self.make_attention(), norm()
+        if self.make_source_attention is not None:
+            self.source_attention, self.source_norm = self.make_source_attention(), norm()
         self.inner = nn.Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
         self.outer = nn.Dense(self.features, kernel_init=init, dtype=self.dtype)
         self.feed_forward_norm = norm()

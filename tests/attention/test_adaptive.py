@@ -7,7 +7,7 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.attention.adaptive import Entmax, Fusedmax, LearnedEntmax, ScalableEntmax, ScalableSoftmax
-from attn_jax.attention.entmax import entmax
+from attn_jax.attention.entmax import entmax, entmax15
 from attn_jax.attention.fusedmax import fusedmax
 from attn_jax.attention.softmax import softmax
 
@@ -71,6 +71,15 @@ def test_scalable_entmax_is_its_formula(shared):
     factor = 0.7 + beta * np.log(LENGTHS)[:, None, None] ** gamma
     expected = compiled(lambda x, mask: entmax(x, mask, 1.5))((SCORES * factor[..., None]).astype(np.float32), MASK)
     np.testing.assert_allclose(weights, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(("kind", "plain"), [(ScalableSoftmax, softmax), (ScalableEntmax, entmax15)])
+def test_the_other_heads_are_not_scaled(kind, plain):
+    params = params_of(kind(num_heads=HEADS), SCORES, MASK, query=jnp.asarray(QUERY))
+    some, all_ = (called(kind(num_heads=HEADS, num_scaled=n), params)(SCORES, MASK, QUERY) for n in (2, 0))
+    np.testing.assert_allclose(some[:, :2], all_[:, :2], atol=1e-6)
+    np.testing.assert_allclose(some[:, 2], compiled(plain)(SCORES, MASK)[:, 2], atol=1e-6)
+    assert np.abs(some[:, 2] - all_[:, 2]).max() > 0.01
 
 
 @pytest.mark.parametrize("kind", [LearnedEntmax, ScalableSoftmax, ScalableEntmax])

@@ -1,8 +1,9 @@
 """What a run says of how its attention is computed."""
 
+import jax.numpy as jnp
 import pytest
 
-from attn_jax.build import describe
+from attn_jax.build import build_stack, describe
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax
 
 
@@ -29,3 +30,11 @@ def test_how_attention_is_computed_is_told(config, said):
 @pytest.mark.parametrize("module", [enja_none, language_id_conv])
 def test_where_there_is_no_attention_nothing_is_said(module):
     assert describe(module.get_config()) == ""
+
+
+def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():
+    options = dict(model__positions="nape", model__num_heads=4, model__attention__normalize="scalable_entmax")
+    model = changed(enja_transformer, **options).model
+    layer = build_stack(model, jnp.float32, causal=True, has_source=True).make_layer()
+    assert layer.make_attention().attention.normalize.num_scaled == 2
+    assert layer.make_source_attention().attention.normalize.num_scaled == 0

@@ -1,6 +1,6 @@
 """All outcomes of a draw's randomness, with their probabilities: expectations without sampling.
 
-An unbiased draw of readings.py takes, in place of an rng, an outcome w of its randomness: the keys in the order in
+An unbiased draw of draws.py takes, in place of an rng, an outcome w of its randomness: the keys in the order in
 which they were drawn, or the points in [0, 1) at which the distribution function is looked up. The keys found there
 are piecewise constant in the points, so that a midpoint of each piece stands for all of it. For few keys the outcomes
 can be listed, and what is said of an estimator g becomes a finite sum,

@@ -6,14 +6,14 @@ For a loss f(value_x) under weights a, with the sampled keys x_n and the mass th
     gradient  sum_n mass_n (f_n - b_n) grad log a(x_n)                estimates   sum_x f_x grad a_x
             + sum_n mass_n grad f_n                                   and         sum_x a_x grad f_x
 
-One formula for every draw of readings.py: unbiased as E[sum_n mass_n [x_n = x]] = a_x, for any baseline b that knows
+One formula for every draw of draws.py: unbiased as E[sum_n mass_n [x_n = x]] = a_x, for any baseline b that knows
 nothing of the draw, since E[sum_n mass_n grad log a(x_n)] = grad sum_x a_x = 0.
 """
 
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.readings import Draw
+from attn_jax.attention.draws import Draw
 from attn_jax.types import Array, Float
 
 

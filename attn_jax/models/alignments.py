@@ -18,9 +18,10 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.draws import Draw
 from attn_jax.attention.estimators import combine, combine_marginal, gradient_only, kl_divergence
 from attn_jax.attention.monotonic import forward, initial_alignment, log_transition, predict, update
-from attn_jax.attention.readings import READINGS, Draw, Reading, log_of
+from attn_jax.attention.readings import READINGS, Reading, log_of
 from attn_jax.attention.scores import Score
 from attn_jax.models.baselines import NoBaseline
 from attn_jax.models.decoders import Steps

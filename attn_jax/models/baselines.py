@@ -11,8 +11,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.draws import Draw
 from attn_jax.attention.estimators import coordinate_moments
-from attn_jax.attention.readings import Draw
 from attn_jax.types import Array, Float
 
 

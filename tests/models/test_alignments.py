@@ -10,7 +10,8 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import BOS, build, random_params, sentences
 
-from attn_jax.attention.readings import READINGS, Reading, _chosen, log_of
+from attn_jax.attention.draws import choose
+from attn_jax.attention.readings import READINGS, Reading, log_of
 from attn_jax.errors import UserError
 from attn_jax.experiment import check_num_samples
 from attn_jax.models.alignments import mixture
@@ -171,7 +172,7 @@ def fixed(model, key):
 
     def draw(rng, log_weights):
         shape = (*log_weights.shape[:-1], 1)
-        return _chosen(log_weights, jnp.full(shape, key), jnp.ones(shape))
+        return choose(log_weights, jnp.full(shape, key), jnp.ones(shape))
 
     attention = model.module.decoder.attention.clone(read=Reading("fixed", draw, random=False))
     return model.module.clone(decoder=model.module.decoder.clone(attention=attention))

@@ -16,13 +16,14 @@ from attn_jax.build_stories import STORY_MODELS, fit_memory
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import DecodeOptions, Evaluator
 from attn_jax.models.classifier import Classifier, MeanPooling, StructuredPooling
-from attn_jax.models.decoders import BRIDGES, DECODERS, Stack
+from attn_jax.models.decoders import DECODERS
 from attn_jax.models.encoders import Convolution
 from attn_jax.models.language_model import LanguageModel
 from attn_jax.models.model import Model
 from attn_jax.models.positions import POSITIONS, NoPositions
 from attn_jax.models.rnn import CELLS, RNN
 from attn_jax.models.seq2seq import Seq2SeqModule
+from attn_jax.models.stack import BRIDGES, Stack
 from attn_jax.models.transformer import ACTIVATIONS, Transformer, TransformerLayer, TransformerStack
 from attn_jax.outputs import FullSoftmax
 from attn_jax.regression import PointsEvaluator

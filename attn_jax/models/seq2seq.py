@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from attn_jax.attention import Memory
 from attn_jax.attention.readings import expectation
 from attn_jax.models.alignments import SoftAlignment, TokenLosses
-from attn_jax.models.decoders import Decoder, DecoderState, Encoded, Steps
+from attn_jax.models.decoders import Decoder, DecoderState, Steps
+from attn_jax.models.stack import Encoded
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 

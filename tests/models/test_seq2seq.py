@@ -9,9 +9,9 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params, sentences
 
-from attn_jax.models.decoders import Encoded, Stack, copy_bridge, dense_bridge, zeros_bridge
 from attn_jax.models.model import num_parameters
 from attn_jax.models.rnn import CELLS
+from attn_jax.models.stack import Encoded, Stack, copy_bridge, dense_bridge, zeros_bridge
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH = sentences(LENGTHS, 8, 7)

@@ -24,17 +24,14 @@ def build_memn2n(config: ConfigDict, source_vocab_size: int, target_vocab_size: 
     """config.model as an end-to-end memory network."""
     check_stories(config)
     model, stories = config.model, config.model.stories
-    score = lookup(SCORES, model.attention.score, "model.attention.score")
-    normalize = lookup(NORMALIZERS, model.attention.normalize, "model.attention.normalize")
-    options = {"query_features": model.hidden_size, "num_heads": 1}
-    options |= {key: model.attention[key] for key in ("features", "max_length", "alpha", "fusion")}
+    attention = build_gates(config, model.hidden_size, {})
     module = MemN2N(
         vocab_size=source_vocab_size,
         features=model.hidden_size,
         num_hops=stories.num_hops,
         memory_size=stories.memory_size,
-        score=construct(score, options),
-        normalize=construct(normalize, options) if isinstance(normalize, type) else normalize,
+        score=attention.score,
+        normalize=attention.normalize,
         adjacent=lookup(TYINGS, stories.tying, "model.stories.tying"),
         position_encoding=lookup(ENCODINGS, stories.encoding, "model.stories.encoding"),
         nonlinear=stories.nonlinear,

@@ -7,7 +7,7 @@ Sort and reverse (attn_jax/tasks/sequences.py), up to length L = 16 in training,
 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped program.
 The first command trains, the second decodes and writes experiments/results/length.md and .png. Vasylenko 2025 (arXiv
 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
-Answer so far: at this size softmax sorts 100/68/0/0 and the sparse ones less; reversing is not learned in 2,500 steps.
+Here sorting goes 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]], path: pathl
         axes.set_xticks(list(rows), [str(length) for length in rows])
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("exact match, percent")
-    figure.axes[-1].legend(frameon=False)
+    figure.axes[0].legend(frameon=False)
     figures.save(figure, path)
 
 

@@ -13,7 +13,7 @@ and a *draw* says at which keys f is evaluated and what each evaluation counts:
 Every draw that is not relaxed keeps one promise, E[sum_n mass_n [x_n = x]] = a_x, from which it follows that the
 value and the gradient made of it in estimators.py are unbiased. In place of the rng a draw of this kind also takes
 the outcome of its randomness, the sampled keys or the points in [0, 1), so that enumeration.py can go through all of
-them and prove it. A masked key has log_weight -inf; a row without any key reads zeros.
+them and prove it. A masked key has log_weight -inf; that a row without any key reads zeros is up to a Reading.
 """
 
 import jax

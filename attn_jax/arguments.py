@@ -6,8 +6,10 @@ trained with. Nothing here needs jax, so that a slip is told at once.
 """
 
 import importlib.util
+import math
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
@@ -55,6 +57,10 @@ RANGES = {
     "model.chunk": (1, None),
     "model.attention.alpha": (1, None),
     "model.attention.fusion": (0, None),
+    "model.attention.num_samples": (1, None),
+    "model.attention.temperature": (1e-6, None),
+    "model.attention.k_max": (0, None),
+    "model.attention.jump_size": (1, None),
     "model.attention.dropout": (0, 0.999),
     "model.attention.features": (1, None),
     "model.attention.max_length": (1, None),
@@ -69,7 +75,19 @@ RANGES = {
     "train.keep": (1, None),
     "train.patience": (0, None),
     "train.average": (0, None),
+    "decode.batch_size": (1, None),
     "eval.num_pictures": (0, None),
+}
+# key -> what a tuple consists of
+PARTS = {
+    "seeds": int,
+    "task.train": str,
+    "task.valid": str,
+    "task.test": str,
+    "task.labels": str,
+    "task.inputs": str,
+    "task.vocab_size": int,
+    "eval.metrics": str,
 }
 
 
@@ -158,11 +176,16 @@ def _explain(message: str, given: dict[str, str], config: ConfigDict | None) -> 
 def check_ranges(config: ConfigDict) -> None:
     """UserError for a number of the config that makes no sense."""
     for key, (low, high) in RANGES.items():
-        if config[key] < low or (high is not None and config[key] > high):
+        # Written so that NaN is refused as well.
+        if not low <= config[key] <= (sys.float_info.max if high is None else high):
             expected = f"at least {low}" if high is None else f"{low} to {high}"
+            expected = expected if math.isfinite(config[key]) else "a finite number"
             raise UserError(f"{key} is {config[key]}; expected {expected}")
     if not config.train.num_steps and not config.train.num_epochs:
         raise UserError("train.num_steps and train.num_epochs are both 0; expected one of them to be more")
+    for key, kind in PARTS.items():
+        if wrong := [part for part in config[key] if type(part) is not kind]:
+            raise UserError(f"{key} has {wrong[0]!r}; expected {KINDS[kind]} for each of its parts")
     if len(config.task.vocab_size) != 2:
         raise UserError(f"task.vocab_size is {config.task.vocab_size}; expected two sizes, of source and target")
 
@@ -191,7 +214,7 @@ def keys(config: ConfigDict, prefix: str = "") -> list[str]:
 
 
 def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
-    """What `function`(*arguments) of a Python file returns."""
+    """What `function`(*arguments) of a Python file returns; of a generator the list."""
     if not path.is_file():
         folder = path.parent if path.parent.is_dir() else CONFIGS
         raise UserError(f"there is no file {path}; {nearest(path.name, [p.name for p in folder.glob('*.py')])}")
@@ -203,9 +226,12 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         spec.loader.exec_module(module)
         if not hasattr(module, function):
             raise UserError(f"{path} has no function {function}()")
-        return getattr(module, function)(*arguments)
-    except (ImportError, SyntaxError, NameError, AttributeError, KeyError, TypeError) as error:
+        made = getattr(module, function)(*arguments)
+        return list(made) if isinstance(made, Iterator) else made
+    except UserError:
+        raise
+    except Exception as error:  # it is a person's own code: whatever is wrong with it
         # ml_collections tells all it knows, on many lines; the first sentence is enough, and the nearest key.
-        lines = str(error).replace("\\n", "\n").splitlines()
+        lines = str(error).replace("\\n", "\n").splitlines() or [type(error).__name__]
         nearest_key = lines[-1].strip("\"'") if "Did you mean" in lines[-1] else ""
         raise UserError(f"cannot load {path}: {lines[0].split(' Other fields')[0].strip()} {nearest_key}") from error

@@ -126,6 +126,8 @@ def build_stack(
 def soft_reading(model: ConfigDict) -> Reading:
     """The reading of a model whose attention is not latent."""
     reading = lookup(READINGS, model.attention.read, "model.attention.read")
+    if model.attention.transition != "independent":
+        raise UserError(f"model.attention.transition {model.attention.transition} needs model.name seq2seq")
     if model.objective != "soft" or reading.name not in ("expectation", "top"):
         raise UserError(
             f"model.name {model.name} needs model.objective soft and model.attention.read expectation or top, got "
@@ -230,6 +232,13 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
             f"model.tie_embeddings needs model.embedding_size and model.{width} to be equal, "
             f"got {model.embedding_size} and {model[width]}"
         )
+    if model.share_embeddings:
+        raise UserError("model.share_embeddings is for model.name transformer and language_model; seq2seq has two")
+    if model.bridge == "copy" and model.encoder != "rnn" and model.num_layers > 1:
+        raise UserError(
+            f"model.bridge copy needs a last state of each of model.num_layers {model.num_layers} layers; "
+            f"model.encoder {model.encoder} has one; use dense, hidden or zeros"
+        )
     read, alignment = build_alignment(config)
     attention = None if model.decoder == "none" else build_attention(model.attention, model.hidden_size, read)
     own = None
@@ -289,7 +298,8 @@ def describe(config: ConfigDict) -> str:
     if not heads and not structured and (model.name == "classifier" or model.decoder == "none"):
         return ""
     width = head_width(model.hidden_size, model.num_heads) if heads else model.hidden_size
-    attention = build_attention(model.attention, width, READINGS[model.attention.read])
+    read = build_alignment(config)[0] if model.name == "seq2seq" and not heads else READINGS[model.attention.read]
+    attention = build_attention(model.attention, width, read)
     return describe_attention(attention, DTYPES[config.dtype], width)
 
 
@@ -313,5 +323,7 @@ def build_evaluator(config: ConfigDict, kept: Any) -> Evaluator | PointsEvaluato
     config = fit_memory(config, kept[0]) if config.model.name in STORY_MODELS else config
     model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, kept))
     options = DecodeOptions(**config.decode.to_dict())
-    kind = StoryEvaluator if config.model.name in STORY_MODELS else Evaluator
-    return kind(model, *kept, options, config.task.buckets, config.seed)
+    common = (model, *kept, options, config.task.buckets, config.seed)
+    if config.model.name in STORY_MODELS:
+        return StoryEvaluator(*common, max_sentences=config.task.max_sentences)
+    return Evaluator(*common)

@@ -47,17 +47,11 @@ def build_attention(
     monotonic = config.normalize == "monotonic"
     if monotonic and window is not None:
         raise UserError("model.attention.normalize monotonic takes no model.attention.window")
-    options = {
+    options = config.to_dict() | {
         "query_features": query_features,
-        "features": config.features,
-        "max_length": config.max_length,
         "size": config.window_size,
         "num_heads": num_heads,
         "num_scaled": num_scaled,
-        "alpha": config.alpha,
-        "fusion": config.fusion,
-        "width": config.width,
-        "per_column": config.per_column,
     }
     if issubclass(score, Kernel):
         check_kernel(score, config, query_features)
@@ -114,7 +108,7 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
     if model.decoder == "none":
         raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
     compact = tuple(name for name, kernel in KERNELS.items() if kernel.compact)
-    unnormalized = {"window": ("local_p",), "normalize": ("linear", "rela", "monotonic"), "score": compact}
+    unnormalized = {"window": tuple(WINDOWS), "normalize": ("linear", "rela", "monotonic"), "score": compact}
     for name, values in unnormalized.items():
         if options[name] in values:
             raise UserError(
@@ -177,6 +171,13 @@ def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
             f"model.attention.transition {transition} needs a state that knows nothing of the attention: "
             "model.decoder luong and model.input_feeding False"
         )
+    needed = {"normalize": "softmax", "window": "global", "feed": "mean", "k_max": 0}
+    for name, value in needed.items():
+        if model.attention[name] != value:
+            raise UserError(
+                f"model.attention.transition {transition} sums over all keys by their scores; it needs "
+                f"model.attention.{name} {value}, got {model.attention[name]}"
+            )
     jump_size = model.attention.jump_size if "first_order" in transition else 0
     return MarkovAlignment(monotonic="monotonic" in transition, jump_size=jump_size)
 

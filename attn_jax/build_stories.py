@@ -4,7 +4,8 @@ from ml_collections import ConfigDict
 
 from attn_jax.attention import NORMALIZERS, SCORES, Attention
 from attn_jax.attention.core import head_width
-from attn_jax.build_attention import construct
+from attn_jax.attention.kernels import Kernel
+from attn_jax.build_attention import check_kernel, construct
 from attn_jax.errors import UserError, lookup
 from attn_jax.models.dmn import kumar2016, xiong2016
 from attn_jax.models.entnet import henaff2017
@@ -18,6 +19,19 @@ from attn_jax.tasks.vocabulary import Stories
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
 EPISODES = {"soft": True, "gru": False}
+# The only value there is of an option, for every network ("") and for some.
+NEEDED = {
+    "": {
+        "dtype": "float32",
+        "train.label_smoothing": 0.0,
+        "model.objective": "soft",
+        "model.attention.read": "expectation",
+        "model.attention.window": "global",
+        "model.attention.transition": "independent",
+    },
+    "memn2n": {"model.dropout": 0.0, "model.attention.dropout": 0.0},
+    "universal": {"model.activation": "relu", "model.positions": "sinusoidal", "model.num_kv_heads": 0},
+}
 
 
 def build_memn2n(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
@@ -129,19 +143,28 @@ def build_gates(config: ConfigDict, query_features: int, more: dict[str, type], 
     """model.attention as soft attention, with `more` scores, and gates that need not sum to one, to choose from."""
     attention = config.model.attention
     score = lookup(SCORES | more, attention.score, "model.attention.score")
+    if issubclass(score, Kernel):
+        check_kernel(score, attention, query_features)
     normalize = lookup(NORMALIZERS | {"logistic": logistic}, attention.normalize, "model.attention.normalize")
-    options = {"query_features": query_features, "num_heads": 1, "whole": whole}
-    options |= {key: attention[key] for key in ("features", "max_length", "alpha", "fusion")}
+    options = attention.to_dict() | {"query_features": query_features, "num_heads": 1, "whole": whole}
     normalize = construct(normalize, options) if isinstance(normalize, type) else normalize
     return Attention(construct(score, options), normalize, dropout=attention.dropout)
 
 
 def check_stories(config: ConfigDict) -> None:
-    """UserError where the task has no stories."""
+    """UserError where the task has no stories, or an option is set that these networks do not have."""
     if config.task.name != "babi":
         raise UserError(
             f"model.name {config.model.name} answers questions about stories; it needs task.name babi, got "
             f"{config.task.name}"
+        )
+    for key, value in (NEEDED[""] | NEEDED.get(config.model.name, {})).items():
+        if config[key] != value:
+            raise UserError(f"model.name {config.model.name} needs {key} {value}, got {config[key]}")
+    if config.model.stories.gate_steps and not config.model.stories.gate_weight:
+        raise UserError(
+            f"model.stories.gate_steps {config.model.stories.gate_steps}: before these steps only the gates are "
+            "trained; it needs a model.stories.gate_weight of more than 0"
         )
 
 

@@ -20,7 +20,7 @@ from attn_jax.progress import notice
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.text import read_parallel
 from attn_jax.types import Params
-from attn_jax.workdir import load_json, save_json
+from attn_jax.workdir import check_model, load_json, save_json
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
 
@@ -90,7 +90,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params: Params, pairs: AnySplit) -> None:
     """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
     curves, count = workdir / "curves.png", config.eval.num_pictures
-    drawn = [str(curves)] if figures.curves(workdir / "metrics.jsonl", curves) else []
+    drawn = [str(curves)] if figures.curves(workdir / "metrics.jsonl", curves, run.evaluator.loss_unit) else []
     if config.model.decoder != "none" and count > 0:
         paths = run.evaluator.overview(params, run.task, pairs, workdir, count)
         drawn.insert(0, f"{paths[0]} ... {paths[-1].name}")
@@ -99,7 +99,10 @@ def draw(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, params:
 
 
 def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Measures the checkpoint on the run's own test (or validation) split, or on files it never saw."""
+    """Measures the checkpoint on the run's own test (or validation) split, or on files it never saw: eval.json.
+
+    What training measured at its end stays in result.json.
+    """
     kind_of(config).check_metrics(config)
     trained, path = restore(config, workdir), workdir / "result.json"
     if files.source or files.target:
@@ -110,8 +113,8 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     result = measure(config, trained, pairs, split)
     before = load_json(path) if path.exists() else {}
     result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
-    save_json(path, result)
-    say(table(result, path))
+    save_json(workdir / "eval.json", result)
+    say(table(result, workdir / "eval.json"))
 
 
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -145,8 +148,10 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
         pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
     trained = restore(config, workdir)
+    pairs = trained.evaluator.parse(pairs)
     for value in trained.evaluator.log_probs(trained.chosen, pairs) if len(pairs) else ():
         print(f"{value:.6f}")
+    trained.evaluator.report(pairs.source)
 
 
 def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -195,6 +200,7 @@ def own_split(task: AnyTask) -> tuple[str, AnySplit]:
 
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     """The trained model of a work directory."""
+    check_model(workdir, config)
     evaluator = build.build_evaluator(config, kind_of(config).load(workdir))
     with experiment.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:

@@ -1,11 +1,22 @@
 """Errors that are the user's to mend: one clear line, shown without a traceback."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
     """Wrong input from a user. The message is one line: what, where, what was expected, the nearest right thing."""
+
+
+@contextlib.contextmanager
+def one_line(program: str) -> Iterator[None]:
+    """For a script: a UserError within it ends the process with its one line on standard error and status 1."""
+    try:
+        yield
+    except UserError as error:
+        sys.exit(f"{program}: {' '.join(str(error).split())}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -74,6 +74,7 @@ class Evaluator:
     """
 
     unit = "sentences"  # what a split has
+    loss_unit = "nats per token"  # of training and validation; "" if they differ
     example: ClassVar = {name: np.zeros((1, 1), np.int32) for name in ("source", "target_in", "target_out")}
 
     def __init__(
@@ -112,8 +113,12 @@ class Evaluator:
         """The sentence pairs of two files, with a report of what training has not seen."""
         if bool(source) != bool(target):
             raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
-        pairs = Pairs(*read_parallel(source, target))
+        pairs = self.parse(Pairs(*read_parallel(source, target)))
         self.report(pairs.source)
+        return pairs
+
+    def parse(self, pairs: Pairs) -> Pairs:
+        """Pairs that someone wrote, as those of the task are."""
         return pairs
 
     def report(self, texts: list[str]) -> None:
@@ -197,7 +202,7 @@ class Evaluator:
         """Draws the task's examples and the first of the pairs, `count` together; where the pictures are."""
         examples = Pairs(list(task.examples), [""] * len(task.examples))
         shown = (
-            pairs.select(range(count))
+            pairs.select(range(min(count, len(pairs))))
             if pairs.evidence
             else Pairs([*examples.source, *pairs.source][:count], [*examples.target, *pairs.target][:count])
         )
@@ -265,13 +270,18 @@ class Evaluator:
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of `size` lines, the last one of what is left."""
+    """Lists of `size` lines, the last one of what is left; also before an error in what comes then."""
     some: list[str] = []
-    for line in lines:
-        some.append(line)
-        if len(some) == size:
+    try:
+        for line in lines:
+            some.append(line)
+            if len(some) == size:
+                yield some
+                some = []
+    except UserError:
+        if some:
             yield some
-            some = []
+        raise
     if some:
         yield some
 

@@ -23,7 +23,7 @@ from attn_jax.optimizers import SinceBest, halve, make_optimizer
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS
-from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_sigterm
+from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.types import Params, PyTree
 from attn_jax.workdir import holds, lock, plain, save_json
 
@@ -130,8 +130,8 @@ def best_metric(config: ConfigDict) -> tuple[str, str]:
 def seeds_of(config: ConfigDict) -> tuple[int, ...]:
     """config.seeds, or the one config.seed."""
     seeds = tuple(config.seeds) or (config.seed,)
-    if len(set(seeds)) != len(seeds) or any(not isinstance(seed, int) or seed < 0 for seed in seeds):
-        raise UserError(f"seeds {seeds}: expected different integers >= 0")
+    if len(set(seeds)) != len(seeds) or any(not 0 <= seed < 2**32 for seed in seeds):
+        raise UserError(f"seeds {seeds}: expected different integers from 0 to {2**32 - 1}")
     return seeds
 
 
@@ -246,7 +246,7 @@ def train(run: Run) -> Fitted:
         every.append((config.train.checkpoint_every, lambda step, state: run.save(step, state)))
     writer = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
     with (
-        stop_on_sigterm() as should_stop,
+        stop_on_signals() as should_stop,
         writer as run.writer,
         Progress("training", run.num_steps, start=start) as run.progress,
     ):

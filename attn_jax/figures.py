@@ -44,19 +44,21 @@ def alignment(
         save(draw_alignment(weights, source_tokens, target_tokens, title), path)
 
 
-def curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike) -> bool:
+def curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike, unit: str = "nats per token") -> bool:
     """Draws a run's metrics.jsonl over the steps; False, and no picture, where the file has nothing to draw yet.
 
-    The first panel has the loss in nats per target token, in training ("train/nll", which is free of label smoothing
-    and so comparable, where there is one, else "train/loss") and on the validation split ("valid/loss"); each other
-    "valid/..." metric has a panel of its own. Metrics of several seeds are thin lines with their mean.
+    The first panel has the loss in this unit, in training ("train/nll", which is free of label smoothing and so
+    comparable, where there is one, else "train/loss") and on the validation split ("valid/loss"); without a unit they
+    are not to be compared, and each has its own. So has each other "valid/..." metric. Metrics of several seeds are
+    thin lines with their mean.
 
     Raises:
         UserError: the file cannot be read, or path cannot be written.
     """
     series = _read_series(pathlib.Path(metrics_jsonl))
     loss = {"training": series.get("train/nll", series.get("train/loss")), "validation": series.get("valid/loss")}
-    panels = {"loss (nats per token)": {name: curve for name, curve in loss.items() if curve is not None}}
+    loss = {name: curve for name, curve in loss.items() if curve is not None}
+    panels = {f"loss ({unit})": loss} if unit else {f"{name} loss": {name: curve} for name, curve in loss.items()}
     for name, curve in series.items():
         if name.startswith("valid/") and name != "valid/loss":
             panels[name.removeprefix("valid/").replace("_", " ")] = {"validation": curve}

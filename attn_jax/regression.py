@@ -66,6 +66,7 @@ class PointsEvaluator:
     """
 
     unit = "points"
+    loss_unit = ""  # training sees standardized targets
 
     def __init__(self, model: KernelRegression, task: PointsTask, batch_size: int = 256, with_scores: bool = False):
         self.model, self.columns, self.train = model, task.columns, task.splits["train"]

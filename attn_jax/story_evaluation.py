@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from attn_jax import figures
-from attn_jax.evaluation import Evaluator
+from attn_jax.errors import UserError
+from attn_jax.evaluation import Evaluator, chunks
 from attn_jax.tasks.batching import eval_batches
 from attn_jax.tasks.stories import read_story, split_story
 from attn_jax.tasks.task import Pairs
@@ -18,8 +19,9 @@ from attn_jax.types import Float, Params
 class StoryEvaluator(Evaluator):
     """An Evaluator whose inputs are stories and whose outputs come with evidence."""
 
-    def __init__(self, *args: Any, **options: Any):
+    def __init__(self, *args: Any, max_sentences: int = 0, **options: Any):
         super().__init__(*args, **options)
+        self.max_sentences = max_sentences
         self._answer = jax.jit(self.model.answer)
 
     def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
@@ -38,18 +40,38 @@ class StoryEvaluator(Evaluator):
 
         The lines are statements and questions as attn_jax.tasks.stories.read_story takes them.
         """
-        sources = self.sources(lines)
-        pairs = Pairs(sources, [""] * len(sources))
-        answers = [hypotheses[0] for hypotheses in self.translate(params, sources)]
-        printed = []
-        for source, answer, hops in zip(sources, answers, self.hops(params, pairs), strict=True):
-            score = f"{answer.score:.4f}\t" if self.options.with_scores else ""
-            printed.append(f"{score}{answer.text}\t{evidence_line(hops, split_story(source)[0])}")
-        yield sources, printed
+        for sources in chunks(read_story(lines, self.max_sentences), at_once):
+            answered = self.translate(params, sources)
+            hops = self.hops(params, Pairs(sources, [""] * len(sources)))
+            printed = []
+            for source, answers, weights in zip(sources, answered, hops, strict=True):
+                evidence = evidence_line(weights, split_story(source)[0])
+                for answer in answers:
+                    score = f"{answer.score:.4f}\t" if self.options.with_scores else ""
+                    printed.append(f"{score}{answer.text}\t{evidence}")
+            yield sources, printed
 
     def sources(self, lines: Iterable[str]) -> list[str]:
         """Of each question of the stories in lines of input the source."""
-        return read_story(lines)
+        return list(read_story(lines, self.max_sentences))
+
+    def parse(self, pairs: Pairs) -> Pairs:
+        """Each source is a whole story, statements and one question in one line; each target is one answer.
+
+        Raises:
+            UserError: a line is something else.
+        """
+        sources = []
+        for number, (source, answer) in enumerate(zip(pairs.source, pairs.target, strict=True), 1):
+            try:
+                (one,) = read_story([source], self.max_sentences)
+            except ValueError as error:
+                why = str(error).removeprefix("line 1: ") if isinstance(error, UserError) else "several questions"
+                raise UserError(f"line {number}: {why}; expected a story in one line, with one question") from None
+            if len(answer.split()) != 1:
+                raise UserError(f"line {number}: the answer {answer!r}; expected one word, or several joined by commas")
+            sources.append(one)
+        return Pairs(sources, [answer.strip().lower() for answer in pairs.target])
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """A picture for each story: the weight of each statement in each hop, and the true evidence where known."""

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from attn_jax.arguments import load_file
 from attn_jax.errors import UserError
 from attn_jax.progress import notice
-from attn_jax.workdir import load_json
+from attn_jax.workdir import MAY_CHANGE, load_json, save_json
 
 LONGEST_NAME = 240
+UNSEEN = tuple(f"config.{key}" for key in MAY_CHANGE)  # overrides that change nothing of what is trained
 LAUNCH = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
 
 
@@ -35,10 +36,13 @@ class Job(NamedTuple):
 
 def jobs(path: pathlib.Path) -> Iterator[Job]:
     """The runs that a file's sweep() asks for."""
-    return named(load_file(path, "sweep"), path)
+    runs = load_file(path, "sweep")
+    if not isinstance(runs, Iterable):
+        raise UserError(f"{path}: sweep() gave {runs!r}; expected dicts of overrides")
+    return named(runs, path)
 
 
-def named(runs: Iterable[dict[str, Any]], path: pathlib.Path) -> Iterator[Job]:
+def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
     """The runs of overrides that the sweep() of a file yielded."""
     seen = set()
     for overrides in runs:
@@ -75,12 +79,14 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
     for number, job in enumerate(todo, 1):
         where = folder / job.name
         notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
+        asked = {"overrides": [text for text in common if not text.lstrip("-").startswith(UNSEEN)]}
         if (where / "result.json").exists():
+            check_same(where, asked)
             notice(f"{'':<14}finished before: {where / 'result.json'}")
             continue
         overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
         command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
-        where.mkdir(parents=True, exist_ok=True)
+        save_json(where / "sweep.json", asked)
         code, terminated = run(command, where / "log.txt")
         if terminated:
             notice(f"{'interrupted':<14}the same command goes on from there")
@@ -92,16 +98,31 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
     return failed
 
 
+def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
+    """UserError for a finished run whose common overrides, which its name does not tell, were others."""
+    path = where / "sweep.json"
+    before = load_json(path) if path.exists() else asked
+    if before != asked:
+        was, now = (" ".join(each["overrides"]) or "none" for each in (before, asked))
+        raise UserError(f"{where} was finished with other overrides, {was}, not {now}; choose another --workdir")
+
+
 def run(command: list[str], log: pathlib.Path) -> tuple[int, bool]:
-    """(exit status, whether SIGTERM came); the signal is passed on, so that a training saves where it is."""
-    terminated = []
+    """(exit status, whether SIGTERM or Ctrl-C came); it is passed on, so that a training saves where it is."""
+    terminated: list[bool] = []
     with open(log, "a", encoding="utf-8") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-        before = signal.signal(signal.SIGTERM, lambda *_: (terminated.append(True), process.terminate()))
+
+        def pass_on(*_) -> None:
+            terminated.append(True)
+            process.terminate()
+
+        before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             return process.wait(), bool(terminated)
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:

@@ -219,8 +219,10 @@ def check_finite(step: int, metrics: Metrics) -> None:
 
 
 @contextlib.contextmanager
-def stop_on_sigterm():
-    """Within it, SIGTERM asks for a stop instead of killing: yields should_stop(step) for `fit`.
+def stop_on_signals():
+    """Within it, SIGTERM and Ctrl-C ask for a stop instead of killing: yields should_stop(step) for `fit`.
+
+    A second Ctrl-C does not wait.
 
     With several processes (jax.distributed) they all agree on the step to stop at; there the signal belongs to
     jax's preemption notice, so every process must ask after every step.
@@ -230,9 +232,16 @@ def stop_on_sigterm():
 
         yield lambda step: multihost_utils.reached_preemption_sync_point(step)
         return
-    asked = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if number == signal.SIGINT and number in asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield lambda step: bool(asked)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

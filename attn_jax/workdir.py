@@ -20,6 +20,7 @@ from attn_jax.tasks.vocabulary import Vocabulary, from_json
 
 # What may differ between a run and its continuation: nothing of this changes what is trained.
 MAY_CHANGE = ("name", "description", "data_dir", "parallel", "decode.", "eval.", "train.log_every", "train.keep")
+MAY_CHANGE += ("model.attention.k_max",)  # of evaluation and decoding alone
 
 
 def save_json(path: pathlib.Path, data: Any) -> None:
@@ -70,11 +71,24 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
     before, now = flatten(load_json(path)), flatten(plain(config))
     for key in sorted(before.keys() | now.keys()):
         if not key.startswith(MAY_CHANGE) and before.get(key) != now.get(key):
-            raise UserError(
-                f"{workdir} holds the run of another config: {key} is {before.get(key)!r} there and "
-                f"{now.get(key)!r} here; choose another --workdir"
-            )
+            raise other(workdir, key, before.get(key), now.get(key))
     return True
+
+
+def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """UserError if a trained model is to be used as another one: its parameters might fit and mean something else."""
+    before, now = flatten(load_json(workdir / "config.json")), flatten(plain(config))
+    for key in sorted(before.keys() & now.keys()):
+        if key.startswith(("model.", "seed")) and not key.startswith(MAY_CHANGE) and before[key] != now[key]:
+            raise other(workdir, key, before[key], now[key])
+
+
+def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
+    """That a work directory is not one of this config."""
+    return UserError(
+        f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
+        "--workdir, or leave it as it was"
+    )
 
 
 def lock(workdir: pathlib.Path) -> TextIO:

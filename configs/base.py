@@ -13,7 +13,7 @@ def get_config() -> ConfigDict:
     config.data_dir = ""  # where the files of the task are; tasks that make their own data need none
     config.seed = 0  # of parameters, dropout and the order of the examples
     config.seeds = ()  # several seeds trained together in one vmapped program, e.g. (0, 1, 2); () means (seed,)
-    config.parallel = "auto"  # "auto", "pmap" or "mesh": see attn_jax/parallel.py
+    config.parallel = "auto"  # "auto", "single" (one device), "pmap" or "mesh": see attn_jax/parallel.py
     config.dtype = "float32"  # of the computation: float32 or bfloat16; parameters are always float32
 
     config.task = ConfigDict()

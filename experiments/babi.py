@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.build import build_task  # noqa: E402
 from attn_jax.commands import restore  # noqa: E402
-from attn_jax.errors import UserError, lookup  # noqa: E402
+from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
 from attn_jax.evaluation import evaluate  # noqa: E402
 from attn_jax.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.tasks.babi_worlds import generate  # noqa: E402
@@ -45,7 +45,7 @@ class Family(NamedTuple):
 
     config: str
     overrides: dict[str, Any]
-    published: tuple[float, ...]  # test error of each task, in percent; () where only the mean is known
+    published: tuple[float, ...]  # test error of each task, in percent
     source: str
     joint: bool = False
     tasks: tuple[int, ...] = TASKS
@@ -195,28 +195,27 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--tasks", default="", help="only these, such as 1,2,3")
     parser.add_argument("--fresh", action="store_true", help="also ask questions that the package makes")
     options, common = parser.parse_known_args(argv)
-    try:
-        family = lookup(FAMILIES, options.family, "family")
-        tasks = tuple(int(n) for n in options.tasks.split(",") if n) or TASKS
-        todo = list(named(runs(options.family, tasks), pathlib.Path(__file__)))
-        folder = pathlib.Path(options.runs)
-        failed = run_jobs(todo, folder, [f"--config.data_dir={options.data_dir}", *common])
-        done = [job for job in todo if (folder / job.name / "result.json").exists()]
-        rows = [
-            row
-            for job in done
-            for row in measure(job, folder / job.name, options.data_dir, options.fresh, family.joint)
-        ]
-        if not rows:
-            raise UserError(f"{folder}: no run of {options.family} is finished")
-    except (UserError, ValueError) as error:
-        sys.exit(f"babi.py: {error}")
+    family = lookup(FAMILIES, options.family, "family")
+    numbers = [n for n in options.tasks.split(",") if n]
+    if wrong_ones := [n for n in numbers if not n.isdecimal() or int(n) not in family.tasks]:
+        raise UserError(f"--tasks={options.tasks}: {wrong_ones[0]} is not one of {', '.join(map(str, family.tasks))}")
+    todo = list(named(runs(options.family, tuple(map(int, numbers)) or TASKS), pathlib.Path(__file__)))
+    folder = pathlib.Path(options.runs)
+    failed = run_jobs(todo, folder, [f"--config.data_dir={options.data_dir}", *common])
+    if failed is None:
+        return
+    done = [job for job in todo if (folder / job.name / "result.json").exists()]
+    rows = [
+        row for job in done for row in measure(job, folder / job.name, options.data_dir, options.fresh, family.joint)
+    ]
+    if not rows:
+        raise UserError(f"{folder}: no run of {options.family} is finished")
     text = f"Test error in percent; published: {family.source}.\n\n{table(options.family, rows)}\n"
     print(text)
-    if not options.tasks:
+    if len(done) == len(todo) and not options.tasks:
         path = RESULTS / f"babi_{options.family}.md"
         command = f"python experiments/babi.py --family={options.family} --data_dir=data/babi"
-        command += " --fresh" if options.fresh else ""
+        command = " ".join([command, *(["--fresh"] if options.fresh else []), *common])
         where = circumstances(os.getloadavg(), ("jax", "flax", "numpy"))
         path.write_text(f"# bAbI, {options.family}\n\n    {command}\n\n{where}\n\n{text}", encoding="utf-8")
     if failed:
@@ -224,4 +223,5 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("babi.py"):
+        main()

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax import figures  # noqa: E402
 from attn_jax.commands import restore  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import evaluate  # noqa: E402
 from attn_jax.sweep import jobs  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
@@ -123,4 +124,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("length.py"):
+        main()

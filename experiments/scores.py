@@ -18,6 +18,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.sweep import jobs  # noqa: E402
 from attn_jax.workdir import load_json  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
@@ -92,4 +93,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("scores.py"):
+        main()

@@ -25,6 +25,7 @@ from attn_jax.arguments import load_file  # noqa: E402
 from attn_jax.attention import READINGS  # noqa: E402
 from attn_jax.build import build_seq2seq, build_task  # noqa: E402
 from attn_jax.build_attention import choose_baseline, configure_reading  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.optimizers import make_optimizer  # noqa: E402
 from attn_jax.sweep import jobs  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
@@ -218,4 +219,5 @@ def main(argv=None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("soft_vs_hard.py"):
+        main()

@@ -122,6 +122,11 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--num_processes=two"], "flag --num_processes=two: "),
         ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),
         ([QUICKSTART, "--config.train.keep", "0"], "train.keep is 0; expected at least 1"),
+        ([QUICKSTART, "--config.train.num_epochs=nan"], "train.num_epochs is nan; expected a finite number"),
+        ([QUICKSTART, "--config.train.num_epochs=inf"], "train.num_epochs is inf; expected a finite number"),
+        ([QUICKSTART, "--config.model.attention.num_samples=0"], "num_samples is 0; expected at least 1"),
+        ([QUICKSTART, "--config.eval.metrics=(1,)"], "eval.metrics has 1; expected a text for each of its parts"),
+        ([QUICKSTART, "--config.task.vocab_size=('a', 1)"], "task.vocab_size has 'a'; expected an integer for each"),
     ],
 )
 def test_a_slip_is_one_clear_line(argv, message):

@@ -35,6 +35,13 @@ def test_gates_are_what_the_config_says():
     assert module.attention.score == General(query_features=12) and module.attention.normalize is sparsemax
 
 
+def test_a_kernel_has_the_width_of_the_config():
+    options = {"dropout": 0.0, "attention.score": "gaussian", "attention.width": (0.5,), "stories.tying": "layerwise"}
+    module = module_of("memn2n", **options)
+    assert module.score.width == (0.5,) and not module.adjacent
+    assert module_of("memnn", dropout=0.25).dropout == 0.25
+
+
 def test_the_other_networks_read_with_the_attention_of_the_config():
     entnet = module_of("entnet", hidden_size=6, **{"attention.score": "scaled_dot", "stories.num_slots": 3})
     assert entnet.read.score == ScaledDot() and entnet.write.normalize is logistic and entnet.num_slots == 3
@@ -57,6 +64,12 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
         ("entnet", {"attention.score": "gate_network"}, "unknown model.attention.score 'gate_network'"),
         ("universal", {"hidden_size": 6, "num_heads": 4}, "num_heads 4 does not divide the width 6"),
         ("universal", {"norm": "pro"}, "unknown model.norm 'pro'"),
+        ("universal", {"num_kv_heads": 2}, "model.name universal needs model.num_kv_heads 0, got 2"),
+        ("memn2n", {"dropout": 0.5}, "model.name memn2n needs model.dropout 0.0, got 0.5"),
+        ("memn2n", {"dropout": 0.0, "attention.score": "triangular"}, "it needs model.attention.normalize kernel_sum"),
+        ("entnet", {"attention.window": "local_m"}, "needs model.attention.window global, got local_m"),
+        ("entnet", {"attention.read": "reinforce"}, "needs model.attention.read expectation, got reinforce"),
+        ("dmn", {"stories.gate_steps": 3}, "only the gates are trained; it needs a model.stories.gate_weight"),
     ],
 )
 def test_a_wrong_option_is_told(name, options, message):

@@ -23,7 +23,7 @@ import tiny_model as tiny
 from attn_jax.checkpoints import Checkpoints, disk_reason
 from attn_jax.errors import UserError
 from attn_jax.parallel import PARALLEL
-from attn_jax.training import fit, make_train_step, stop_on_sigterm
+from attn_jax.training import fit, make_train_step, stop_on_signals
 
 
 def state_of(step, fill=0.0):
@@ -314,7 +314,7 @@ def worker(directory):
         time.sleep(0.005)
         return tiny.batch_at(step)
 
-    with Checkpoints(directory, keep=1) as checkpoints, stop_on_sigterm() as should_stop:
+    with Checkpoints(directory, keep=1) as checkpoints, stop_on_signals() as should_stop:
         restored = checkpoints.restore(state)
         start = restored.step if restored else 0
         print("start", start, flush=True)

@@ -112,7 +112,7 @@ def test_eval(server, workdir, data):
     before = json.loads((workdir / "result.json").read_text())
     code, out, err = server.run("--mode=eval", f"--workdir={workdir}")
     assert (code, err, first_words(out)) == (0, "", ["test"])
-    result = json.loads((workdir / "result.json").read_text())
+    result = json.loads((workdir / "eval.json").read_text())
     assert result.pop("eval_seconds") and before.pop("eval_seconds") and result == before
 
     unseen = [f"--source={data}/unseen.source", f"--target={data}/unseen.target"]
@@ -121,7 +121,7 @@ def test_eval(server, workdir, data):
         "--mode=eval", f"--workdir={workdir}", *unseen, "--config.decode.batch_size=3", override
     )
     assert (code, err, first_words(out)) == (0, "", ["files"])
-    result = json.loads((workdir / "result.json").read_text())
+    result = json.loads((workdir / "eval.json").read_text())
     assert result["split"] == f"{data}/unseen.source, {data}/unseen.target" and result["sentences"] == 7
     assert list(result["metrics"]) == ["loss", "chrf"] and result["steps"] == 6
     # The same sentences as those of the test split.
@@ -271,26 +271,26 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         ([QUICKSTART, at], f"{workdir} holds the run of another config: model.attention.score is 'dot' there and"),
         ([QUICKSTART, "--mode=predict"], "--mode=predict needs --workdir=DIR, the work directory of a trained run"),
         (["--mode=eval", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: {tmp_path} is not the wor"),
-        ([*train, "--mode=predict", f"--workdir={tmp_path}"], f"{tmp_path}/vocabularies.json does not exist: "),
+        ([*train, "--mode=predict", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: "),
         (["--mode=eval", at, "--source=x"], "--mode=eval takes --source=FILE and --target=FILE together, or neither"),
         (["--mode=score", at, "--source=x"], "--mode=score takes --source=FILE and --target=FILE together, or tab-"),
         (["--mode=eval", at, "--source=x", "--target=x"], "x: no such file; "),
         (["--mode=predict", at, "--source=/nowhere"], "/nowhere: no such file or directory"),
-        (["--mode=predict", at, "--config.model.hidden_size=16"], "is of another configuration: params/"),
+        (["--mode=predict", at, "--config.model.hidden_size=16"], "holds the run of another config: model.hidden_"),
+        (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "attention.normalize is 'softmax' there"),
         (["--mode=predict", at, "--config.decode.n_best=3"], "decode.n_best 3 needs decode.method=beam and a decode."),
         (["--mode=predict", at, "--config.decode.method=beem"], "unknown decode.method 'beem'; did you mean beam?"),
         (["--mode=eval", at, "--config.eval.metrics=('blue',)"], "unknown metric 'blue'; did you mean bleu?"),
-        (["--mode=visualize", at, "--config.model.decoder=none"], "model.decoder is 'none': there is no attention"),
         (["--mode=visualize", at], "--mode=visualize got no sentence from standard input"),
         ([*train, "--num_processes=2"], "--num_processes=2 needs --coordinator=HOST:PORT (of process 0) and --process"),
         (["--sweep=nowhere.py"], "there is no file nowhere.py; "),
     ):
         assert message in failure(server, *argv)
-    for mode, stdin, message in (
-        ("predict", b"a bird\n\xe4\n", "standard input, line 2: not valid UTF-8"),
-        ("score", b"a\tb\na b\n", "standard input, line 2: expected source TAB target, but there is no tab"),
-    ):
-        assert message in failure(server, f"--mode={mode}", at, stdin=stdin)
+    message = "standard input, line 2: expected source TAB target, but there is no tab"
+    assert message in failure(server, "--mode=score", at, stdin=b"a\tb\na b\n")
+    code, out, err = server.run("--mode=predict", at, stdin=b"a bird\n\xe4\n")
+    assert (code, len(out.splitlines())) == (1, 1)  # what came before the error is translated
+    assert "standard input, line 2: not valid UTF-8" in err
     assert contents(workdir) == before
 
 

@@ -43,7 +43,7 @@ def contents(directory):
 def stop_after(monkeypatch, last):
     """The next training gets its SIGTERM while it is at step `last`."""
     monkeypatch.setattr(
-        experiment, "stop_on_sigterm", lambda: contextlib.nullcontext(lambda step: last is not None and step >= last)
+        experiment, "stop_on_signals", lambda: contextlib.nullcontext(lambda step: last is not None and step >= last)
     )
 
 

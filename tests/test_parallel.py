@@ -24,7 +24,7 @@ import tiny_model as tiny
 from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError
 from attn_jax.parallel import PARALLEL, choose, is_key
-from attn_jax.training import fit, make_train_step, stop_on_sigterm
+from attn_jax.training import fit, make_train_step, stop_on_signals
 
 STEPS = 6
 
@@ -153,7 +153,7 @@ def worker(directory, process):
         time.sleep(0.01)
         return tiny.batch_at(step)
 
-    with stop_on_sigterm() as should_stop:
+    with stop_on_signals() as should_stop:
         state = parallel.put_state(restored.state)
         fitted = fit(parallel, state, batch_at, start=0, num_steps=1000, should_stop=should_stop)
         print(fitted.reason, fitted.step)

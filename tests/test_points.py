@@ -77,7 +77,7 @@ def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypat
     assert len(before["metrics"]["rmse"]["seeds"]) == 2
     out, _ = use("eval", config, workdir, capsys, monkeypatch)
     assert out.startswith("test          loss ") and "±" in out
-    after = json.loads((workdir / "result.json").read_text())
+    after = json.loads((workdir / "eval.json").read_text())
     assert after["metrics"] == before["metrics"]
     kept = load_points(workdir)
     assert kept.columns.inputs == ("x", "part") and kept.splits["train"].inputs.shape == (2, 25, 2)
@@ -95,8 +95,8 @@ def test_eval_of_another_file_takes_its_columns_by_name(trained, capsys, monkeyp
     path.write_text("y,x,more,part\n" + "\n".join(rows) + "\n", encoding="utf-8")
     before = (workdir / "result.json").read_text()
     out, _ = use("eval", config, workdir, capsys, monkeypatch, files=Files(str(path)))
-    result = json.loads((workdir / "result.json").read_text())
-    (workdir / "result.json").write_text(before)
+    result = json.loads((workdir / "eval.json").read_text())
+    assert (workdir / "result.json").read_text() == before
     assert result["points"] == 7 and result["metrics"]["rmse"]["mean"] < 1 and out.startswith("files ")
     with pytest.raises(UserError, match=r"takes --source=FILE.csv, with the target as one of its columns"):
         use("eval", config, workdir, capsys, monkeypatch, files=Files("", str(path)))

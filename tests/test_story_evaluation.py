@@ -107,6 +107,47 @@ def test_a_story_that_cannot_be_read_is_told_in_one_line(finished, text, words, 
     assert "\n" not in str(error.value)
 
 
+def test_answers_come_before_an_error_in_a_later_line(finished, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Mary left.\nWhere is Mary?\n7 John came.\n")))
+    capsys.readouterr()
+    with pytest.raises(UserError, match="line 3: the number 7"):
+        commands.predict(*finished, commands.Files())
+    assert "mary left (1, " in capsys.readouterr().out
+
+
+def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
+    config, workdir = finished
+    config = config.copy_and_resolve_references()
+    config.decode.update(method="beam", beam_size=3, n_best=3)
+    out, _ = predicted((config, workdir), STORY, monkeypatch, capsys)
+    assert len(out.splitlines()) == 6 and len({line.split("\t")[0] for line in out.splitlines()[:3]}) == 3
+
+
+def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path, monkeypatch, capsys):
+    config, workdir = finished
+    written, plain = "Mary moved to the garden. Where is Mary?\tGarden\n", "mary moved to the garden . where is mary ?"
+    for text in (written, f"{plain}\tgarden\n"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        commands.score(config, workdir, commands.Files())
+    one, two = capsys.readouterr().out.split()
+    assert one == two
+    for text, words in (
+        ("Mary left. Where is Mary?\tgarden milk\n", "line 1: the answer 'garden milk'; expected one word"),
+        ("Where is Mary?\tgarden\n", "line 1: a question without a story"),
+        ("Mary left. Who? Where?\tgarden\n", "line 1: several questions"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with pytest.raises(UserError, match=words):
+            commands.score(config, workdir, commands.Files())
+    (tmp_path / "source").write_text("Mary moved to the garden. Where is Mary?\n")
+    (tmp_path / "target").write_text("garden\n")
+    commands.evaluation(config, workdir, commands.Files(str(tmp_path / "source"), str(tmp_path / "target")))
+    result = json.loads((workdir / "eval.json").read_text())
+    assert result["metrics"]["loss"]["seeds"][[3, 5, 9].index(result["chosen_seed"])] == pytest.approx(
+        -float(one), abs=1e-4
+    )
+
+
 def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     config, workdir = finished
     evaluator, params = commands.restore(config, workdir)[:2]

@@ -13,7 +13,7 @@ import tiny_model as tiny
 from attn_jax.errors import UserError
 from attn_jax.metrics import Mean
 from attn_jax.parallel import PARALLEL
-from attn_jax.training import Diverged, Meter, Outcome, fit, make_train_step, stop_on_sigterm
+from attn_jax.training import Diverged, Meter, Outcome, fit, make_train_step, stop_on_signals
 
 
 @pytest.fixture(scope="module")
@@ -217,10 +217,14 @@ def test_meter_survives_json():
     assert meter.take() == {} and meter.state == {}
 
 
-def test_sigterm_is_a_request():
-    before = signal.getsignal(signal.SIGTERM)
-    with stop_on_sigterm() as should_stop:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_request(number):
+    before = signal.getsignal(number)
+    with stop_on_signals() as should_stop:
         assert not should_stop(1)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         assert should_stop(2)
-    assert signal.getsignal(signal.SIGTERM) is before
+        if number == signal.SIGINT:
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before

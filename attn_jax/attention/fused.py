@@ -14,10 +14,13 @@ from attn_jax.types import Array, Bool, Dtype, Float
 CUDNN_WIDTH = 128  # of a head, at most; a multiple of 8
 
 
-def implementation_of(dtype: Dtype, width: int) -> str:
-    """ "cudnn" where the device, the type and the width of a head allow it, otherwise "xla"."""
+def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
+    """ "cudnn" where the device, the type, the width of a head and the numbers of queries and keys allow it, or "xla".
+
+    cuDNN has no gradient where there is a mask and one of the lengths is odd.
+    """
     half = jnp.dtype(dtype) in (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
-    fits = half and width <= CUDNN_WIDTH and width % 8 == 0
+    fits = half and width <= CUDNN_WIDTH and width % 8 == 0 and not any(length % 2 for length in lengths)
     return "cudnn" if fits and jax.default_backend() == "gpu" else "xla"
 
 
@@ -34,14 +37,14 @@ def fused_attention(
     Leading axes broadcast: heads, or groups of heads that share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
     """
     lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2], mask.shape[:-2])
-    shared = len(lead) >= 2 and keys.shape[-3] == 1 and lead[-1] > 1
+    shared = len(lead) >= 2 and keys.ndim > 2 and keys.shape[-3] == 1 and lead[-1] > 1
     if len(lead) > 1:
         batch, heads = (lead[:-2], lead[-2:]) if shared else (lead[:-1], lead[-1:])
     else:
         batch, heads = lead, (1,)
 
     def flat(x: Array, own: tuple[int, ...]) -> Array:  # [batch, heads, n, d]
-        x = jnp.broadcast_to(x, (*batch, *own, *x.shape[-2:])) if len(lead) > 1 else x
+        x = jnp.broadcast_to(x, (*(batch + own if len(lead) > 1 else lead), *x.shape[-2:]))
         return x.reshape(math.prod(batch), math.prod(own), *x.shape[-2:])
 
     def to_heads(x: Array, own: tuple[int, ...]) -> Array:  # [batch, n, heads, d]
@@ -58,7 +61,7 @@ def fused_attention(
         bias=None if bias is None else flat(jnp.broadcast_to(bias, (*lead, *bias.shape[-2:])), heads),
         mask=jnp.broadcast_to(flat(mask, heads), (math.prod(batch), math.prod(heads), query.shape[-2], keys.shape[-2])),
         scale=scale,
-        implementation=implementation_of(query.dtype, query.shape[-1]),
+        implementation=implementation_of(query.dtype, query.shape[-1], query.shape[-2], keys.shape[-2]),
     )
     context = jnp.swapaxes(context, 1, 2).reshape(*lead, query.shape[-2], values.shape[-1])
     return jnp.where(empty, 0, context)

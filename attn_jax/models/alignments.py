@@ -113,7 +113,9 @@ class LatentAlignment(SoftAlignment):
 
     def losses(self, model, memory, steps, targets, real):
         log_weights = log_of(steps.weights)
-        log_q = log_weights if self.objective != "elbo" else self.inference(model, memory, targets, real)
+        log_q = log_weights
+        if self.objective == "elbo":
+            log_q = self.inference(model, memory, targets, real, steps.weights > 0)
         draw = self._draw(log_q)
         rows = None if self.reading.name == "enumeration" else draw.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
@@ -216,17 +218,20 @@ class MarkovAlignment(SoftAlignment):
 
 
 class InferenceNetwork(nn.Module):
-    """log q(x_t | source, target): a bidirectional RNN over the target asks the memory (Deng 2018)."""
+    """log q(x_t | source, target): a bidirectional RNN over the target asks the memory (Deng 2018).
+
+    Only keys that are `possible` under the attention have mass; with any on another one KL(q || a) is infinite.
+    """
 
     rnn: RNN
     score: Score
 
     @nn.compact
-    def __call__(self, model, memory, targets, real):
+    def __call__(self, model, memory, targets, real, possible: Bool[Array, "b t s"]):
         embedded = model.target_embedding(targets)
         _, states = self.rnn(embedded, real)
         scores = self.score(states, self.score.project_keys(memory.values))
-        return log_transition(scores, memory.mask[:, None])[..., 0, :]
+        return log_transition(scores, memory.mask[:, None] & possible)[..., 0, :]
 
 
 def mixture(log_weights: Float[Array, "... n"], log_probs: Float[Array, "... n v"]) -> Float[Array, "... v"]:

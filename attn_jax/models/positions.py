@@ -36,6 +36,9 @@ class NoPositions(nn.Module):
         """How many heads, the first ones, a normalizer that scales with the number of keys may scale."""
         return self.num_heads
 
+    def check(self, length: int) -> None:
+        """UserError where there are not as many positions."""
+
     def embed(self, embedded: Float[Array, "... n d"], positions: Int[Array, "... n"]) -> Float[Array, "... n d"]:
         return embedded
 
@@ -72,13 +75,15 @@ class Learned(NoPositions):
     def setup(self):
         self.table = self.param("embedding", nn.initializers.normal(0.02), (self.max_length, self.features))
 
-    def embed(self, embedded, positions):
-        length = embedded.shape[-2]
+    def check(self, length):
         if length > self.max_length:
             raise UserError(
                 f"a sequence of {length} tokens, but there are {self.max_length} learned positions; set a larger "
                 "model.max_length, or model.positions to sinusoidal, rotary or relative"
             )
+
+    def embed(self, embedded, positions):
+        self.check(embedded.shape[-2])
         return embedded + jnp.take(self.table, positions, axis=0, mode="clip").astype(embedded.dtype)
 
 

@@ -133,6 +133,7 @@ class TransformerStack(nn.Module):
 
     def start(self, batch_size: int, length: int) -> tuple[Memory, ...]:
         """Empty caches with `length` slots."""
+        self.positions.check(length)
         nothing = jnp.zeros((batch_size, length, self.features), self.dtype)
         mask = jnp.zeros((batch_size, length), bool)
         return tuple(layer.self_attention.prepare(nothing, mask=mask) for layer in self.layers)

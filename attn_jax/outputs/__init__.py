@@ -1,5 +1,5 @@
 """From hidden states to words."""
 
-from attn_jax.outputs.full import OUTPUTS, FullSoftmax
+from attn_jax.outputs.full import FullSoftmax
 
-__all__ = ["OUTPUTS", "FullSoftmax"]
+__all__ = ["FullSoftmax"]

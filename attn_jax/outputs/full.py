@@ -54,6 +54,3 @@ class FullSoftmax(nn.Module):
         smooth = log_normalizer - jnp.mean(logits, axis=-1)
         loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
         return loss, nll, (target_logit >= jnp.max(logits, axis=-1)).astype(jnp.float32)
-
-
-OUTPUTS = {"full": FullSoftmax}

@@ -22,7 +22,7 @@ from attn_jax.tasks.vocabulary import UNK, Stories, Vocabulary
 
 FOLDERS = {"1k": "en", "10k": "en-10k"}
 NUMBERS = tuple(range(1, 21))
-NUM_EXAMPLES = 1000  # training and validation questions of each task that is made here, unless told otherwise
+NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # of each task that is made here: training and validation questions
 TEST_SIZE = 1000  # of each task that is made here
 VALID_SHARE = 10  # the last 1 / VALID_SHARE of the training questions are the validation split
 ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
@@ -52,10 +52,9 @@ def babi(
     Args:
         data_dir: folder of the folders en and en-10k; "" takes stories that are made here.
         numbers: of the tasks, 1 to 20; () means all.
-        size: of the files, "1k" or "10k".
+        size: "1k" or "10k": training questions of each task, validation included.
         max_sentences: keep only so many last statements of each story; 0 keeps all.
-        num_examples: the first so many training questions of each task, validation included; 0 means all, of stories
-            made here NUM_EXAMPLES.
+        num_examples: the first so many training questions of each task, validation included; 0 means all.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the stories made here.
 
@@ -70,9 +69,10 @@ def babi(
         trained = [_first(read_questions(find(folder, n, "train")), n, num_examples) for n in chosen]
         tested = [read_questions(find(folder, n, "test")) for n in chosen]
     else:
-        made = num_examples or NUM_EXAMPLES
+        of_size = lookup(NUM_EXAMPLES, size, "task.size of babi")
+        made = num_examples or of_size
         if made < VALID_SHARE:
-            raise UserError(f"task.num_examples {num_examples}: expected at least {VALID_SHARE}, or 0 ({NUM_EXAMPLES})")
+            raise UserError(f"task.num_examples {num_examples}: expected at least {VALID_SHARE}, or 0 ({of_size})")
         trained = [generate(n, made, f"{seed} train") for n in chosen]
         tested = [
             generate(n, TEST_SIZE, f"{seed} test", exclude=set(pairs.source))

@@ -130,6 +130,8 @@ def inflection(
     if language:
         splits = _read_splits(pathlib.Path(data_dir), language, size, num_examples)
         examples = tuple(splits["valid"].source[: len(EXAMPLES)])
+    elif str(data_dir):
+        raise UserError(f"data_dir {data_dir} has files of languages; set task.language, such as german")
     else:
         splits, examples = _make_splits(num_examples, valid_size, seed), EXAMPLES
     if vocabularies is None:

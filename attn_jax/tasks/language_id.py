@@ -85,7 +85,12 @@ def language_id(
     for name, lemmas in lexicons.items():
         for lemma in lemmas:
             languages.setdefault(lemma, []).append(name)
-    pairs = Pairs(*map(list, zip(*[(lemma, of[0]) for lemma, of in languages.items() if len(of) == 1], strict=True)))
+    own = {lemma: of[0] for lemma, of in languages.items() if len(of) == 1}
+    if not own:
+        raise UserError(
+            f"{', '.join(lexicons)}: every lemma is of several of these languages; choose other task.labels"
+        )
+    pairs = Pairs(list(own), list(own.values()))
     order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
     held_out = int(len(pairs) * HELD_OUT_SHARE)
     valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]

@@ -100,9 +100,10 @@ def regression(
         path = pathlib.Path(data_dir) / names["train"]
         known, columns = read_points(path, inputs, target, classification)
         if names["test"]:
-            held_out, _ = read_points(path.parent / names["test"], inputs, target, classification, columns)
+            path = pathlib.Path(data_dir) / names["test"]
+            held_out, _ = read_points(path, inputs, target, classification, columns)
             if len(held_out) < 1:
-                raise UserError(f"{path.parent / names['test']}: there is no row of data")
+                raise UserError(f"{path}: there is no row of data")
             tested = held_out.inputs[0], held_out.targets[0]
             draws = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
         else:
@@ -170,10 +171,20 @@ def read_points(
     Raises:
         UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number.
     """
-    rows = list(csv.reader(io.StringIO(read_text(path, "a line with the names of the columns, then numbers"))))
-    header = [name.strip() for name in rows[0]]
+    text = read_text(path, "a line with the names of the columns, then numbers")
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        rows = [(reader.line_num, row) for row in reader if row]  # an empty line is none
+    except csv.Error as error:
+        raise UserError(f"{path}, line {reader.line_num}: not a row of a CSV file ({error})") from None
+    if not rows:
+        raise UserError(f"{path}: only empty lines; expected a line with the names of the columns, then numbers")
+    (start, first), *rows = rows
+    header = [name.strip() for name in first]
     if len(set(header)) != len(header) or "" in header:
-        raise UserError(f"{path}, line 1: expected different names of columns, got {', '.join(map(repr, header))}")
+        raise UserError(
+            f"{path}, line {start}: expected different names of columns, got {', '.join(map(repr, header))}"
+        )
     if columns is not None:
         inputs, target = columns.inputs, columns.target
     where = {name: number for number, name in enumerate(header)}
@@ -185,9 +196,7 @@ def read_points(
     if not inputs or target in inputs or len(set(inputs)) != len(inputs):
         raise UserError(f"task.inputs {inputs}: expected one or more columns, each once, besides the target {target!r}")
     numbers, labels = [], []
-    for line, row in enumerate(rows[1:], 2):
-        if not row:
-            continue
+    for line, row in rows:
         if len(row) != len(header):
             raise UserError(f"{path}, line {line}: {len(row)} cells, but the first line names {len(header)} columns")
         read = inputs if classification else (*inputs, target)
@@ -201,7 +210,7 @@ def read_points(
         return Points(data[None, :, : len(inputs)], data[None, :, len(inputs) :]), found
     found = columns or Columns(inputs, target, tuple(sorted(set(labels))))
     known = {name: i for i, name in enumerate(found.classes)}
-    for line, label in enumerate(labels, 2):
+    for (line, _), label in zip(rows, labels, strict=True):
         lookup(known, label, f"class in {path}, line {line}, column {target!r}:")
     places = [known[label] for label in labels]
     return Points(data[None].reshape(1, len(labels), len(inputs)), np.eye(len(known))[None, places]), found

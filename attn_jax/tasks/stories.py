@@ -17,7 +17,7 @@ All in lower case, one space between tokens; a comma is a token of its own.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.task import Pairs
@@ -72,6 +72,8 @@ def read_questions(path: Path) -> Pairs:
                 f"{where}: a question with {len(columns)} columns; expected 3, QUESTION? TAB ANSWER TAB NUMBERS"
             )
         question, answer, supports = columns
+        if not statements:
+            raise UserError(f"{where}: a question without a story; expected statements before it")
         source.append(join_story(statements, _sentence(question, QUESTION, where)))
         if len(answer.split()) != 1:
             wrong = f"the answer {answer!r} is more than one word" if answer else "the answer is empty"
@@ -85,8 +87,8 @@ def read_questions(path: Path) -> Pairs:
     return Pairs(source, target, evidence)
 
 
-def read_story(lines: Iterable[str], max_sentences: int = 0) -> list[str]:
-    """The source of every question of lines that someone types, in order.
+def read_story(lines: Iterable[str], max_sentences: int = 0) -> Iterator[str]:
+    """The source of every question of lines that someone types, as soon as its line is there.
 
     A sentence that ends in "?" is a question about all statements since the beginning of its story; what follows a TAB
     is not looked at. The first line, one after an empty line, and one with the number 1 begin a story. Numbers may be
@@ -101,7 +103,7 @@ def read_story(lines: Iterable[str], max_sentences: int = 0) -> list[str]:
         UserError: a number is neither 1 nor that of the line in its story, a line has nothing but its number, a
             question is about nothing, or there is no question.
     """
-    sources = []
+    asked = False
     statements: list[str] = []
     place = 0
     for count, line in enumerate(lines, 1):
@@ -126,12 +128,12 @@ def read_story(lines: Iterable[str], max_sentences: int = 0) -> list[str]:
                 continue
             if not statements:
                 raise UserError(f"{where}: a question without a story; expected statements before it")
-            sources.append(join_story(statements[-max_sentences:], _sentence(sentence, QUESTION, where)))
+            asked = True
+            yield join_story(statements[-max_sentences:], _sentence(sentence, QUESTION, where))
         if whole:
             statements, place = [], 0
-    if not sources:
+    if not asked:
         raise UserError('no question; expected statements line by line, then a question that ends in "?"')
-    return sources
 
 
 def keep_last(pairs: Pairs, max_sentences: int) -> tuple[Pairs, int, int]:

@@ -103,6 +103,24 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
     assert implementation_of(jnp.float32, 64) == "xla"
 
 
+@pytest.mark.parametrize(
+    "query, keys", [((3, 4, 8), (5, 8)), ((3, 4, 8), (1, 5, 8)), ((2, 3, 4, 8), (5, 8)), ((4, 8), (3, 5, 8))]
+)
+def test_leading_axes_broadcast(query, keys):
+    rng = np.random.default_rng(2)
+    query, keys = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in (query, keys))
+    attention = Attention(Dot()).bind({})
+    attended = attention(query, attention.prepare(keys))
+    np.testing.assert_allclose(attended.context, expectation(attended.weights, keys), atol=1e-5)
+
+
+def test_cudnn_is_for_what_it_has_a_gradient_of(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert implementation_of(jnp.bfloat16, 64) == implementation_of(jnp.bfloat16, 64, 4, 6) == "cudnn"
+    for wrong in ((jnp.float32, 64), (jnp.bfloat16, 60), (jnp.bfloat16, 256), (jnp.bfloat16, 64, 5, 6)):
+        assert implementation_of(*wrong) == "xla"
+
+
 # Several heads
 
 
@@ -153,6 +171,11 @@ def test_every_head_reads_on_its_own(reading):
     attended = heads.apply({"params": params}, QUERY, MEMORY, MASK, rng=jax.random.key(0), method=read)
     assert attended.log_prob.shape == (BATCH, HEADS, QUERIES)
     assert np.all(np.isfinite(attended.context))
+    if attention.read.random:  # with equal weights the draws of 20 heads are not all the same
+        keys, values = jnp.zeros((20, KEYS, WIDTH)), jnp.broadcast_to(jnp.eye(KEYS), (20, KEYS, KEYS))
+        alone = attention.bind({})
+        drawn = alone(jnp.zeros((20, 1, WIDTH)), alone.prepare(keys, values), rng=jax.random.key(0)).context
+        assert len(np.unique(np.argmax(drawn, axis=-1))) > 2
 
 
 def test_dropped_weights_keep_their_mean():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attn_jax import sweep
-from attn_jax.errors import UserError
+from attn_jax.errors import UserError, one_line
 from experiments import babi
 
 # Mean errors as printed in the papers, or counted from their tables by others.
@@ -50,9 +50,28 @@ def test_the_table_shows_the_chosen_seed_all_seeds_and_the_paper():
 
 
 def test_an_unknown_family_is_one_line(tmp_path):
-    with pytest.raises(SystemExit) as error:
+    with pytest.raises(SystemExit) as error, one_line("babi.py"):
         babi.main(["--family=memn3n", f"--data_dir={tmp_path}"])
-    assert "memn3n" in str(error.value) and "did you mean memnn" in str(error.value)
+    assert str(error.value).startswith("babi.py: ") and "did you mean memnn" in str(error.value)
+    with pytest.raises(UserError, match=r"--tasks=1,21: 21 is not one of 1, 2"):
+        babi.main(["--tasks=1,21", f"--data_dir={tmp_path}"])
+
+
+def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatch, capsys):
+    metrics = {"accuracy": {"mean": 75.0, "std": 0.0, "seeds": [75.0]}}
+    for job in sweep.named(babi.runs("memn2n", (1, 2)), pathlib.Path("babi.py")):
+        (tmp_path / job.name).mkdir()
+        (tmp_path / job.name / "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0]}))
+        (tmp_path / job.name / "config.json").write_text(json.dumps({"task": {"numbers": [1]}}))
+    monkeypatch.setattr(babi, "RESULTS", tmp_path)
+    arguments = [f"--data_dir={tmp_path}", f"--runs={tmp_path}"]
+    monkeypatch.setattr(babi, "run_jobs", lambda *_: None)  # interrupted
+    babi.main(arguments)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(babi, "run_jobs", lambda todo, *_: [job.name for job in todo[2:]])
+    with pytest.raises(SystemExit, match="18 runs failed"):
+        babi.main(arguments)
+    assert "mean of 2" in capsys.readouterr().out and not (tmp_path / "babi_memn2n.md").exists()
 
 
 def test_fresh_questions_are_new():

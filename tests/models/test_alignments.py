@@ -234,6 +234,15 @@ def test_running_means_move_at_their_own_rate_whatever_the_optimizer():
     assert np.all(np.sign(update["a"]) == np.sign(updates["a"]))
 
 
+def test_the_bound_holds_where_attention_is_sparse():
+    model = build(**CASES["elbo"] | dict(attention=dict(read="enumeration", normalize="sparsemax")))
+    params = params_for(model, BATCH)
+    nll = compiled(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[1]["nll"].total)(params)
+    exact, _, weights = model._apply(params, BATCH, "evaluate")
+    assert np.any(np.asarray(weights)[0] == 0)
+    assert nll > np.sum(np.asarray(exact)[REAL]) + 1e-3
+
+
 def test_a_mixture_of_nothing_is_a_distribution_and_of_one_is_that_one():
     log_probs = jnp.log(jnp.array([[0.2, 0.8], [0.5, 0.5]]))
     np.testing.assert_allclose(np.exp(mixture(log_of(jnp.array([0.0, 1.0])), log_probs)), [0.5, 0.5], rtol=1e-6)
@@ -264,6 +273,13 @@ def test_a_mixture_of_nothing_is_a_distribution_and_of_one_is_that_one():
         ),
         (dict(objective="hard"), dict(read="reinforc"), "did you mean reinforce?"),
         (dict(objective="hard"), dict(read="reinforce", window="local_p"), "sum to one"),
+        (dict(objective="marginal"), dict(read="enumeration", window="local_m"), "sum to one"),
+        *[
+            (dict(objective="marginal"), dict(read="enumeration", transition="monotonic") | wrong, "sums over all keys")
+            for wrong in (dict(normalize="sparsemax"), dict(window="local_m"), dict(feed="read"), dict(k_max=2))
+        ],
+        (dict(share_embeddings=True), {}, "seq2seq has two"),
+        (dict(encoder="conv", bridge="copy", num_layers=2), {}, "bridge copy needs a last state of each of"),
         (dict(objective="marginal"), dict(read="enumeration", normalize="linear"), "sum to one"),
         (dict(objective="marginals"), {}, "did you mean marginal?"),
     ],

@@ -303,3 +303,7 @@ def test_a_sequence_longer_than_the_learned_positions():
     model = build(name="transformer", positions="learned", max_length=6, **SMALL, attention=DOT)
     with pytest.raises(UserError, match=r"a sequence of [78] tokens, but there are 6 learned positions"):
         jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
+    model = build(name="transformer", positions="learned", max_length=20, max_decode=30, **SMALL, attention=DOT)
+    params = jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
+    with pytest.raises(UserError, match=r"a sequence of 30 tokens, but there are 20 learned positions"):
+        jax.eval_shape(model.start, params, ON_DEVICE["source"])  # decoding may get that far

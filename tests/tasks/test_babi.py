@@ -128,7 +128,7 @@ def test_files_that_are_missing_too_few_or_too_many(task, tmp_path):
 
 def test_stories_are_made_without_a_folder():
     options = {"data_dir": "", "numbers": (4, 1), "max_sentences": 0, "num_examples": 200}
-    made = TASKS["babi"](**options, size="high")
+    made = TASKS["babi"](**options, size="10k")
     assert [len(split) for split in made.splits.values()] == [360, 40, 2000]
     tested, trained = made.splits["test"], {*made.splits["train"].source, *made.splits["valid"].source}
     assert len(set(tested.source)) == 2000 and not set(tested.source) & trained
@@ -136,4 +136,4 @@ def test_stories_are_made_without_a_folder():
     assert made.splits == TASKS["babi"](**options, size="1k").splits
     assert made.splits != TASKS["babi"](**options, size="1k", seed=1).splits
     with pytest.raises(UserError, match=r"task\.num_examples 5: expected at least 10"):
-        TASKS["babi"](**(options | {"num_examples": 5}), size="high")
+        TASKS["babi"](**(options | {"num_examples": 5}), size="10k")

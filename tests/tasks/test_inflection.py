@@ -227,15 +227,19 @@ def test_fewer_lines_of_a_file_are_a_subset_in_its_order(folder):
             {"language": "french"},
             "french-dev: no such file; expected the validation forms of french next to french-train-",
         ),
+        ({"language": ""}, "has files of languages; set task.language, such as german$"),
         ({"num_examples": 5}, r"task.num_examples 5: expected 0 \(all\) to 4, the training forms there are$"),
         ({"num_examples": -1}, r"task.num_examples -1: expected 0 \(all\) to 4"),
         (
-            {"language": "", "num_examples": -1},
+            {"data_dir": "", "language": "", "num_examples": -1},
             rf"task.num_examples -1: expected 0 \({NUM_EXAMPLES}\) to \d+, the train",
         ),
-        ({"language": "", "num_examples": 10**7}, r"task.num_examples 10000000: expected 0"),
-        ({"language": "", "valid_size": 0}, r"task.valid_size 0: expected 1 to \d+, the validation forms there are$"),
-        ({"language": "", "valid_size": 10**7}, r"task.valid_size 10000000: expected 1"),
+        ({"data_dir": "", "language": "", "num_examples": 10**7}, r"task.num_examples 10000000: expected 0"),
+        (
+            {"data_dir": "", "language": "", "valid_size": 0},
+            r"task.valid_size 0: expected 1 to \d+, the validation forms there are$",
+        ),
+        ({"data_dir": "", "language": "", "valid_size": 10**7}, r"task.valid_size 10000000: expected 1"),
     ],
 )
 def test_wrong_options(folder, options, message):

@@ -108,6 +108,9 @@ def test_spirals_are_three_arms_that_a_turn_by_a_third_exchanges():
         (TABLE, {"noise": -1.0}, r"task.noise -1.0: expected a finite number >= 0"),
         (TABLE, {"train": ("point.csv", "")}, r"point.csv: no such file; did you mean points.csv\?"),
         ("", {}, r"points.csv: the file is empty"),
+        ("\n\n", {}, r"points.csv: only empty lines"),
+        ("\nx,x\n1,2\n", {}, r"line 2: expected different names of columns"),
+        ("x,y\n1,a\n\n2,\n", {"classification": True}, r"line 4, column 'y': the class is empty"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, text, changes, message):

@@ -83,20 +83,31 @@ def test_a_file_without_a_question(read):
         read("1 Mary moved to the bathroom.\n")
 
 
+def test_a_question_about_nothing(read):
+    with pytest.raises(UserError, match=r"qa1\.txt, line 1: a question without a story"):
+        read("1 Where is Mary?\tbathroom\t\n")
+
+
 def test_typed_lines_give_what_a_file_gives(read):
     numbered = FILE.splitlines(keepends=True)
-    assert read_story(numbered) == read(FILE).source
+    assert list(read_story(numbered)) == read(FILE).source
     bare = [re.sub(r"^\d+ ", "", line.split("\t")[0]).removesuffix(".\n") for line in numbered]
-    assert read_story([*bare[:5], "", "\n", *bare[5:]]) == read(FILE).source
-    assert read_story(numbered, max_sentences=2) == keep_last(read(FILE), 2)[0].source
+    assert list(read_story([*bare[:5], "", "\n", *bare[5:]])) == read(FILE).source
+    assert list(read_story(numbered, max_sentences=2)) == keep_last(read(FILE), 2)[0].source
 
 
 def test_a_line_with_statements_and_a_question_is_a_story_of_its_own(read):
     sources = read(FILE).source
-    assert read_story([*sources, "Mary left. John came", "Where is Mary?"]) == [
+    assert list(read_story([*sources, "Mary left. John came", "Where is Mary?"])) == [
         *sources,
         "mary left . john came . where is mary ?",
     ]
+
+
+def test_a_typed_question_is_there_as_soon_as_its_line():
+    lines = iter(["Mary left.", "Where is Mary?", "John came."])
+    assert next(read_story(lines)) == "mary left . where is mary ?"
+    assert list(lines) == ["John came."]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +125,7 @@ def test_a_line_with_statements_and_a_question_is_a_story_of_its_own(read):
 )
 def test_wrong_typed_lines(lines, message):
     with pytest.raises(UserError, match=re.escape(message)) as error:
-        read_story(lines)
+        list(read_story(lines))
     assert "\n" not in str(error.value)
 
 

@@ -131,7 +131,7 @@ def build_universal(config: ConfigDict, source_vocab_size: int, target_vocab_siz
         adaptive=stories.halting,
         threshold=stories.threshold,
         ponder_weight=stories.ponder_weight,
-        attention=build_gates(config, width, {}),
+        attention=build_gates(config, width, {}, num_heads=model.num_heads),
         norm_first=lookup({"pre": True, "post": False}, model.norm, "model.norm"),
         dropout=model.dropout,
         sentence_size=stories.sentence_size,
@@ -139,14 +139,16 @@ def build_universal(config: ConfigDict, source_vocab_size: int, target_vocab_siz
     return StoryModel(module)
 
 
-def build_gates(config: ConfigDict, query_features: int, more: dict[str, type], whole: bool = False) -> Attention:
+def build_gates(
+    config: ConfigDict, query_features: int, more: dict[str, type], whole: bool = False, num_heads: int = 1
+) -> Attention:
     """model.attention as soft attention, with `more` scores, and gates that need not sum to one, to choose from."""
     attention = config.model.attention
     score = lookup(SCORES | more, attention.score, "model.attention.score")
     if issubclass(score, Kernel):
         check_kernel(score, attention, query_features)
     normalize = lookup(NORMALIZERS | {"logistic": logistic}, attention.normalize, "model.attention.normalize")
-    options = attention.to_dict() | {"query_features": query_features, "num_heads": 1, "whole": whole}
+    options = attention.to_dict() | {"query_features": query_features, "num_heads": num_heads, "whole": whole}
     normalize = construct(normalize, options) if isinstance(normalize, type) else normalize
     return Attention(construct(score, options), normalize, dropout=attention.dropout)
 

@@ -164,23 +164,25 @@ class Checkpoints:
         good = next(self._good(self._by_merit()))
         return good._replace(state=fit_into(target, good.state, f"{self.directory}/{good.step}"))
 
-    def restore_params(self, target: Params, step: int | None = None) -> Params:
-        """Only the parameters: of `step`, or of the best checkpoint. `target` as in `restore`."""
+    def restore_params(self, target: Params, step: int | None = None) -> tuple[Params, tuple[int, ...]]:
+        """(only the parameters, of `step` or of the best checkpoint; the step). `target` as in `restore`."""
         good = next(self._good(self._by_merit() if step is None else [step], only_params=True))
-        return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
+        return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
 
-    def average(self, target: Params, count: int) -> Params:
-        """The mean of the parameters of the `count` newest checkpoints (fewer if there are fewer good ones).
+    def average(self, target: Params, count: int) -> tuple[Params, tuple[int, ...]]:
+        """(the mean of the parameters of the `count` newest checkpoints, or of all good ones if those are fewer; their
+        steps, newest first).
 
         Only those saved with metrics count, unless none was.
         """
-        sums, n = None, 0
+        sums, used = None, []
         steps = self.all_steps()
         for good in itertools.islice(self._good(self._evaluated(steps) or reversed(steps), only_params=True), count):
             params = fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
             params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
-            sums, n = params if sums is None else jax.tree.map(np.add, sums, params), n + 1
-        return jax.tree.map(lambda total, x: (total / n).astype(x.dtype), sums, target)
+            sums = params if sums is None else jax.tree.map(np.add, sums, params)
+            used.append(good.step)
+        return jax.tree.map(lambda total, x: (total / len(used)).astype(x.dtype), sums, target), tuple(used)
 
     def all_steps(self) -> list[int]:
         """The steps that are there, in order."""

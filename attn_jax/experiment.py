@@ -282,11 +282,11 @@ def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: AnyEva
     rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
     target = jax.eval_shape(jax.vmap(init), rngs) if len(seeds) > 1 else jax.eval_shape(init, rngs[0])
     if config.train.average:
-        params = checkpoints.average(target, config.train.average)
-        used = f"mean of the last {config.train.average} checkpoints"
+        params, steps = checkpoints.average(target, config.train.average)
+        used = f"mean of the last {len(steps)} checkpoints"
     else:
-        params = checkpoints.restore_params(target)
-        used = f"best checkpoint (step {checkpoints.best_step()})"
+        params, steps = checkpoints.restore_params(target)
+        used = f"best checkpoint (step {steps[0]})"
     # Of several devices the first is enough to evaluate.
     params = jax.device_put(params, jax.local_devices()[0])
     return params_of_seeds(params, seeds), used

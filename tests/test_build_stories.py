@@ -46,10 +46,12 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
     entnet = module_of("entnet", hidden_size=6, **{"attention.score": "scaled_dot", "stories.num_slots": 3})
     assert entnet.read.score == ScaledDot() and entnet.write.normalize is logistic and entnet.num_slots == 3
     steps = {"stories.num_hops": 5, "stories.halting": True, "stories.threshold": 0.7, "stories.ponder_weight": 0.2}
+    steps |= {"attention.normalize": "learned_entmax"}
     universal = module_of("universal", hidden_size=6, num_heads=3, norm="post", **steps)
     stack, heads = universal.stack, universal.stack.layer.make_attention()
     assert (stack.num_steps, stack.adaptive, stack.threshold, universal.ponder_weight) == (5, True, 0.7, 0.2)
     assert heads.attention.score == General(query_features=2) and not stack.layer.norm_first
+    assert heads.attention.normalize.num_heads == 3
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,14 @@ def test_what_is_restored_is_what_was_saved(three):
         assert restored[2:] == ({"seed": 1}, {"n": [3]}, {"loss": 3.0})
         assert (checkpoints.all_steps(), checkpoints.latest_step(), checkpoints.best_step()) == ([1, 2, 3], 3, 2)
         assert checkpoints.restore_best(state_of(0)).step == 2
-        tiny.assert_same(checkpoints.restore_params(state_of(0).params), state_of(2, 2).params)
-        tiny.assert_same(checkpoints.restore_params(state_of(0).params, step=1), state_of(1, 1).params)
+        tiny.assert_same(checkpoints.restore_params(state_of(0).params)[0], state_of(2, 2).params)
+        tiny.assert_same(checkpoints.restore_params(state_of(0).params, step=1)[0], state_of(1, 1).params)
 
 
 def test_average_is_the_mean_of_the_newest(three):
     with Checkpoints(three, read_only=True) as checkpoints:
         for count, fill in ((1, 3.0), (2, 2.5), (3, 2.0), (9, 2.0)):
-            tiny.assert_close(checkpoints.average(state_of(0).params, count), state_of(0, fill).params)
+            tiny.assert_close(checkpoints.average(state_of(0).params, count)[0], state_of(0, fill).params)
 
 
 def test_nothing_there_yet(tmp_path):
@@ -209,8 +209,10 @@ def test_a_damaged_best_gives_way_to_the_next_best(three, tmp_path, capsys):
     flip_a_bit(largest_array_file(tmp_path / "2" / "params"))
     with Checkpoints(tmp_path, read_only=True) as checkpoints:
         assert checkpoints.restore_best(state_of(0)).step == 1
-        tiny.assert_same(checkpoints.restore_params(state_of(0).params), state_of(1, 1).params)
-        tiny.assert_close(checkpoints.average(state_of(0).params, 2), state_of(0, 2.0).params)
+        tiny.assert_same(checkpoints.restore_params(state_of(0).params)[0], state_of(1, 1).params)
+        mean, steps = checkpoints.average(state_of(0).params, 2)
+        tiny.assert_close(mean, state_of(0, 2.0).params)
+        assert steps == (3, 1)
     assert capsys.readouterr().err.count("checkpoint") == 3
     assert (tmp_path / "2").is_dir()
 

@@ -94,7 +94,7 @@ def test_the_average_is_that_of_the_last_checkpoints(whole):
     with experiment.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
         (mean,), _ = experiment.final_params(config, checkpoints, run.evaluator)
         assert checkpoints.all_steps() == [9, 10]
-        sets = [checkpoints.restore_params(mean, step=step) for step in (9, 10)]
+        sets = [checkpoints.restore_params(mean, step=step)[0] for step in (9, 10)]
         (best,), used = experiment.final_params(tiny_config(), checkpoints, run.evaluator)
     tiny.assert_close(mean, jax.tree.map(lambda a, b: (a + b) / 2, *sets))
     tiny.assert_same(best, on_host(run, fitted).params)

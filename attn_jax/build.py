@@ -1,5 +1,6 @@
 """From a config to objects: here and in build_attention.py are the strings of a config resolved."""
 
+import inspect
 from functools import partial
 from typing import Any
 
@@ -307,13 +308,14 @@ def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
     """config.task and config.data_dir as a Task; `kept` is what a run has kept of its data, see Task.kept."""
     if isinstance(kept, PointsTask):
         return kept
-    fields = config.task.to_dict()
-    for field in ("name", "buckets", "batch_size", "batch_unit"):
-        fields.pop(field)
     build = lookup(TASKS, config.task.name, "task.name")
-    if config.task.name == "regression":
-        return build(data_dir=config.data_dir, seeds=config.seeds or (config.seed,), **fields)
-    return build(data_dir=config.data_dir, vocabularies=kept, **fields)
+    given = config.task.to_dict() | {
+        "data_dir": config.data_dir,
+        "vocabularies": kept,
+        "seeds": config.seeds or (config.seed,),
+    }
+    takes = inspect.signature(build).parameters
+    return build(**{name: value for name, value in given.items() if name in takes})
 
 
 def build_evaluator(config: ConfigDict, kept: Any) -> Evaluator | PointsEvaluator:

@@ -159,13 +159,11 @@ class Checkpoints:
                 self.manager.delete(step)
         return restored
 
-    def restore_best(self, target: PyTree) -> Restored:
-        """The best checkpoint, or if it is damaged the next best, or the newest if none has metrics."""
-        good = next(self._good(self._by_merit()))
-        return good._replace(state=fit_into(target, good.state, f"{self.directory}/{good.step}"))
-
     def restore_params(self, target: Params, step: int | None = None) -> tuple[Params, tuple[int, ...]]:
-        """(only the parameters, of `step` or of the best checkpoint; the step). `target` as in `restore`."""
+        """(only the parameters, of `step` or of the best checkpoint, the step they are of). `target` as in `restore`.
+
+        If the best is damaged it is the next best; without metrics, the newest.
+        """
         good = next(self._good(self._by_merit() if step is None else [step], only_params=True))
         return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
 

@@ -92,7 +92,7 @@ class Evaluator:
         self._rng = jax.random.key(seed)
         self._losses = jax.jit(model.eval_fn)
         self._score = jax.jit(model.score)
-        self._align = jax.jit(model.align)
+        self._attend = jax.jit(model.attention_weights)
         self._decode = jax.jit(self._decode_batch)
 
     def encode(self, pairs: Pairs) -> EncodedPairs:
@@ -157,7 +157,7 @@ class Evaluator:
     def _weights(self, params: Params, encoded: EncodedPairs) -> list[np.ndarray]:
         result: list = [None] * len(encoded)
         for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
-            weights = np.asarray(self._align(params, batch))
+            weights = np.asarray(self._attend(params, batch))
             for row, index in enumerate(indices):
                 t, s = encoded.target.lengths[index], encoded.source.lengths[index]
                 result[index] = weights[row, :t, :s]
@@ -252,7 +252,7 @@ class Evaluator:
         target_in = np.full((1, -(-(len(ids) + 1) // 16) * 16), PAD, np.int32)
         target_in[0, : len(ids) + 1] = [BOS, *ids]
         batch = {"source": source, "target_in": target_in, "target_out": target_in}
-        weights = np.asarray(self._align(params, batch))[0]
+        weights = np.asarray(self._attend(params, batch))[0]
         tokens = self.target_vocabulary.tokens(ids)
         return replace_unk(tokens, weights, self.source_vocabulary.tokenize(text), SPECIAL[UNK])
 

@@ -29,12 +29,11 @@ class TrainState:
     params: Any
     opt_state: Any
     rng: Any  # a typed key, the same during the whole training
-    extra: Any  # what a loss keeps between steps, such as a running baseline
 
     @classmethod
     def create(cls, params: Params, tx: optax.GradientTransformation, rng: PRNGKeyArray) -> "TrainState":
         """The state before the first step. Under jax.vmap over (params, rng) it gets a leading seed axis."""
-        return cls(step=jnp.zeros((), jnp.int32), params=params, opt_state=tx.init(params), rng=rng, extra={})
+        return cls(step=jnp.zeros((), jnp.int32), params=params, opt_state=tx.init(params), rng=rng)
 
 
 class Diverged(UserError):

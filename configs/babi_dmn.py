@@ -3,8 +3,9 @@
 python launch.py --config=configs/babi_dmn.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_dmn.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-For ten epochs the gates alone are trained, with the evidence; then the answer, too. Without evidence, as in weak
-supervision: --config.model.stories.gate_weight=0 --config.model.stories.gate_steps=0
+For ten epochs the gates alone are trained, with the evidence; then the answer, too. The gates are a softmax over the
+facts; those of the paper, each a sigmoid: --config.model.attention.normalize=logistic. Without
+evidence, as in weak supervision: --config.model.stories.gate_weight=0 --config.model.stories.gate_steps=0
 """
 
 from ml_collections import ConfigDict

@@ -3,10 +3,11 @@
 python launch.py --config=configs/babi_memn2n.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_memn2n.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-The recipe is that of the authors' code. Two things in it that the paper does not tell matter much: empty slots of the
-memory are read as zeros, and the gradient of each table is clipped by itself. Batches of 32, SGD without momentum, 20
-epochs without the softmax of the memory and 100 with it, the rate halved every 25. Their sum over a batch is a mean
-here, so the rate is 32 times as large, and the norm at which gradients are clipped 32 times as small.
+The recipe is that of the authors' code, but that an epoch has each question once (theirs are drawn). Two things in it
+that the paper does not tell matter much: empty slots of the memory are read as zeros, and the gradient of each table is
+clipped by itself. Batches of 32, SGD without momentum, 20 epochs without the softmax of the memory and 100 with it, the
+rate halved every 25. Their sum over a batch is a mean here, so the rate is 32 times as large, and the norm at which
+gradients are clipped 32 times as small.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """Dates as people write them, in English and Japanese, to ISO: 令和8年11月21日 -> 2026-11-21.
 
-The data is made by the package. Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) at the smallest size that shows
-the alignments: character LSTM, additive attention.
+The data is made by the package. The smallest model that shows alignments: character LSTM, and the additive score of
+Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) in the decoder of Luong 2015.
 
     python launch.py --config=configs/quickstart.py
 """

@@ -13,7 +13,6 @@ Writes experiments/results/babi_FAMILY.md.
 """
 
 import argparse
-import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -216,7 +215,7 @@ def main(argv: list[str] | None = None) -> None:
         path = RESULTS / f"babi_{options.family}.md"
         command = f"python experiments/babi.py --family={options.family} --data_dir=data/babi"
         command = " ".join([command, *(["--fresh"] if options.fresh else []), *common])
-        where = circumstances(os.getloadavg(), ("jax", "flax", "numpy"))
+        where = circumstances(("jax", "flax", "numpy"))
         path.write_text(f"# bAbI, {options.family}\n\n    {command}\n\n{where}\n\n{text}", encoding="utf-8")
     if failed:
         sys.exit(f"babi.py: {len(failed)} runs failed: {', '.join(failed)}")

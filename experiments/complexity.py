@@ -322,7 +322,7 @@ of {setting.windows} windows, above {setting.slow:g} s of a third of them. What 
 The multiply-adds by formula {agree}.
 `python experiments/complexity.py`: {time.monotonic() - begin:.0f} s, on {jax.devices()[0].device_kind}.
 
-{circumstances(load, ("jax", "flax"))}
+{circumstances(("jax", "flax"), load)}
 """
     (out / "complexity.md").write_text(page, encoding="utf-8")
 

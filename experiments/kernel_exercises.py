@@ -41,6 +41,7 @@ from attn_jax.attention.scores import Dot  # noqa: E402
 from attn_jax.figures import save  # noqa: E402
 from attn_jax.models.kernel_regression import KernelRegression, Projection  # noqa: E402
 from attn_jax.tasks.regression import true_curve  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
 from experiments.kernels import draws, model, rates, slope  # noqa: E402
 
 
@@ -200,8 +201,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     draw(widths, options.out / "kernel_sgd.png")
     print("\n".join(lines))
     exercises = __doc__.split("\n\n", 2)[2]
-    head = "`python experiments/kernel_exercises.py`, two CPU cores, November 2026."
-    page = ["# " + __doc__.splitlines()[0], "", head, "", exercises, "", "## Measured", "", *lines, ""]
+    where = circumstances(("jax", "flax", "numpy"))
+    head = ["# " + __doc__.splitlines()[0], "", "`python experiments/kernel_exercises.py`", "", where, "", exercises]
+    page = [*head, "", "## Measured", "", *lines, ""]
     (options.out / "kernel_exercises.md").write_text("\n".join(page), encoding="utf-8")
 
 

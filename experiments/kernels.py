@@ -32,6 +32,7 @@ from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.figures import save  # noqa: E402
 from attn_jax.models.kernel_regression import KernelRegression  # noqa: E402
 from attn_jax.tasks.regression import curve, grid  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_DRAWS, NUM_POINTS = 300, 40
 WIDTHS = tuple(2.0 ** (i / 4) for i in range(-7, 15))  # of a mixture, as in configs/kernel_regression.py
@@ -220,8 +221,8 @@ CASES = {  # name -> (degree, interior only, exponents of width and risk in theo
 }
 
 
-PAGE = """What is measured, and how: [experiments/kernels.py](../kernels.py). `python experiments/kernels.py`, two CPU
-cores, November 2026. Error: mean over the draws of the mean squared distance to the curve, and its standard error.
+PAGE = """What is measured, and how: [experiments/kernels.py](../kernels.py). `python experiments/kernels.py`. Error:
+mean over the draws of the mean squared distance to the curve, and its standard error.
 
 ![fits and attention weights of five kernels](kernels.png)
 
@@ -229,7 +230,7 @@ cores, November 2026. Error: mean over the draws of the mean squared distance to
 """
 
 RATES = """How fast should the width shrink? [experiments/kernels.py](../kernels.py), `python experiments/kernels.py
---rates`, two CPU cores, November 2026. Risk: bias^2 + variance at 0, 0.1, ... 4.9 (interior: 1 to 4), exact given the
+--rates`. Risk: bias^2 + variance at 0, 0.1, ... 4.9 (interior: 1 to 4), exact given the
 places of the points, mean of 8 draws of them; the noise has variance 1.
 
 ![best width and risk against the number of points](kernel_rates.png)
@@ -245,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     begin = time.monotonic()
     page = write_rates if options.rates else write_table
-    lines = ["# " + __doc__.splitlines()[0], "", *page(options), ""]
+    lines = ["# " + __doc__.splitlines()[0], "", *page(options), "", circumstances(("jax", "flax", "numpy")), ""]
     name = "kernel_rates.md" if options.rates else "kernels.md"
     (options.out / name).write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines), f"{time.monotonic() - begin:.0f} s", sep="\n")

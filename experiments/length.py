@@ -114,8 +114,7 @@ def main(argv=None) -> None:
     if not results:
         parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
     title = "# Trained short, tested long: normalizers and length"
-    lines = [title, "", circumstances((0.0, 0.0, 0.0), ("jax", "flax"))]
-    lines = [line for line in "\n".join(lines).splitlines() if not line.startswith("- load")]  # nothing is timed
+    lines = [title, "", circumstances(("jax", "flax"))]
     note = "mean ± standard deviation of three seeds, percent of the sequences decoded without a mistake"
     text = "\n".join([*lines, f"- {args.count} sequences of each length; {note}", "", report(results), ""])
     print(text)

@@ -309,7 +309,7 @@ with {setting.batch_size} sequences each, measured on {setting.num_measured:,} s
 
 `python experiments/receptive_field.py`: {time.monotonic() - begin:.0f} s, {time.process_time():.0f} s of the processor.
 
-{circumstances(load, ("jax", "flax", "optax"))}
+{circumstances(("jax", "flax", "optax"), load)}
 """
     (out / "receptive_field.md").write_text(page, encoding="utf-8")
 

@@ -152,7 +152,7 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str], load)
     """The tables, as Markdown. results: (language, variant) -> metrics of result.json."""
     languages = [language for language in LANGUAGES if any(key[0] == language for key in results)]
     lines = ["# Soft or hard attention, and which estimator", ""]
-    lines += [circumstances(load, ("jax", "flax", "optax")), ""]
+    lines += [circumstances(("jax", "flax", "optax"), load), ""]
     lines += [
         "Dev set, three seeds: mean ± standard deviation of exact match (percent) and of the negative log-likelihood",
         "per character (nats; latent attention: of the mixture over all keys), entropy of the weights (nats), how",

@@ -23,12 +23,9 @@ vanishes as before, and 10 symbols back it only guesses.
 """
 
 import argparse
-import datetime
 import functools
 import os
 import pathlib
-import platform
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -45,6 +42,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax import figures  # noqa: E402
 from attn_jax.models.rnn import CELLS, Recurrence  # noqa: E402
+from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_SYMBOLS = 8
 DISTANCES = (1, 10, 50, 100)  # columns of the table
@@ -297,21 +295,11 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def hardware() -> str:
-    """What ran this, in words."""
-    device = jax.devices()[0]
-    if device.platform != "cpu":
-        return f"{jax.device_count()} {device.device_kind}"
-    info = pathlib.Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: (.*)", info.read_text()) if info.exists() else None
-    return f"{os.cpu_count()} CPU cores ({model[1] if model else platform.machine()})"
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
     out = parser.parse_args(argv).out
-    setting, begin = Setting(), time.monotonic()
+    setting, load, begin = Setting(), os.getloadavg(), time.monotonic()
     rows = run(VARIANTS, setting)
     result = table(rows)
     print(result)
@@ -330,9 +318,10 @@ Unless the label says otherwise U starts orthogonal, for each gate by itself, an
 Training: {setting.num_steps} steps of Adam ({setting.learning_rate:g}), each with {setting.batch_size} sequences of
 {setting.length} symbols. An answer is right by chance in {100 / NUM_SYMBOLS:.1f} %.
 
-`python experiments/vanishing_gradient.py`, {datetime.date.today()}, {hardware()}, {time.monotonic() - begin:.0f} s
-({time.process_time():.0f} s of processor time), Python {platform.python_version()}, jax {jax.__version__}, numpy
-{np.__version__}.
+`python experiments/vanishing_gradient.py`: {time.monotonic() - begin:.0f} s, {time.process_time():.0f} s of the
+processor.
+
+{circumstances(("jax", "flax", "optax"), load)}
 """
     (out / "vanishing_gradient.md").write_text(page, encoding="utf-8")
 

@@ -23,7 +23,6 @@ class Entmax(nn.Module):
     """entmax with a fixed alpha: 1 is softmax, 1.5 entmax15, 2 sparsemax."""
 
     alpha: float = 1.5
-    num_heads: int = 1
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alpha)
@@ -47,7 +46,6 @@ class Fusedmax(nn.Module):
     """fusedmax with a fixed weight of the fusion penalty."""
 
     fusion: float = 0.1
-    num_heads: int = 1
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return fusedmax(scores, mask, self.fusion)
@@ -77,7 +75,8 @@ class ScalableEntmax(nn.Module):
 
     ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults; w and v
     [h, 1, d] are learned, one per head, and n is the number of keys that the mask keeps in the row. `query` is
-    [..., h, q, d], or [..., q, d] for all heads.
+    [..., h, q, d], or [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v see the
+    whole state that the queries of all heads are made of, here each its own head's query.
     """
 
     alpha: float = 1.5

@@ -141,13 +141,12 @@ class MultiHead(nn.Module):
     num_heads: int
     features: int  # width of the queries, of the contexts, and of all heads together
     num_kv_heads: int = 0  # 0: num_heads
-    use_bias: bool = True
     dtype: Dtype = jnp.float32
 
     def setup(self):
         width = head_width(self.features, self.num_heads, self.num_kv_heads)
         groups = self.num_kv_heads or self.num_heads
-        options = dict(use_bias=self.use_bias, dtype=self.dtype, kernel_init=nn.initializers.xavier_uniform())
+        options = dict(dtype=self.dtype, kernel_init=nn.initializers.xavier_uniform())
         self.query = nn.Dense(self.features, **options)
         self.key = nn.Dense(width * groups, **options)
         self.value = nn.Dense(width * groups, **options)

@@ -34,7 +34,6 @@ class Kernel(Score):
     exact: bool = False
 
     compact = False  # whether k is 0 from some distance on
-    has_width = True
 
     def log_kernel(self, squares: Float[Array, "..."]) -> Float[Array, "..."]:
         """log k(u), -inf where k is 0, of u^2."""
@@ -117,7 +116,10 @@ class Triangular(Kernel):
 
 
 class Epanechikov(Kernel):
-    """k = max(0, 1 - u^2), of the least mean squared error among non-negative kernels (Epanechnikov 1969)."""
+    """k = max(0, 1 - u^2), of the least mean squared error among non-negative kernels (Epanechnikov 1969).
+
+    Some texts call max(0, 1 - |u|) by this name, which is `Triangular` here.
+    """
 
     compact = True
 
@@ -132,8 +134,6 @@ class Epanechikov(Kernel):
 
 class Constant(Kernel):
     """k = 1: attention to all alike, so that what is read is the mean. There is no width."""
-
-    has_width = False
 
     def precision(self, features):
         return jnp.ones(())

@@ -155,7 +155,7 @@ def expected_alignment(
 def hard_alignment(
     select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
 ) -> Float[Array, "... s"]:
-    """One at the first key from the previous position on with select >= 0.5, zero elsewhere (Raffel 2017, section 2.2).
+    """One at the first key from the previous position on with select >= 0.5, zero elsewhere (Raffel 2017, section 2.5).
 
     `previous` is the result of the step before, one-hot or zero. All zero where no such key is left, and then in
     all later steps. It is what `expected_alignment` becomes where select is 0 or 1, and has no gradient for select.

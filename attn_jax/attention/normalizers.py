@@ -56,7 +56,7 @@ def hardmax(scores: Scores, mask: Mask = None) -> Weights:
 def linear(scores: Scores, mask: Mask = None) -> Weights:
     """weights = scores: no normalization at all, for the linear start of memory networks.
 
-    Sukhbaatar 2015 (arXiv 1503.08895), section 4.1. Neither non-negative nor summing to one.
+    Sukhbaatar 2015 (arXiv 1503.08895), section 4.2. Neither non-negative nor summing to one.
     """
     return scores if mask is None else jnp.where(mask, scores, 0.0)
 

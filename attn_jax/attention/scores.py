@@ -10,7 +10,7 @@ from attn_jax.types import Array, Float
 
 
 class Dot(Score):
-    """query . key. Luong 2015 (arXiv 1508.04025), equation 8, "dot"; both have the same width."""
+    """query . key. Luong 2015 (arXiv 1508.04025), section 3.1, "dot"; both have the same width."""
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
@@ -26,7 +26,7 @@ class ScaledDot(Score):
 
 
 class General(Score):
-    """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), equation 8, "general"."""
+    """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), section 3.1, "general"."""
 
     query_features: int  # width of the query
 
@@ -64,7 +64,7 @@ class Additive(Score):
 
 
 class Concat(Additive):
-    """v . tanh(W [query; key]). Luong 2015 (arXiv 1508.04025), equation 8, "concat".
+    """v . tanh(W [query; key]). Luong 2015 (arXiv 1508.04025), section 3.1, "concat".
 
     W [query; key] = W_q query + W_k key, so this is the additive score without its bias; the
     concatenated vectors themselves are never formed.
@@ -95,7 +95,7 @@ class TanhKey(Score):
 class Location(Score):
     """scores = W query: from the query alone, one row of W per position of the memory.
 
-    Luong 2015 (arXiv 1508.04025), equation 7. Knows `max_length` positions; a longer memory is a
+    Luong 2015 (arXiv 1508.04025), equation 8. Knows `max_length` positions; a longer memory is a
     UserError. A shorter one reads the first rows, so padding changes nothing.
     """
 

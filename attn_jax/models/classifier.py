@@ -49,7 +49,7 @@ class StructuredPooling(nn.Module):
 
 
 class Classifier(nn.Module):
-    """softmax(W2 relu(W1 pooled + b1) + b2) over the target vocabulary; see Lin 2017, section 3."""
+    """softmax(W2 relu(W1 pooled + b1) + b2) over the target vocabulary; see Lin 2017, section 4.1."""
 
     source_vocab_size: int
     embedding_size: int
@@ -85,7 +85,7 @@ class Classifier(nn.Module):
     def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Training: (what is minimized, negative log-likelihood) [b, t], both zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
-        loss, nll, _ = self.output.loss(hidden, targets[:, 0])
+        loss, nll = self.output.loss(hidden, targets[:, 0])
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):

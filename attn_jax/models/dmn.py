@@ -44,7 +44,7 @@ class GRUUpdate(Recurrence):
 class ReLUUpdate(nn.Module):
     """memory' = relu(W_i [memory; context; question] + b_i), with parameters of their own for each pass i.
 
-    Xiong 2016, equation 14.
+    Xiong 2016, equation 13.
     """
 
     features: int

@@ -69,7 +69,7 @@ class EntityNetwork(nn.Module, kw_only=True):
     """The network over the last `memory_size` statements of a story, with `num_slots` slots that begin as their keys.
 
     Keys are learned. The first of them can be tied to the vectors of the words `entities`: a slot then is told whom
-    it follows (section 3.3: names of the people and things). What `answer` returns as hops are the gates: how much
+    it follows (section 3: names of the people and things). What `answer` returns as hops are the gates: how much
     each slot took from each statement.
     """
 

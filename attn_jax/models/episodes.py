@@ -76,7 +76,7 @@ def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n
 
 
 class SoftEpisode(nn.Module):
-    """context = sum_i g_i f_i, the context of the attention itself. Xiong 2016, equation 11."""
+    """context = sum_i g_i f_i, the context of the attention itself. Xiong 2016, section 3.3."""
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         return facts
@@ -107,7 +107,7 @@ def _attention_gru(extra, state, projected, recurrent):
 EPISODE_CELLS = {
     # Kumar 2016, section 2.3: a gate of zero skips the fact.
     "gated_gru": Cell(num_gates=3, num_states=1, update=_gated_gru, extra={"candidate_bias": 1}),
-    # Xiong 2016, equations 12 and 13: the gate is the update gate.
+    # Xiong 2016, equation 11: the gate is the update gate.
     "attention_gru": Cell(num_gates=2, num_states=1, update=_attention_gru, extra={"candidate_bias": 1}),
 }
 

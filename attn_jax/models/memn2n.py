@@ -43,7 +43,7 @@ class MemN2N(nn.Module):
     nonlinear: bool = False  # u <- relu(u + o), as for 10,000 questions
     attend_empty: bool = False  # else empty slots are masked
     noise: float = 0.0  # in training, empty memories are put in, at most this share of the statements (section 4.1)
-    linear_steps: int = 0  # linear start: so many training steps without the normalizer (section 4.1)
+    linear_steps: int = 0  # linear start: so many training steps without the normalizer (section 4.2)
 
     def setup(self):
         words, times = (self.vocab_size, self.features), (self.memory_size, self.features)

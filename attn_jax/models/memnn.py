@@ -8,10 +8,10 @@ Four parts:
     R   the answer is the word with the largest s_R([q, m_o1, ..., m_oK], w)
 
 The facts end where the stop memory is chosen (AM). s(x, y) = embed(x) . embed(y) with embed linear or, with NL, two
-layers of tanh, and a block of the matrix of its own for the question, the candidate, and each supporting fact, or,
-where these are a list rather than links with roles, for the last of them and for those before it. So O is attention
-with score dot and normalizer hardmax, read one fact per hop. It is trained on the supporting facts, not through the
-reading, by a margin ranking loss.
+layers of tanh (in R of x alone; a word has a vector), and a block of the matrix of its own for the question, the
+candidate, and each supporting fact, or, where these are a list rather than links with roles, for the last of them and
+for those before it. So O is attention with score dot and normalizer hardmax, read one fact per hop. It is trained on
+the supporting facts, not through the reading, by a margin ranking loss.
 
 Statements are compared in pairs, because it matters which was earlier (arXiv 1410.3916, section 3.4):
 

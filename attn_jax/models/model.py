@@ -55,7 +55,7 @@ class Model:
         nll, _, _ = self._apply(params, batch, "evaluate")
         return -jnp.sum(nll * self._real(batch), axis=-1)
 
-    def align(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
+    def attention_weights(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
         """The attention weights of the teacher-forced pass."""
         return self._apply(params, batch, "evaluate")[2]
 

@@ -86,7 +86,7 @@ class Seq2SeqModule(nn.Module):
 
     def hidden_losses(self, hidden: Float[Array, "... d"], targets: Int[Array, "..."]):
         """(training loss, nll) of each target."""
-        return self.output.loss(hidden, targets, self.target_embedding.embedding)[:2]
+        return self.output.loss(hidden, targets, self.target_embedding.embedding)
 
     def output_log_probs(self, hidden: Float[Array, "... d"]) -> Float[Array, "... v"]:
         return self.output.log_probs(hidden, self.target_embedding.embedding)

@@ -102,7 +102,8 @@ def centred_feature(features: int) -> Float[Array, "d"]:
     """(k - (d + 1) / 2) / d for k = 1 ... d: the other part of the position encoding.
 
     weight[k, j] = 1 + centred_feature[k] * centred_position[j] is the position encoding of Sukhbaatar 2015
-    (arXiv 1503.08895), section 4.1, twice as large and shifted by half a step, as in their code.
+    (arXiv 1503.08895), section 4.1, twice as large and shifted by half a step, as in their code. (There J is that
+    of the longest sentence, and the vectors of time are weighted as well.)
     """
     return (jnp.arange(1, features + 1) - (features + 1) / 2) / features
 
@@ -164,7 +165,7 @@ class StoryModel(Model):
         nll, _ = nll_and_correct(self.answer(params, batch["source"]).log_probs, answers)
         return -nll * self._row(batch)
 
-    def align(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
+    def attention_weights(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
         """For the answer, the mean over the hops of the weight of the statement that each token is part of."""
         story = find_sentences(jnp.asarray(batch["source"]), self.module.memory_size)
         weights = jnp.mean(self.answer(params, batch["source"]).hops, axis=1)

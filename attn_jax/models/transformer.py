@@ -233,7 +233,7 @@ class TeacherForced(nn.Module, kw_only=True):
     def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Training: (what is minimized, negative log-likelihood) of each target position [b, t]."""
         states, _ = self.unroll(source, target_in, train=True)
-        return self.output.loss(states, targets, self.target_embedding.weights)[:2]
+        return self.output.loss(states, targets, self.target_embedding.weights)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(nll [b, t], correct [b, t], weights [b, t, s])."""

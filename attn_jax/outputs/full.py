@@ -41,8 +41,8 @@ class FullSoftmax(nn.Module):
         hidden: Float[Array, "... d"],
         targets: Int[Array, "..."],
         embedding: Float[Array, "v e"] | None = None,
-    ) -> tuple[Float[Array, "..."], Float[Array, "..."], Float[Array, "..."]]:
-        """(training loss, negative log-likelihood, 1 where the best token is the target) of each position.
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """(training loss, negative log-likelihood) of each position.
 
         With label smoothing e the training loss is the cross entropy with (1 - e) onehot + e / v:
         (1 - e) nll + e mean_v(-log p_v) (Szegedy 2016, arXiv 1512.00567, section 7).
@@ -53,4 +53,4 @@ class FullSoftmax(nn.Module):
         nll = log_normalizer - target_logit
         smooth = log_normalizer - jnp.mean(logits, axis=-1)
         loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
-        return loss, nll, (target_logit >= jnp.max(logits, axis=-1)).astype(jnp.float32)
+        return loss, nll

@@ -37,14 +37,13 @@ def babi(
     num_examples: int,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of answering the questions of one or several of the twenty tasks, all in one split.
 
     The validation split is the last tenth of the training questions of each task; these questions may belong to a
     story whose beginning is in training. Source and target have one vocabulary, Stories of all that occurs in
     training, so the output layer can be the word embeddings; an answer that is not in it is unk, and the note counts
-    them. The other fields of config.task are taken so that every entry of TASKS is called in the same way.
+    them.
 
     The test split is the file's, which has questions of training too (the note counts them). That of stories made here
     has none of them and none twice; so it lacks the commonest questions of tasks 4 and 20, which have few.

@@ -189,7 +189,7 @@ class Batches:
 
 
 def eval_batches(
-    pairs: EncodedPairs, batch_size: int, buckets: Sequence = (), row_multiple: int = 1
+    pairs: EncodedPairs, batch_size: int, buckets: Sequence = ()
 ) -> Iterator[tuple[Int[np.ndarray, " r"], dict[str, np.ndarray]]]:
     """Every pair once, of similar length together: yields (indices of the real rows, batch).
 
@@ -201,7 +201,7 @@ def eval_batches(
     buckets = make_buckets(buckets) if buckets else ()
     source, target = pairs.source.lengths, pairs.target.lengths
     order = np.lexsort((np.arange(len(pairs)), target, source, assign(pairs, buckets)))
-    rows = max(row_multiple, _round_up(min(batch_size, len(pairs)), row_multiple))
+    rows = max(1, min(batch_size, len(pairs)))
     for start in range(0, len(pairs), rows):
         indices = order[start : start + rows]
         longest = int(source[indices].max()), int(target[indices].max())

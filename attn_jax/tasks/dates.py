@@ -130,13 +130,11 @@ def dates(
     valid_size: int,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
-    **_fields_of_text_files,
 ) -> Task:
     """The task of writing a date as YYYY-MM-DD, character by character.
 
     Styles are equally frequent. Within a style of Japanese eras, so are the eras and the first years (元年); otherwise
-    days are uniform. All is drawn from `seed`, so two calls give the same data. The other fields of config.task are
-    about files, and taken so that every entry of TASKS is called in the same way.
+    days are uniform. All is drawn from `seed`, so two calls give the same data.
 
     Args:
         num_examples: training pairs; 0 means NUM_EXAMPLES.

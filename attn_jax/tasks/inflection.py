@@ -45,6 +45,7 @@ import sys
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import Characters, Inflections, Vocabulary
@@ -106,7 +107,6 @@ def inflection(
     valid_size: int,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of inflecting a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.
 
@@ -174,11 +174,7 @@ def _make_splits(num_examples: int, valid_size: int, seed: int) -> dict[str, Pai
     held_out = int(len(lemmas) * HELD_OUT_SHARE)
     parts = {"valid": lemmas[:held_out], "test": lemmas[held_out : 2 * held_out], "train": lemmas[2 * held_out :]}
     cells = {name: [(lemma, tags) for lemma in part for tags in lexicon[lemma]] for name, part in parts.items()}
-    if not 0 <= num_examples <= len(cells["train"]):
-        raise UserError(
-            f"task.num_examples {num_examples}: expected 0 ({NUM_EXAMPLES}) to {len(cells['train'])}, the training "
-            "forms there are"
-        )
+    check_count(num_examples, len(cells["train"]), "forms", str(NUM_EXAMPLES))
     if not 1 <= valid_size <= len(cells["valid"]):
         raise UserError(
             f"task.valid_size {valid_size}: expected 1 to {len(cells['valid'])}, the validation forms there are"
@@ -218,10 +214,7 @@ def _read_splits(folder: pathlib.Path, language: str, size: str, num_examples: i
     elif not os.path.exists(valid):
         raise UserError(f"{valid}: no such file; expected the validation forms of {language} next to {train.name}")
     pairs = read_forms(train)
-    if not 0 <= num_examples <= len(pairs):
-        raise UserError(
-            f"task.num_examples {num_examples}: expected 0 (all) to {len(pairs)}, the training forms there are"
-        )
+    check_count(num_examples, len(pairs), "forms")
     if num_examples:
         order = np.random.default_rng(SUBSET).permutation(len(pairs))
         pairs = pairs.select(np.sort(order[:num_examples]))

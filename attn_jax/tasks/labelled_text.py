@@ -3,9 +3,8 @@
 import pathlib
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from attn_jax.errors import UserError, lookup, nearest
+from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary, Words
@@ -27,15 +26,13 @@ def labelled_text(
     min_count: int,
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of giving a text its label. The source is the text, the target is the label.
 
     Without a validation file the last `valid_size` training lines of a fixed shuffle are held out; training lines with
     the text of a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's lines. The
     labels are those of the whole training file, so a label of another file that is not among them is a slip, and an
-    error, and not a rare label of which the chosen subset happens to have no example. The other fields of config.task
-    are taken so that every entry of TASKS is called in the same way.
+    error, and not a rare label of which the chosen subset happens to have no example.
 
     Args:
         data_dir: folder of the files.
@@ -58,24 +55,18 @@ def labelled_text(
     pairs = read_labelled(folder / names["train"])
     labels = label_vocabulary(pairs.target, str(folder / names["train"]))
     others = {split: read_labelled(folder / names[split], pairs.target) for split in ("valid", "test") if names[split]}
-    note = {}
-    order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
-    if "valid" not in others:
-        if not 0 < valid_size < len(pairs):
-            raise UserError(
-                f"task.valid_size {valid_size}: expected 1 to {len(pairs) - 1}, as there are {len(pairs)} training "
-                "lines and no validation file"
-            )
-        order, held_out = order[:-valid_size], pairs.select(order[-valid_size:])
-        seen = set(held_out.source)
-        kept = order[[pairs.source[i] not in seen for i in order]]
-        note["training lines with the text of a held-out one"] = len(order) - len(kept)
-        order, others = kept, {"valid": held_out} | others
-    if not 0 <= num_examples <= len(order):
-        raise UserError(
-            f"task.num_examples {num_examples}: expected 0 (all) to {len(order)}, the training lines there are"
-        )
-    splits = {"train": pairs.select(np.sort(order[:num_examples] if num_examples else order))} | others
+    cut = hold_out(
+        pairs,
+        others.get("valid"),
+        valid_size=valid_size,
+        num_examples=num_examples,
+        seed=HELD_OUT,
+        same=lambda pairs: pairs.source,
+        what="lines",
+    )
+    note = {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
+    others = {"valid": cut.valid} | others
+    splits = {"train": cut.train} | others
     known = set(splits["train"].source)
     for name, split in others.items():
         if count := sum(text in known for text in split.source):

@@ -18,6 +18,7 @@ import numpy as np
 from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.inflection import ALL, read_forms
 from attn_jax.tasks.labelled_text import label_vocabulary
+from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Characters, Vocabulary
 
@@ -56,7 +57,6 @@ def language_id(
     valid_size: int,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of naming the language of a lemma. The source is the lemma, the target the name, which is one token.
 
@@ -64,8 +64,7 @@ def language_id(
     from `seed`. A lemma of several languages has no one answer, so it is left out, and counted in the note. All others
     are shuffled, in one way whatever the seed, and cut into training, validation and test: no lemma is in two splits,
     and a smaller split is the beginning of a larger one. The vocabularies are Characters of the source, of all that
-    occurs in training, and the names. The other fields of config.task are taken so that every entry of TASKS is
-    called in the same way.
+    occurs in training, and the names.
 
     Args:
         data_dir: folder of the files; "" takes LANGUAGES, which are made here.
@@ -94,10 +93,7 @@ def language_id(
     order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
     held_out = int(len(pairs) * HELD_OUT_SHARE)
     valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]
-    if not 0 <= num_examples <= len(train):
-        raise UserError(
-            f"task.num_examples {num_examples}: expected 0 (all) to {len(train)}, the training lemmas there are"
-        )
+    check_count(num_examples, len(train), "lemmas")
     if not 1 <= valid_size <= held_out:
         raise UserError(f"task.valid_size {valid_size}: expected 1 to {held_out}, the validation lemmas there are")
     chosen = {"train": train[: num_examples or None], "valid": valid[:valid_size], "test": test[:TEST_SIZE]}

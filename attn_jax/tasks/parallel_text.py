@@ -3,9 +3,8 @@
 import pathlib
 from collections.abc import Sequence
 
-import numpy as np
-
 from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary
@@ -27,13 +26,11 @@ def parallel_text(
     min_count: int,
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of translating line i of a source file into line i of a target file.
 
     Without validation files the last `valid_size` training pairs of a fixed shuffle are held out; training pairs
-    equal to a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's pairs. The other
-    fields of config.task are taken so that every entry of TASKS is called in the same way.
+    equal to a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's pairs.
 
     Args:
         data_dir: folder of the files.
@@ -54,25 +51,18 @@ def parallel_text(
     if pairs is None:
         raise UserError("task.train names no files; expected a source file and a target file")
     held_out, test_pairs = _read(data_dir, valid, "valid"), _read(data_dir, test, "test")
-    note = {}
-    order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
-    if held_out is None:
-        if not 0 < valid_size < len(pairs):
-            raise UserError(
-                f"task.valid_size {valid_size}: expected 1 to {len(pairs) - 1}, as there are {len(pairs)} training "
-                "pairs and no validation files"
-            )
-        order, held_out = order[:-valid_size], pairs.select(order[-valid_size:])
-        seen = set(zip(held_out.source, held_out.target, strict=True))
-        kept = order[[(pairs.source[i], pairs.target[i]) not in seen for i in order]]
-        note["training pairs equal to a held-out one"] = len(order) - len(kept)
-        order = kept
-    if not 0 <= num_examples <= len(order):
-        raise UserError(
-            f"task.num_examples {num_examples}: expected 0 (all) to {len(order)}, the training pairs there are"
-        )
-    pairs = pairs.select(np.sort(order[:num_examples] if num_examples else order))
-    splits = {"train": pairs, "valid": held_out} | ({"test": test_pairs} if test_pairs is not None else {})
+    cut = hold_out(
+        pairs,
+        held_out,
+        valid_size=valid_size,
+        num_examples=num_examples,
+        seed=HELD_OUT,
+        same=lambda pairs: list(zip(pairs.source, pairs.target, strict=True)),
+        what="pairs",
+    )
+    note = {} if held_out is not None else {"training pairs equal to a held-out one": cut.equal}
+    pairs = cut.train
+    splits = {"train": pairs, "valid": cut.valid} | ({"test": test_pairs} if test_pairs is not None else {})
 
     options = {"min_count": min_count, "model_type": sentencepiece}
     if vocabularies is None and joint_vocabulary:
@@ -88,7 +78,7 @@ def parallel_text(
         splits,
         *vocabularies,
         note={name: len(split) for name, split in splits.items()} | note,
-        examples=tuple(held_out.source[:3]),
+        examples=tuple(cut.valid.source[:3]),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
 from attn_jax.tasks.vocabulary import Characters, SentencePiece, Vocabulary, Words
@@ -50,7 +51,6 @@ def plain_text(
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of predicting a text. An example is a line that is not blank, or a block of the whole text.
 
@@ -58,8 +58,7 @@ def plain_text(
     examples equal to a held-out one are left out. (With SentencePiece the end is cut off in words, of which each is a
     token or more; what it has beyond `valid_size` blocks is not used.) A smaller `num_examples` takes the first of a
     larger one's examples. The vocabulary, one for both sides, is of the whole training text whatever
-    `num_examples`, so that perplexities can be compared. The other fields of config.task are taken so that every entry
-    of TASKS is called in the same way.
+    `num_examples`, so that perplexities can be compared.
 
     Args:
         data_dir: folder of the files; "" is the text made here, which has a test split of TEST_SIZE sentences.
@@ -113,10 +112,7 @@ def plain_text(
             note["training examples equal to a held-out one"] = count
         examples["train"] = kept
     most = len(examples["train"])
-    if not 0 <= num_examples <= most:
-        raise UserError(
-            f"task.num_examples {num_examples}: expected 0 (all) to {most}, the training examples there are"
-        )
+    check_count(num_examples, most, "examples")
     examples["train"] = examples["train"][: num_examples or None]
     splits = {name: Pairs([""] * len(some), some) for name, some in examples.items()}
     note = {name: len(split) for name, split in splits.items()} | note

@@ -74,7 +74,6 @@ def regression(
     classification: bool,
     noise: float,
     seeds: Sequence[int] = (0,),
-    **_fields_of_other_tasks,
 ) -> PointsTask:
     """The task of predicting a column of numbers (or classes) from others.
 

@@ -47,13 +47,11 @@ def sequences(
     valid_size: int,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
-    **_fields_of_other_tasks,
 ) -> Task:
     """The task of copying, reversing or sorting a sequence of symbols, which are the words "0", "1", "2", ...
 
     All is drawn from `seed`, each split by itself, so a smaller split is the beginning of a larger one. The lengths of
-    a split are taken in turn, so they are equally frequent. Both sides have one vocabulary, of all symbols. The other
-    fields of config.task are taken so that every entry of TASKS is called in the same way.
+    a split are taken in turn, so they are equally frequent. Both sides have one vocabulary, of all symbols.
 
     Args:
         operation: name in OPERATIONS.

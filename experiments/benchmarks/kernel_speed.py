@@ -153,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "|---:|---:|---:|---:|---:|---:|",
         *scale(options.sizes, options.queries),
     ]
-    page = [f"# {__doc__.splitlines()[0]}", "", *lines, "", circumstances(load, ("jax", "statsmodels", "numpy")), ""]
+    page = [f"# {__doc__.splitlines()[0]}", "", *lines, "", circumstances(("jax", "statsmodels", "numpy"), load), ""]
     page[1:1] = ["", "What is timed, and how: [kernel_speed.py](../benchmarks/kernel_speed.py)."]
     (options.out / "kernel_speed.md").write_text("\n".join(page), encoding="utf-8")
 

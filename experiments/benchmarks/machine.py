@@ -25,8 +25,8 @@ def processor() -> str:
     return f"{os.cpu_count()} x {models[0] if models else platform.processor()}"
 
 
-def circumstances(load: tuple[float, ...], packages: Sequence[str]) -> str:
-    """Lines of a list; `load` is what os.getloadavg() said before the measurement."""
+def circumstances(packages: Sequence[str], load: tuple[float, ...] = ()) -> str:
+    """Lines of a list; `load` is what os.getloadavg() said before a measurement of time."""
     versions = " ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     settings = "".join(f", {name}={os.environ[name]}" for name in SETTINGS if name in os.environ)
@@ -34,6 +34,7 @@ def circumstances(load: tuple[float, ...], packages: Sequence[str]) -> str:
         f"{datetime.date.today()}, Python {platform.python_version()}, {versions}",
         f"{processor()}, {memory:.0f} GiB memory",
         f"allocator: {allocator()}{settings}",
-        f"load average {load[0]:.1f} before, {os.getloadavg()[0]:.1f} after",
     ]
+    if load:
+        lines.append(f"load average {load[0]:.1f} before, {os.getloadavg()[0]:.1f} after")
     return "\n".join(f"- {line}" for line in lines)

@@ -172,7 +172,7 @@ def main() -> None:
         lines.append(f"| {name} | {median[name]:.4f} {spread} | {median[name] / median['ours']:.2f} |")
     command = "python -m experiments.benchmarks.memn2n_speed" + (" --data_dir=data/babi" if options.data_dir else "")
     lines += ["", f"- `{command} --number={options.number} --rounds={options.rounds} --epochs={options.epochs}`"]
-    lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), parity]
+    lines += [circumstances(("jax", "jaxlib", "flax", "torch"), load), parity]
     print("\n".join(lines))
     RESULT.write_text(
         "\n".join(["# Training epochs of the end-to-end memory network", "", *lines, ""]), encoding="utf-8"

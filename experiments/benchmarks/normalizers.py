@@ -155,7 +155,7 @@ def main() -> None:
     lines += ["", f"- `{command}`", "- in brackets: the median ratio to our softmax in the same half of a round"]
     if load[0] > os.cpu_count() / 2:
         lines += ["- other work ran beside it, which slows PyTorch's threads most: torch softmax shows by how much"]
-    lines += [circumstances(load, ("jax", "jaxlib", "optax", "torch", "entmax"))]
+    lines += [circumstances(("jax", "jaxlib", "optax", "torch", "entmax"), load)]
     lines += [f"- weights and gradients of ours and theirs differ by {worst:.0e} at most"]
     print("\n".join(lines))
     args.output.write_text("\n".join(["# What a normalizer costs", "", *lines, ""]), encoding="utf-8")

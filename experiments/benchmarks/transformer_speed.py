@@ -126,7 +126,7 @@ def main() -> None:
     arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
     command = f"python -m experiments.benchmarks.transformer_speed {shlex.join(arguments)}".strip()
     lines = [table(variants).replace("of the notebook's", "of PyTorch's"), "", f"- `{command}`"]
-    lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), f"- {parity}"]
+    lines += [circumstances(("jax", "jaxlib", "flax", "torch"), load), f"- {parity}"]
     print("\n".join(lines))
     title = "# Training speed of the Transformer next to PyTorch"
     args.output.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")

@@ -291,7 +291,7 @@ def main() -> None:
     arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
     command = f"python -m experiments.benchmarks.translation_speed {shlex.join(arguments)}".strip()
     lines = [table(variants), "", f"- `{command}`", f"- {torch.get_num_threads()} threads for PyTorch"]
-    lines += [circumstances(load, ("jax", "jaxlib", "flax", "torch")), f"- {parity}"]
+    lines += [circumstances(("jax", "jaxlib", "flax", "torch"), load), f"- {parity}"]
     print("\n".join(lines))
     title = "# Training speed of the translation model next to PyTorch"
     args.output.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")

@@ -22,7 +22,7 @@ WIDTH = 1.7
 
 
 def kernel(name, width=(WIDTH,), **fields):
-    return KERNELS[name](**({"width": width, **fields} if KERNELS[name].has_width else fields))
+    return KERNELS[name](**({"width": width, **fields} if name != "constant" else fields))
 
 
 def weights_of(score, query=QUERY, keys=KEYS, normalize=kernel_sum):

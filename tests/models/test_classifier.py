@@ -44,7 +44,7 @@ def measured(name):
             "after": second,
             "eval": model.eval_fn(params, batch),
             "longer": model.eval_fn(params, longer),
-            "weights": model.align(params, batch),
+            "weights": model.attention_weights(params, batch),
             "train": jax.value_and_grad(lambda p: model.loss_fn(p, batch, jax.random.key(0))[0])(params),
             "metrics": model.loss_fn(params, batch, jax.random.key(0))[1],
             "decoded": greedy(functools.partial(model.step, params), *model.start(params, batch["source"]), **options),

@@ -49,7 +49,7 @@ def measured():
             "dropped": dropping.loss_fn(params, batch, rng)[0],
             "eval": dropping.eval_fn(params, batch),
             "score": dropping.score(params, batch),
-            "align": dropping.align(params, batch),
+            "align": dropping.attention_weights(params, batch),
         }
 
     # The default keys take four times as long to compile.

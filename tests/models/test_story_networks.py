@@ -65,7 +65,7 @@ def measured(name):
             "answer": parts(model.answer(first, batch["source"])),
             "one by one": jax.lax.map(answer, longer),
             "train": (total, metrics, gradient),
-            "align": model.align(first, batch),
+            "align": model.attention_weights(first, batch),
             "eval": model.eval_fn(first, batch),
         }
 

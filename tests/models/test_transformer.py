@@ -79,7 +79,7 @@ def measured(name):
             "eval": model.eval_fn(params, batch),
             "train": model.loss_fn(params, batch, jax.random.key(0)),
             "longer": model.eval_fn(params, longer),
-            "weights": model.align(params, batch),
+            "weights": model.attention_weights(params, batch),
             "later": whole(model, params, later),
         }
 

@@ -60,7 +60,7 @@ def test_both_sides_have_one_vocabulary_of_all_that_occurs_in_training(task, tmp
     assert result.note["test answers that training never has"] == 7
     assert "valid answers that training never has" not in result.note
     assert result.note["valid questions that training has too"] == 1
-    again = task(vocabularies=(result.source_vocabulary,) * 2, vocab_size=(1, 1), vocabulary="characters")
+    again = task(vocabularies=(result.source_vocabulary,) * 2)
     assert again.source_vocabulary is result.source_vocabulary and again.note == result.note
 
 

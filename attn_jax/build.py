@@ -25,7 +25,7 @@ from attn_jax.models.positions import POSITIONS, NoPositions
 from attn_jax.models.rnn import CELLS, RNN
 from attn_jax.models.seq2seq import Seq2SeqModule
 from attn_jax.models.stack import BRIDGES, Stack
-from attn_jax.models.transformer import ACTIVATIONS, Transformer, TransformerLayer, TransformerStack
+from attn_jax.models.transformer import ACTIVATIONS, NORM_FIRST, Transformer, TransformerLayer, TransformerStack
 from attn_jax.outputs import FullSoftmax
 from attn_jax.regression import PointsEvaluator
 from attn_jax.story_evaluation import StoryEvaluator
@@ -91,7 +91,7 @@ def build_stack(
     if model.attention.window != "global" or model.attention.normalize == "monotonic":
         raise UserError("a Transformer takes no model.attention.window, and no model.attention.normalize monotonic")
     activation = lookup(ACTIVATIONS, model.activation, "model.activation")
-    norm_first = lookup({"pre": True, "post": False}, model.norm, "model.norm")
+    norm_first = lookup(NORM_FIRST, model.norm, "model.norm")
     positions = build_positions(model, dtype, causal, model.hidden_size)
     if positions.rotary and width % 2:
         raise UserError(f"model.positions rotary needs heads of even width, got {width}")
@@ -270,7 +270,7 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
         embedding_size=model.embedding_size,
         encoder=build_encoder(config),
         decoder=construct(decoder, options | {"stack": stack}),
-        output=FullSoftmax(target_vocab_size, model.tie_embeddings, config.train.label_smoothing, dtype),
+        output=build_output(config, target_vocab_size),
         alignment=alignment,
         dropout=model.dropout,
         dtype=dtype,

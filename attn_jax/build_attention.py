@@ -12,7 +12,7 @@ from attn_jax.attention.kernels import KERNELS, Kernel, check_width
 from attn_jax.attention.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.readings import Reading
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.models.alignments import (
     InferenceNetwork,
     LatentAlignment,
@@ -31,18 +31,26 @@ OBJECTIVES = {
     "marginal": ["enumeration", "reinforce"],
     "elbo": SAMPLED,
 }
-FEEDS = dict.fromkeys(("mean", "read"))
-TRANSITIONS = dict.fromkeys(("independent", "monotonic", "first_order", "monotonic_first_order"))
+FEEDS = ("mean", "read")
+TRANSITIONS = ("independent", "monotonic", "first_order", "monotonic_first_order")
 
 
 def build_attention(
-    config: ConfigDict, query_features: int, read: Reading, num_heads: int = 1, num_scaled: int = 0
+    config: ConfigDict,
+    query_features: int,
+    read: Reading,
+    num_heads: int = 1,
+    num_scaled: int = 0,
+    scores: dict[str, type] = SCORES,
+    normalizers: dict[str, Any] = NORMALIZERS,
+    **more: Any,
 ) -> Attention:
     """config.model.attention as a module; `query_features` is the width of the states that ask, or of a head.
 
-    `num_scaled` heads, the first ones, are scaled by a scalable normalizer; 0: all.
+    `num_scaled` heads, the first ones, are scaled by a scalable normalizer; 0: all. What there is to choose from is in
+    `scores` and `normalizers`; a field of one of them has its value from `more`, or else from the config.
     """
-    score = lookup(SCORES, config.score, "model.attention.score")
+    score = lookup(scores, config.score, "model.attention.score")
     window = None if config.window == "global" else lookup(WINDOWS, config.window, "model.attention.window")
     monotonic = config.normalize == "monotonic"
     if monotonic and window is not None:
@@ -52,10 +60,11 @@ def build_attention(
         "size": config.window_size,
         "num_heads": num_heads,
         "num_scaled": num_scaled,
+        **more,
     }
     if issubclass(score, Kernel):
         check_kernel(score, config, query_features)
-    normalize = lookup(NORMALIZERS | {"monotonic": softmax}, config.normalize, "model.attention.normalize")
+    normalize = lookup(normalizers | {"monotonic": softmax}, config.normalize, "model.attention.normalize")
     return Attention(
         score=construct(score, options),
         normalize=construct(normalize, options) if isinstance(normalize, type) else normalize,
@@ -91,8 +100,8 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
     """(what the decoder reads with, how the loss is made) of model.objective, reading, baseline and transition."""
     model, options = config.model, config.model.attention
     allowed = lookup(OBJECTIVES, model.objective, "model.objective")
-    lookup(TRANSITIONS, options.transition, "model.attention.transition")
-    lookup(FEEDS, options.feed, "model.attention.feed")
+    check_known(options.transition, TRANSITIONS, "model.attention.transition")
+    check_known(options.feed, FEEDS, "model.attention.feed")
     reading = lookup(READINGS, options.read, "model.attention.read")
     if reading.name not in allowed:
         raise UserError(
@@ -133,7 +142,7 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
 def choose_baseline(model: ConfigDict, reading: Reading) -> str:
     """model.attention.baseline; "default" is the learned one where the reading can use one."""
     name = model.attention.baseline
-    lookup(BASELINES | {"default": None}, name, "model.attention.baseline")
+    check_known(name, (*BASELINES, "default"), "model.attention.baseline")
     if name == "default":
         return "learned" if "learned" in reading.baselines and model.objective != "soft" else "none"
     if name not in reading.baselines or (model.objective == "marginal" and name in ("per_coordinate", "critic")):

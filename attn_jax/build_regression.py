@@ -5,7 +5,7 @@ from ml_collections import ConfigDict
 from attn_jax.attention.kernels import KERNELS
 from attn_jax.attention.readings import READINGS
 from attn_jax.build_attention import build_attention
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError, check_known
 from attn_jax.models.kernel_regression import CRITERIA, KernelRegression, Projection
 from attn_jax.parallel import choose
 from attn_jax.regression import PointsEvaluator
@@ -17,9 +17,9 @@ STEP = 2**0.25  # between the widths of a mixture
 def check_regression(config: ConfigDict) -> None:
     """UserError for whatever is wrong with the config of a regression, but for what needs the data."""
     model, attention = config.model, config.model.attention
-    lookup({"kernel_regression": 0}, model.name, "model.name for task.name regression")
-    lookup(KERNELS, attention.score, "model.attention.score for model.name kernel_regression")
-    lookup(CRITERIA, model.criterion, "model.criterion")
+    check_known(model.name, ("kernel_regression",), "model.name for task.name regression")
+    check_known(attention.score, KERNELS, "model.attention.score for model.name kernel_regression")
+    check_known(model.criterion, CRITERIA, "model.criterion")
     if attention.normalize != "kernel_sum" and (attention.score, attention.normalize) != ("gaussian", "softmax"):
         raise UserError(f"model.attention.normalize {attention.normalize}: a kernel regression needs kernel_sum")
     if not model.degrees or any(not isinstance(degree, int) or not 0 <= degree <= 5 for degree in model.degrees):

@@ -1,11 +1,11 @@
 """From config.model to the memory networks that answer questions about stories."""
 
+import flax.linen as nn
 from ml_collections import ConfigDict
 
-from attn_jax.attention import NORMALIZERS, SCORES, Attention
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
 from attn_jax.attention.core import head_width
-from attn_jax.attention.kernels import Kernel
-from attn_jax.build_attention import check_kernel, construct
+from attn_jax.build_attention import build_attention
 from attn_jax.errors import UserError, lookup
 from attn_jax.models.dmn import kumar2016, xiong2016
 from attn_jax.models.entnet import henaff2017
@@ -13,6 +13,7 @@ from attn_jax.models.episodes import GateNetwork, logistic
 from attn_jax.models.memn2n import MemN2N
 from attn_jax.models.memnn import MemNN
 from attn_jax.models.stories import StoryModel
+from attn_jax.models.transformer import NORM_FIRST
 from attn_jax.models.universal import dehghani2019
 from attn_jax.tasks.vocabulary import Stories
 
@@ -34,13 +35,12 @@ NEEDED = {
 }
 
 
-def build_memn2n(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+def build_memn2n(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as an end-to-end memory network."""
-    check_stories(config)
     model, stories = config.model, config.model.stories
     attention = build_gates(config, model.hidden_size, {})
-    module = MemN2N(
-        vocab_size=source_vocab_size,
+    return MemN2N(
+        vocab_size=vocab_size,
         features=model.hidden_size,
         num_hops=stories.num_hops,
         memory_size=stories.memory_size,
@@ -53,15 +53,13 @@ def build_memn2n(config: ConfigDict, source_vocab_size: int, target_vocab_size: 
         noise=stories.noise,
         linear_steps=stories.linear_steps,
     )
-    return StoryModel(module)
 
 
-def build_memnn(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+def build_memnn(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a memory network with strong supervision."""
-    check_stories(config)
     model, stories = config.model, config.model.stories
-    module = MemNN(
-        vocab_size=source_vocab_size,
+    return MemNN(
+        vocab_size=vocab_size,
         features=model.hidden_size,
         num_facts=stories.num_hops,
         memory_size=stories.memory_size,
@@ -72,19 +70,17 @@ def build_memnn(config: ConfigDict, source_vocab_size: int, target_vocab_size: i
         roles=stories.roles,
         dropout=model.dropout,
     )
-    return StoryModel(module)
 
 
-def build_dmn(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+def build_dmn(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a dynamic memory network, DMN or DMN+."""
-    check_stories(config)
     model, stories = config.model, config.model.stories
     plus = model.name == "dmn_plus"
     widths = {} if plus else {"embedding_size": model.embedding_size}
     # What the facts are asked is the question beside the memory, twice as wide as a fact.
     attention = build_gates(config, 2 * model.hidden_size, {"gate_network": GateNetwork}, whole=not plus)
-    module = (xiong2016 if plus else kumar2016)(
-        vocab_size=source_vocab_size,
+    return (xiong2016 if plus else kumar2016)(
+        vocab_size=vocab_size,
         memory_size=stories.memory_size,
         features=model.hidden_size,
         num_passes=stories.num_hops,
@@ -97,15 +93,13 @@ def build_dmn(config: ConfigDict, source_vocab_size: int, target_vocab_size: int
         warmup_steps=stories.gate_steps,
         **widths,
     )
-    return StoryModel(module)
 
 
-def build_entnet(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+def build_entnet(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a recurrent entity network."""
-    check_stories(config)
     model, stories = config.model, config.model.stories
-    module = henaff2017(
-        vocab_size=source_vocab_size,
+    return henaff2017(
+        vocab_size=vocab_size,
         memory_size=stories.memory_size,
         features=model.hidden_size,
         num_slots=stories.num_slots,
@@ -113,16 +107,14 @@ def build_entnet(config: ConfigDict, source_vocab_size: int, target_vocab_size: 
         sentence_size=stories.sentence_size,
         dropout=model.dropout,
     )
-    return StoryModel(module)
 
 
-def build_universal(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+def build_universal(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a Universal Transformer over the statements of a story."""
-    check_stories(config)
     model, stories = config.model, config.model.stories
     width = head_width(model.hidden_size, model.num_heads)
-    module = dehghani2019(
-        vocab_size=source_vocab_size,
+    return dehghani2019(
+        vocab_size=vocab_size,
         memory_size=stories.memory_size,
         features=model.hidden_size,
         num_heads=model.num_heads,
@@ -132,25 +124,25 @@ def build_universal(config: ConfigDict, source_vocab_size: int, target_vocab_siz
         threshold=stories.threshold,
         ponder_weight=stories.ponder_weight,
         attention=build_gates(config, width, {}, num_heads=model.num_heads),
-        norm_first=lookup({"pre": True, "post": False}, model.norm, "model.norm"),
+        norm_first=lookup(NORM_FIRST, model.norm, "model.norm"),
         dropout=model.dropout,
         sentence_size=stories.sentence_size,
     )
-    return StoryModel(module)
 
 
 def build_gates(
     config: ConfigDict, query_features: int, more: dict[str, type], whole: bool = False, num_heads: int = 1
 ) -> Attention:
     """model.attention as soft attention, with `more` scores, and gates that need not sum to one, to choose from."""
-    attention = config.model.attention
-    score = lookup(SCORES | more, attention.score, "model.attention.score")
-    if issubclass(score, Kernel):
-        check_kernel(score, attention, query_features)
-    normalize = lookup(NORMALIZERS | {"logistic": logistic}, attention.normalize, "model.attention.normalize")
-    options = attention.to_dict() | {"query_features": query_features, "num_heads": num_heads, "whole": whole}
-    normalize = construct(normalize, options) if isinstance(normalize, type) else normalize
-    return Attention(construct(score, options), normalize, dropout=attention.dropout)
+    return build_attention(
+        config.model.attention,
+        query_features,
+        READINGS["expectation"],
+        num_heads,
+        scores=SCORES | more,
+        normalizers=NORMALIZERS | {"logistic": logistic},
+        whole=whole,
+    )
 
 
 def check_stories(config: ConfigDict) -> None:
@@ -163,6 +155,8 @@ def check_stories(config: ConfigDict) -> None:
     for key, value in (NEEDED[""] | NEEDED.get(config.model.name, {})).items():
         if config[key] != value:
             raise UserError(f"model.name {config.model.name} needs {key} {value}, got {config[key]}")
+    if config.model.attention.normalize == "monotonic":
+        raise UserError(f"model.name {config.model.name} takes no model.attention.normalize monotonic")
     if config.model.stories.gate_steps and not config.model.stories.gate_weight:
         raise UserError(
             f"model.stories.gate_steps {config.model.stories.gate_steps}: before these steps only the gates are "
@@ -178,7 +172,7 @@ def fit_memory(config: ConfigDict, vocabulary: Stories) -> ConfigDict:
     return config
 
 
-STORY_MODELS = {
+BUILDERS = {
     "memn2n": build_memn2n,
     "memnn": build_memnn,
     "dmn": build_dmn,
@@ -186,3 +180,12 @@ STORY_MODELS = {
     "entnet": build_entnet,
     "universal": build_universal,
 }
+
+
+def build_story_model(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> StoryModel:
+    """config.model as a network that answers questions about stories; both sides have one vocabulary."""
+    check_stories(config)
+    return StoryModel(BUILDERS[config.model.name](config, source_vocab_size))
+
+
+STORY_MODELS = dict.fromkeys(BUILDERS, build_story_model)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Key
 
+from attn_jax.errors import UserError
 from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 
 Step = Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]
@@ -120,13 +121,9 @@ def sample(
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
-      ValueError: if temperature < 0, top_k < 0, or top_p is not in (0, 1].
+      UserError: if temperature < 0, top_k < 0, or top_p is not in (0, 1].
     """
-    if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
-        raise ValueError(
-            "sample: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
-            f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
-        )
+    check_sampling(temperature, top_k, top_p)
     if temperature == 0:
         temperature, top_k = 1.0, 1
 
@@ -145,6 +142,15 @@ def sample(
         return jnp.take_along_axis(tokens, rank[:, None], axis=1)[:, 0].astype(jnp.int32)
 
     return _generate(step, memory, state, choose, max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+
+
+def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
+    """UserError for options of `sample` that make no sense."""
+    if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
+        raise UserError(
+            "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
+            f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
+        )
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:

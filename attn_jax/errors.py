@@ -26,8 +26,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
 
+def check_known(name: str, names: Iterable[str], what: str) -> None:
+    """UserError that says which names there are, unless `name` is one of them."""
+    if name not in names:
+        raise UserError(f"unknown {what} {name!r}; {nearest(name, names)}")
+
+
 def lookup(table: dict, name: str, what: str):
     """table[name], or a UserError that says which names there are."""
-    if name not in table:
-        raise UserError(f"unknown {what} {name!r}; {nearest(name, table)}")
+    check_known(name, table, what)
     return table[name]

@@ -14,7 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax import figures
-from attn_jax.decode import METHODS, replace_unk
+from attn_jax.decode import METHODS, check_sampling, replace_unk
 from attn_jax.errors import UserError, lookup
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.progress import notice
@@ -59,11 +59,7 @@ class DecodeOptions(NamedTuple):
             raise UserError(
                 f"decode.n_best {self.n_best} needs decode.method=beam and a decode.beam_size of at least as many"
             )
-        if self.temperature < 0 or self.top_k < 0 or not 0 < self.top_p <= 1:
-            raise UserError(
-                f"decode: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got temperature="
-                f"{self.temperature}, top_k={self.top_k}, top_p={self.top_p}"
-            )
+        check_sampling(self.temperature, self.top_k, self.top_p)
 
 
 class Evaluator:
@@ -152,9 +148,6 @@ class Evaluator:
     def weights(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "t s"]]:
         """The attention weights of each pair: a row per target token, a column per source token, eos last in both."""
         encoded = self.encode(pairs)
-        return self._weights(params, encoded)
-
-    def _weights(self, params: Params, encoded: EncodedPairs) -> list[np.ndarray]:
         result: list = [None] * len(encoded)
         for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
             weights = np.asarray(self._attend(params, batch))

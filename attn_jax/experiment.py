@@ -16,7 +16,7 @@ from attn_jax.arguments import check_ranges
 from attn_jax.attention import READINGS
 from attn_jax.build import build_evaluator, build_task
 from attn_jax.checkpoints import Checkpoints
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.kinds import AnyBatches, AnyEvaluator, AnyTask, kind_of
 from attn_jax.metrics import MetricsWriter
 from attn_jax.optimizers import SinceBest, halve, make_optimizer
@@ -166,13 +166,13 @@ def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool 
 def check(config: ConfigDict) -> None:
     """UserError for whatever is wrong with a config that can be known before the data is read."""
     check_ranges(config)
-    lookup(TASKS, config.task.name, "task.name")
+    check_known(config.task.name, TASKS, "task.name")
     kind_of(config).check(config)
     make_optimizer(**config.optimizer.to_dict(), num_steps=1)
     best_metric(config)
     seeds_of(config)
     if config.train.choose_seed:
-        lookup({"train": 0, "valid": 0}, config.train.choose_seed, "train.choose_seed")
+        check_known(config.train.choose_seed, ("train", "valid"), "train.choose_seed")
     choose(config.parallel)
 
 

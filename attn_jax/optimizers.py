@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
@@ -187,7 +187,7 @@ class SinceBest:
     """
 
     def __init__(self, mode: str = "min"):
-        lookup({"min": -1, "max": 1}, mode, "mode")
+        check_known(mode, ("min", "max"), "mode")
         self.mode = mode
         self.best: np.ndarray | None = None
         self.count: np.ndarray | None = None

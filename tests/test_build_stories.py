@@ -70,6 +70,7 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
         ("memn2n", {"dropout": 0.5}, "model.name memn2n needs model.dropout 0.0, got 0.5"),
         ("memn2n", {"dropout": 0.0, "attention.score": "triangular"}, "it needs model.attention.normalize kernel_sum"),
         ("entnet", {"attention.window": "local_m"}, "needs model.attention.window global, got local_m"),
+        ("entnet", {"attention.normalize": "monotonic"}, "entnet takes no model.attention.normalize monotonic"),
         ("entnet", {"attention.read": "reinforce"}, "needs model.attention.read expectation, got reinforce"),
         ("dmn", {"stories.gate_steps": 3}, "only the gates are trained; it needs a model.stories.gate_weight"),
     ],

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from attn_jax.models.rnn import CELLS, Recurrence
 from attn_jax.models.stories import Story, bags, centred_feature, centred_position, sum_words
-from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD, QUESTION
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD_ID, QUESTION_ID
 from attn_jax.types import Array, Bool, Float, Int
 
 
@@ -80,8 +80,8 @@ class WordReader(nn.Module):
         self, source: Int[Array, "b s"], story: Story, train: bool = False
     ) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
         words = self.drop(self.words(source), deterministic=not train)
-        stop = source == PERIOD
-        nothing = (source == PAD) | (source == BOS) | (source == EOS) | (source == QUESTION)
+        stop = source == PERIOD_ID
+        nothing = (source == PAD) | (source == BOS) | (source == EOS) | (source == QUESTION_ID)
         _, states = self.recurrence(words, ~(nothing | story.asked))
         slot = jnp.cumsum(stop, axis=1) - 1 - story.cut[:, None]
         ends = jax.nn.one_hot(jnp.where(stop, slot, -1), self.memory_size, dtype=states.dtype)

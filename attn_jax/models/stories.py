@@ -23,7 +23,7 @@ from attn_jax.attention.estimators import entropy
 from attn_jax.metrics import Mean
 from attn_jax.models.alignments import nll_and_correct
 from attn_jax.models.model import Model
-from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD, QUESTION, UNK
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD_ID, QUESTION_ID, UNK
 from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params, PRNGKeyArray
 
 
@@ -54,8 +54,8 @@ class Story:
 def find_sentences(source: Int[Array, "b s"], memory_size: int) -> Story:
     """The places of a source's tokens. A mark (period or question mark) is no word and stands nowhere."""
     index = jnp.arange(source.shape[1])
-    end = source == PERIOD
-    mark = end | (source == QUESTION)
+    end = source == PERIOD_ID
+    mark = end | (source == QUESTION_ID)
     word = ~mark & (source != PAD) & (source != EOS) & (source != BOS)
     number = jnp.cumsum(end, axis=1) - end  # statements that ended before the token
     total = jnp.sum(end, axis=1)

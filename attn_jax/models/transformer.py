@@ -20,6 +20,7 @@ from attn_jax.models.alignments import nll_and_correct
 from attn_jax.models.positions import NoPositions, rotate
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
+NORM_FIRST = {"pre": True, "post": False}  # layer norm before each part, or after each sum
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
 
 

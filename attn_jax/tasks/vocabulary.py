@@ -14,11 +14,11 @@ from typing import SupportsIndex
 
 import sentencepiece
 
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError, check_known, lookup
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
-PERIOD, QUESTION = 4, 5  # of Stories: the ends of a statement and of a question
+PERIOD_ID, QUESTION_ID = 4, 5  # of Stories: the ends of a statement and of a question
 
 
 class _Table:
@@ -115,7 +115,7 @@ class Words(_Table):
 
 
 class Stories(Words):
-    """Words in lower case; "." and "?" have the ids PERIOD and QUESTION, so a model can see where statements end."""
+    """Words in lower case; "." and "?" are PERIOD_ID and QUESTION_ID, so a model can see where statements end."""
 
     kind = "stories"
     first = (".", "?")
@@ -212,7 +212,7 @@ class SentencePiece:
         Raises:
             UserError: no model of this size can be made from this text; the nearest possible size is told.
         """
-        model_type = lookup(MODEL_TYPES, model_type, "sentencepiece model")
+        check_known(model_type, MODEL_TYPES, "sentencepiece model")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -305,7 +305,7 @@ def _size_error(vocab_size: int, message: str) -> str:
 
 Vocabulary = Words | Stories | Characters | Inflections | SentencePiece
 
-MODEL_TYPES = {"unigram": "unigram", "bpe": "bpe"}
+MODEL_TYPES = ("unigram", "bpe")
 VOCABULARIES = {
     "words": Words,
     "stories": Stories,

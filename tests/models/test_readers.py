@@ -9,7 +9,7 @@ from tiny_stories import ID, VOCAB, batch_of
 from attn_jax.models.readers import FusionReader, MaskedBag, WordReader, asked_words
 from attn_jax.models.rnn import CELLS, Recurrence
 from attn_jax.models.stories import find_sentences
-from attn_jax.tasks.vocabulary import PERIOD
+from attn_jax.tasks.vocabulary import PERIOD_ID
 
 D = 4
 STATEMENTS = ("mary moved to the garden", "john went", "john is the kitchen", "mary went to kitchen")
@@ -36,7 +36,7 @@ def test_a_statement_is_the_state_of_one_gru_at_its_period_and_the_question_begi
     facts, question = read(reader)(params, source)
 
     ids = np.asarray(source[0])
-    end = np.flatnonzero(ids == PERIOD)
+    end = np.flatnonzero(ids == PERIOD_ID)
 
     @compiled
     def states(params, tokens):

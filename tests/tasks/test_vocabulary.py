@@ -11,8 +11,8 @@ from attn_jax.tasks.vocabulary import (
     BOS,
     EOS,
     PAD,
-    PERIOD,
-    QUESTION,
+    PERIOD_ID,
+    QUESTION_ID,
     SPECIAL,
     UNK,
     VOCABULARIES,
@@ -114,10 +114,10 @@ def test_text_that_looks_special_is_unknown():
 def test_stories_are_in_lower_case_and_know_where_statements_end():
     for lines in (["Mary left . Where is Mary ?"], ["mary mary left where is", "<unk>"], ["? ? mary left where is ?"]):
         vocabulary = Stories.train(lines, vocab_size=100, min_count=1)
-        assert vocabulary.tokens([PERIOD, QUESTION]) == [".", "?"] and len(vocabulary) == 10
+        assert vocabulary.tokens([PERIOD_ID, QUESTION_ID]) == [".", "?"] and len(vocabulary) == 10
         mary, *ends = vocabulary.encode("MARY . ?")
-        assert ends == [PERIOD, QUESTION] and UNK not in [mary, *vocabulary.encode("IS LEFT")]
-    assert Stories.train(["b a a"], vocab_size=7).encode("a b .") == [6, UNK, PERIOD]
+        assert ends == [PERIOD_ID, QUESTION_ID] and UNK not in [mary, *vocabulary.encode("IS LEFT")]
+    assert Stories.train(["b a a"], vocab_size=7).encode("a b .") == [6, UNK, PERIOD_ID]
     with pytest.raises(UserError, match="vocab_size 6 is too small; the smallest possible is 7"):
         Stories.train(["a"], vocab_size=6)
     with pytest.raises(UserError, match=r"a vocabulary of stories whose first entries are not \. \?"):

@@ -14,8 +14,10 @@ from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.readings import Reading
 from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.models.alignments import (
+    ElboAlignment,
+    HardAlignment,
     InferenceNetwork,
-    LatentAlignment,
+    MarginalAlignment,
     MarkovAlignment,
     SoftAlignment,
     TrajectoryAlignment,
@@ -128,15 +130,10 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
     module = construct(BASELINES[baseline], fields)
     if options.feed == "read":
         return build_trajectories(model, reading, baseline, module)
-    alignment = LatentAlignment(
-        reading=reading,
-        objective=model.objective,
-        baseline=module,
-        soft_baseline=baseline == "soft",
-        inference=build_inference(model) if model.objective == "elbo" else None,
-        k_max=options.k_max,
-    )
-    return READINGS["expectation"], alignment
+    kind = {"hard": HardAlignment, "marginal": MarginalAlignment, "elbo": ElboAlignment}[model.objective]
+    network = {"inference": build_inference(model)} if kind is ElboAlignment else {}
+    fields = dict(reading=reading, baseline=module, soft_baseline=baseline == "soft", k_max=options.k_max)
+    return READINGS["expectation"], kind(**fields, **network)
 
 
 def choose_baseline(model: ConfigDict, reading: Reading) -> str:

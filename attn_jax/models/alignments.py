@@ -96,8 +96,8 @@ class TrajectoryAlignment(SoftAlignment):
         return TokenLosses(jnp.mean(loss, axis=-1) + gradient_only(extra), jnp.mean(nll, axis=-1))
 
 
-class LatentAlignment(SoftAlignment):
-    """The decoder's state goes on with the mean context; which key the output layer reads is latent (Deng 2018).
+class HardAlignment(SoftAlignment):
+    """E[f(z)]: which key the output layer reads is latent, while the state goes on with the mean context (Deng 2018).
 
     Each step has its own independent choice, so all objectives are local to it. `reading` says at which keys f is
     evaluated in training. In evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or, renormalized,
@@ -105,17 +105,12 @@ class LatentAlignment(SoftAlignment):
     """
 
     reading: Reading = READINGS["enumeration"]
-    objective: str = "hard"
     baseline: nn.Module = NoBaseline()
     soft_baseline: bool = False
-    inference: nn.Module | None = None
     k_max: int = 0
 
     def losses(self, model, memory, steps, targets, real):
-        log_weights = log_of(steps.weights)
-        log_q = log_weights
-        if self.objective == "elbo":
-            log_q = self.inference(model, memory, targets, real, steps.weights > 0)
+        log_q, penalty = self.proposal(model, memory, steps, targets, real)
         draw = self._draw(log_q)
         rows = None if self.reading.name == "enumeration" else draw.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
@@ -124,20 +119,20 @@ class LatentAlignment(SoftAlignment):
         value = loss[..., -1] if self.soft_baseline else self.baseline.value(steps.top)
         n = draw.rows.shape[-2]
         loss, nll = loss[..., :n], nll[..., :n]
-        if self.objective == "marginal":
-            return TokenLosses(
-                self._with_baseline(combine_marginal(draw, loss, value), steps, draw, log_q, loss),
-                combine_marginal(draw, nll),
-            )
         coordinates = self.baseline.coordinates(log_q.shape[-1])
         guess = self.baseline.per_key(steps.top, memory.values, model.target_embedding(targets))
-        estimate = combine(draw, loss, value, log_q, coordinates, guess)
-        total = self._with_baseline(estimate, steps, draw, log_q, loss, guess)
-        nll = jnp.sum(draw.mass * nll, axis=-1)
-        if self.objective == "elbo":
-            divergence = kl_divergence(log_q, log_weights)
-            return TokenLosses(total + divergence, nll + divergence)
-        return TokenLosses(total, nll)
+        total, nll = self.estimate(draw, loss, nll, value, log_q, coordinates, guess)
+        loss = jax.lax.stop_gradient(loss)
+        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * loss, axis=-1), draw, log_q, loss, guess)
+        return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
+
+    def proposal(self, model, memory, steps, targets, real):
+        """(the log weights [b, t, s] with which keys are drawn, what these cost in the loss [b, t])."""
+        return log_of(steps.weights), 0.0
+
+    def estimate(self, draw, loss, nll, value, log_q, coordinates, guess):
+        """(what is minimized, negative log-likelihood) [b, t], of the losses [b, t, n] at the keys that were drawn."""
+        return combine(draw, loss, value, log_q, coordinates, guess), jnp.sum(draw.mass * nll, axis=-1)
 
     def _draw(self, log_q: Float[Array, "b t s"]) -> Draw:
         """From keys that cannot be drawn besides, where a short source has fewer than there are to be samples."""
@@ -146,11 +141,6 @@ class LatentAlignment(SoftAlignment):
         padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
         draw = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
         return draw.replace(rows=draw.rows[..., :size])
-
-    def _with_baseline(self, total, steps, draw, log_q, losses, guess=None):
-        losses = jax.lax.stop_gradient(losses)
-        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * losses, axis=-1), draw, log_q, losses, guess)
-        return total + gradient_only(own)
 
     def log_probs(self, model, memory, steps):
         num_keys = steps.weights.shape[-1]
@@ -161,6 +151,23 @@ class LatentAlignment(SoftAlignment):
         log_weights = log_of(weights / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), 1e-30))
         rows = jax.nn.one_hot(index, num_keys, dtype=weights.dtype)
         return mixture(log_weights, model.row_log_probs(memory, steps, rows))
+
+
+class MarginalAlignment(HardAlignment):
+    """-log E[exp(-f(z))]: the likelihood itself, or with sampled keys a bound on it; see `combine_marginal`."""
+
+    def estimate(self, draw, loss, nll, value, log_q, coordinates, guess):
+        return combine_marginal(draw, loss, value), combine_marginal(draw, nll)
+
+
+class ElboAlignment(HardAlignment, kw_only=True):
+    """E_q[f(z)] + KL(q || a), the keys drawn by an `inference` network that sees the target (Deng 2018)."""
+
+    inference: nn.Module
+
+    def proposal(self, model, memory, steps, targets, real):
+        log_q = self.inference(model, memory, targets, real, steps.weights > 0)
+        return log_q, kl_divergence(log_q, log_of(steps.weights))
 
 
 class MarkovAlignment(SoftAlignment):

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from attn_jax.attention import Attention
 from attn_jax.attention.estimators import gradient_only
 from attn_jax.models.alignments import nll_and_correct
+from attn_jax.models.model import one_word
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 
@@ -102,8 +103,7 @@ class Classifier(nn.Module):
 
     def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
         """The class, then eos."""
-        end = jnp.where(jnp.arange(memory.shape[-1]) == self.eos, 0.0, -jnp.inf)
-        return state + 1, jnp.where((state == 0)[:, None], memory, end)
+        return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
         return x[:, None] * jax.nn.one_hot(0, targets.shape[1])

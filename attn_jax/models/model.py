@@ -4,6 +4,7 @@ A batch has `source` [b, s], `target_in` and `target_out` [b, t]; positions that
 """
 
 import dataclasses
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -19,22 +20,24 @@ class Model:
     """A model as pure functions. `module` has loss, evaluate, real, start and step: see seq2seq.py."""
 
     module: nn.Module
+    training: ClassVar[str] = "loss"  # the method that gives (what is minimized, negative log-likelihood)
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
         """Fresh parameters, in float32."""
-        args = batch["source"], batch["target_in"], batch["target_out"]
         rngs = {name: jax.random.fold_in(rng, i) for i, name in enumerate(("dropout", "sample"))}
-        return self.module.init({"params": rng, **rngs}, *args, method="loss")["params"]
+        arguments = self._arguments(batch, jnp.zeros((), jnp.int32))
+        return self.module.init({"params": rng, **rngs}, *arguments, method=self.training)["params"]
 
     def loss_fn(
         self, params: Params, batch: Batch, rng: PRNGKeyArray, step: Int[Array, ""] | int = 0
     ) -> tuple[Float[Array, ""], Metrics]:
         """Training: the summed loss of the real target tokens, with dropout, label smoothing and sampling.
 
-        `step`, the number of updates made before, is for losses that change during the training; these do not.
+        `step`, the number of updates made before, is for losses that change during the training.
         """
         rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
-        loss, nll = self._apply(params, batch, "loss", rngs=rngs)
+        arguments = self._arguments(batch, jnp.asarray(step))
+        loss, nll = self.module.apply({"params": params}, *arguments, rngs=rngs, method=self.training)
         real = self._real(batch)
         count = jnp.sum(real)
         return jnp.sum(loss * real), {
@@ -69,12 +72,25 @@ class Model:
         """log p(next token | tokens so far) and the state after `token`."""
         return self.module.apply({"params": params}, memory, state, token, method="step")
 
-    def _apply(self, params: Params, batch: Batch, method: str, rngs: dict | None = None):
-        args = batch["source"], batch["target_in"], batch["target_out"]
-        return self.module.apply({"params": params}, *args, rngs=rngs, method=method)
+    def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array, ...]:
+        """Those of the method of training."""
+        return batch["source"], batch["target_in"], batch["target_out"]
 
-    def _real(self, batch: Batch) -> Float[Array, "b t"]:
+    def _apply(self, params: Params, batch: Batch, method: str):
+        args = batch["source"], batch["target_in"], batch["target_out"]
+        return self.module.apply({"params": params}, *args, method=method)
+
+    def _real(self, batch: Batch) -> Float[Array, "..."]:
+        """One where there is something to predict, zero elsewhere; the shape is that of the losses."""
         return jnp.asarray(self.module.real(jnp.asarray(batch["target_out"])), jnp.float32)
+
+
+def one_word(
+    log_probs: Float[Array, "b v"], state: Int[Array, "b"], eos: int
+) -> tuple[Int[Array, "b"], Float[Array, "b v"]]:
+    """A decoding step of models whose target is one word with these log_probs: the word, then eos."""
+    end = jnp.where(jnp.arange(log_probs.shape[-1]) == eos, 0.0, -jnp.inf)
+    return state + 1, jnp.where((state == 0)[:, None], log_probs, end)
 
 
 def num_parameters(params: Params) -> int:

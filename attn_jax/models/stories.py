@@ -17,14 +17,15 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from attn_jax.attention.estimators import entropy
 from attn_jax.metrics import Mean
 from attn_jax.models.alignments import nll_and_correct
-from attn_jax.models.model import Model
+from attn_jax.models.model import Model, one_word
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD_ID, QUESTION_ID, UNK
-from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params, PRNGKeyArray
+from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params
 
 
 @struct.dataclass
@@ -124,31 +125,11 @@ class StoryModel(Model):
     that training never had is unk, and never counts as right.
     """
 
-    def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
-        rngs = {name: jax.random.fold_in(rng, i) for i, name in enumerate(("dropout", "sample"))}
-        source, answers, evidence = self._parts(batch)
-        step = jnp.zeros((), jnp.int32)
-        return self.module.init({"params": rng, **rngs}, source, answers, evidence, step, method="losses")["params"]
-
-    def loss_fn(
-        self, params: Params, batch: Batch, rng: PRNGKeyArray, step: Int[Array, ""] | int = 0
-    ) -> tuple[Float[Array, ""], Metrics]:
-        source, answers, evidence = self._parts(batch)
-        rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
-        variables = {"params": params}
-        loss, nll = self.module.apply(
-            variables, source, answers, evidence, jnp.asarray(step), rngs=rngs, method="losses"
-        )
-        real = self._row(batch)
-        count = jnp.sum(real)
-        return jnp.sum(loss * real), {
-            "loss": Mean(jnp.sum(loss * real), count),
-            "nll": Mean(jnp.sum(nll * real), count),
-        }
+    training = "losses"
 
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
         """Of the answers: nll, the share that is right, the entropy of what the hops read."""
-        _, answers, _ = self._parts(batch)
+        answers = _first(batch["target_out"])
         answered = self.answer(params, batch["source"])
         nll, correct = nll_and_correct(answered.log_probs, answers)
         values = {
@@ -156,14 +137,13 @@ class StoryModel(Model):
             "accuracy": correct * (answers != UNK),
             "attention_entropy": jnp.mean(entropy(answered.hops), axis=-1),
         }
-        real = self._row(batch)
+        real = self._real(batch)
         return {name: Mean(jnp.sum(value * real), jnp.sum(real)) for name, value in values.items()}
 
     def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:
         """log p(answer | story)."""
-        _, answers, _ = self._parts(batch)
-        nll, _ = nll_and_correct(self.answer(params, batch["source"]).log_probs, answers)
-        return -nll * self._row(batch)
+        nll, _ = nll_and_correct(self.answer(params, batch["source"]).log_probs, _first(batch["target_out"]))
+        return -nll * self._real(batch)
 
     def attention_weights(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
         """For the answer, the mean over the hops of the weight of the statement that each token is part of."""
@@ -182,14 +162,16 @@ class StoryModel(Model):
 
     def step(self, params: Params, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
         """The answer, then eos."""
-        end = jnp.where(jnp.arange(memory.shape[-1]) == EOS, 0.0, -jnp.inf)
-        return state + 1, jnp.where((state == 0)[:, None], memory, end)
+        return one_word(memory, state, EOS)
 
-    def _parts(self, batch: Batch):
-        source, answers = jnp.asarray(batch["source"]), jnp.asarray(batch["target_out"])[:, 0]
+    def _arguments(self, batch: Batch, step: Int[Array, ""]):
+        source, answers = jnp.asarray(batch["source"]), _first(batch["target_out"])
         evidence = batch.get("evidence", jnp.zeros((len(source), 1), jnp.int32))
-        return source, answers, jnp.asarray(evidence)
+        return source, answers, jnp.asarray(evidence), step
 
-    def _row(self, batch: Batch) -> Float[Array, "b"]:
-        """One for each row that is a question, zero for those that fill a batch up."""
-        return (jnp.asarray(batch["target_out"])[:, 0] != PAD).astype(jnp.float32)
+    def _real(self, batch: Batch) -> Float[Array, "b"]:
+        return (_first(batch["target_out"]) != PAD).astype(jnp.float32)
+
+
+def _first(targets: Int[Array | np.ndarray, "b t"]) -> Int[Array, "b"]:
+    return jnp.asarray(targets)[:, 0]

@@ -51,17 +51,24 @@ class Family(NamedTuple):
 
 
 MEMN2N = "Sukhbaatar 2015 (arXiv 1503.08895), table 1"
+MEMN2N_10K = "Sukhbaatar 2015 (arXiv 1503.08895), 10,000 questions"
 STRONG = (0, 0, 0, 0, 2, 0, 15, 9, 0, 2, 0, 0, 0, 1, 0, 0, 35, 5, 64, 0)
 DMN = (0, 1.8, 4.8, 0, 0.7, 0, 3.1, 3.5, 0, 2.5, 0.1, 0, 0.2, 0, 0, 0.6, 40.4, 4.7, 65.5, 0)
 PE_LS_RN = (0, 8.3, 40.3, 2.8, 13.1, 7.6, 17.3, 10, 13.2, 15.1, 0.9, 0.2, 0.4, 1.7, 0, 1.3, 51, 11.1, 82.8, 0)
 PE = (0.1, 21.6, 64.2, 3.8, 14.1, 7.9, 21.6, 12.6, 23.3, 17.4, 4.3, 0.3, 9.9, 1.8, 0, 52.1, 50.1, 13.6, 87.4, 0)
 BOW = (0.6, 17.6, 71, 32, 18.3, 8.7, 23.5, 11.4, 21.1, 22.8, 4.1, 0.3, 10.5, 1.3, 24.3, 52, 45.4, 48.1, 89.7, 0.1)
+LARGE = (0, 0.3, 9.3, 0, 0.6, 0, 3.7, 0.8, 0.8, 2.4, 0, 0, 0, 0, 0, 0.4, 40.7, 6.7, 66.5, 0)
 JOINT = (0, 11.4, 21.9, 13.4, 14.4, 2.8, 18.3, 9.3, 1.9, 6.5, 0.3, 0.1, 0.2, 6.9, 0, 2.7, 40.4, 9.4, 88, 0)
 DMN_PLUS = (0, 0.3, 1.1, 0, 0.5, 0, 2.4, 0, 0, 0, 0, 0, 0, 0.2, 0, 45.3, 4.2, 2.1, 0, 0)
 ENTNET = (0, 0.1, 4.1, 0, 0.3, 0.2, 0, 0.5, 0.1, 0.6, 0.3, 0, 1.3, 0, 0, 0.2, 0.5, 0.3, 2.3, 0)
 UNIVERSAL = (0, 0, 0.4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.4, 0.6, 0, 2.8, 0)
 NO_LS = {"model.stories.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.learning_rate": 0.32}
 NO_LS |= {"model.stories.noise": 0.0, "train.num_epochs": 100.0}
+PER_EPOCH = 281  # steps, of 9,000 questions in batches of 32
+LARGE_MEMN2N = {"task.size": "10k", "seeds": (0,), "model.hidden_size": 100, "model.stories.nonlinear": True}
+LARGE_MEMN2N |= {"model.stories.tying": "layerwise", "model.stories.linear_steps": 4 * PER_EPOCH}
+LARGE_MEMN2N |= {"train.num_epochs": 24.0, "train.eval_every": 4 * PER_EPOCH}
+LARGE_MEMN2N |= {"optimizer.halve_after": 4 * PER_EPOCH, "optimizer.halve_every": 5 * PER_EPOCH}
 # What a CPU trains in an hour or two: one seed, stopped when validation has not got better for so long.
 SHORT = {"seeds": (0,), "train.num_epochs": 40.0, "train.patience": 8}
 WITHOUT_3 = tuple(n for n in TASKS if n != 3)  # the training file of task 3 with 10,000 questions is not everywhere
@@ -71,6 +78,7 @@ FAMILIES = {
     "memn2n": Family("babi_memn2n", {}, PE_LS_RN, MEMN2N + ", 3 hops PE LS RN"),
     "memn2n_pe": Family("babi_memn2n", NO_LS, PE, MEMN2N + ", 3 hops PE"),
     "memn2n_bow": Family("babi_memn2n", NO_LS | {"model.stories.encoding": "bag"}, BOW, MEMN2N + ", 3 hops BoW"),
+    "memn2n_10k": Family("babi_memn2n", LARGE_MEMN2N, LARGE, MEMN2N_10K, tasks=WITHOUT_3),
     "memn2n_joint": Family("babi_memn2n_joint", {}, JOINT, MEMN2N + ", 3 hops PE LS RN joint", joint=True),
     "dmn": Family("babi_dmn", SHORT, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
     "dmn_supervised": Family("babi_dmn_supervised", {}, DMN, "Kumar 2016 (arXiv 1506.07285), table 1: DMN"),

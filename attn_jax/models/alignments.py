@@ -23,7 +23,7 @@ from attn_jax.attention.estimators import combine, combine_marginal, gradient_on
 from attn_jax.attention.monotonic import forward, initial_alignment, log_transition, predict, update
 from attn_jax.attention.readings import READINGS, Reading, log_of
 from attn_jax.attention.scores import Score
-from attn_jax.models.baselines import NoBaseline
+from attn_jax.models.baselines import NoBaseline, Sampled
 from attn_jax.models.decoders import Steps
 from attn_jax.models.rnn import RNN
 from attn_jax.types import Array, Bool, Float, Int, PyTree
@@ -123,7 +123,7 @@ class HardAlignment(SoftAlignment):
         guess = self.baseline.per_key(steps.top, memory.values, model.target_embedding(targets))
         total, nll = self.estimate(draw, loss, nll, value, log_q, coordinates, guess)
         loss = jax.lax.stop_gradient(loss)
-        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * loss, axis=-1), draw, log_q, loss, guess)
+        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * loss, axis=-1), Sampled(draw, log_q, loss, guess))
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, model, memory, steps, targets, real):

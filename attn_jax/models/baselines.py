@@ -1,11 +1,13 @@
 """Baselines of the score-function estimator: what the loss is expected to be, before it is known.
 
-A baseline is a module: `value(top [b, t, h])` [b, t] that is subtracted from the losses, `coordinates(length)` [s]
-for one number per logit of the weights, `per_key(...)` [b, t, s] for a guess of the loss at each key, and `loss`, its
-own squared error, whose gradient trains it and nothing else. Parameters named "running..." are running means: the
+A baseline is a module: `value` is subtracted from the losses, `coordinates` is one number for each logit of the
+weights, `per_key` a guess of the loss at each key, and `loss` its own squared error, whose gradient trains it and
+nothing else. Parameters named "running..." are running means: the
 optimizer moves them by plain gradient descent with a fixed rate (see optimizers.keep_running), and descent on
 (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
+
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -16,21 +18,36 @@ from attn_jax.attention.estimators import coordinate_moments
 from attn_jax.types import Array, Float
 
 
+class Sampled(NamedTuple):
+    """What is known once the keys are drawn."""
+
+    draw: Draw
+    log_weights: Float[Array, "b t s"]  # with which it was drawn
+    losses: Float[Array, "b t n"]  # at each key drawn
+    guess: Float[Array, "b t s"] | None  # what `per_key` said
+
+
 class NoBaseline(nn.Module):
     """b = 0; also where the draw has its own baseline (leave-one-out), or the soft loss serves as one."""
 
     def value(self, top: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
+        """b, from the decoder's state at each step; None: none of this kind."""
         return None
 
     def coordinates(self, length: int) -> Float[Array, "s"] | None:
+        """b_i for the logit of each of so many keys; None: none of this kind."""
         return None
 
     def per_key(
         self, top: Float[Array, "b t h"], values: Float[Array, "b s d"], targets: Float[Array, "b t e"]
     ) -> Float[Array, "b t s"] | None:
+        """g_x, a guess of the loss at each key, also from the keys' values and the embedded targets; None: none."""
         return None
 
-    def loss(self, top, f: Float[Array, "b t"], draw: Draw | None = None, log_weights=None, losses=None, guess=None):
+    def loss(
+        self, top: Float[Array, "b t h"], f: Float[Array, "b t"], sampled: Sampled | None = None
+    ) -> Float[Array, "b t"]:
+        """The squared error that trains the baseline; `f` is the loss, averaged over the draw."""
         return jnp.zeros_like(f)
 
 
@@ -43,7 +60,7 @@ class RunningMean(NoBaseline):
     def value(self, top):
         return jnp.broadcast_to(self.mean, top.shape[:-1])
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
+    def loss(self, top, f, sampled=None):
         return 0.5 * jnp.square(self.mean - f)
 
 
@@ -62,7 +79,7 @@ class LearnedBaseline(NoBaseline):
     def value(self, top):
         return self.outer(jnp.tanh(self.inner(jax.lax.stop_gradient(top))))[..., 0]
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
+    def loss(self, top, f, sampled=None):
         return jnp.square(self.value(top) - f)
 
 
@@ -82,8 +99,8 @@ class PerCoordinate(NoBaseline):
         b = self.numerator / jnp.maximum(self.denominator, 1e-8)
         return jnp.pad(b, (0, max(0, length - self.max_length)))[:length]
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
-        products, squares = coordinate_moments(draw, log_weights, losses)
+    def loss(self, top, f, sampled=None):
+        products, squares = coordinate_moments(sampled.draw, sampled.log_weights, sampled.losses)
         length = min(self.max_length, products.shape[-1])
         error = jnp.square(self.numerator[:length] - products[..., :length])
         error += jnp.square(self.denominator[:length] - squares[..., :length])
@@ -110,9 +127,10 @@ class Critic(NoBaseline):
         u = jnp.tanh(self.inner(jnp.concatenate([top, targets], axis=-1)))
         return self.mean(u) + jnp.einsum("btd,bsd->bts", self.query(u), self.key(values)) / self.features**0.5
 
-    def loss(self, top, f, draw=None, log_weights=None, losses=None, guess=None):
-        chosen = jnp.einsum("...nk,...k->...n", jax.lax.stop_gradient(draw.rows), guess)
-        return jnp.sum(draw.mass * jnp.square(chosen - losses), axis=-1)
+    def loss(self, top, f, sampled=None):
+        rows, mass = jax.lax.stop_gradient(sampled.draw.rows), sampled.draw.mass
+        chosen = jnp.einsum("...nk,...k->...n", rows, sampled.guess)
+        return jnp.sum(mass * jnp.square(chosen - sampled.losses), axis=-1)
 
 
 BASELINES = {

@@ -64,7 +64,11 @@ class Joined(nn.Module):
 
 
 class Decoder(nn.Module):
-    """What the three share: the start, and the unrolling of `advance` where nothing better is known."""
+    """What the three share: the start, and the unrolling of `advance` where nothing better is known.
+
+    A decoder with attention has `advance`, one step of the recurrence, and `readout`, which makes of the state and the
+    context the hidden state that the output layer takes.
+    """
 
     stack: Stack
     features: int
@@ -73,7 +77,25 @@ class Decoder(nn.Module):
     def setup(self):
         self.combine = Joined(self.features, self.stack.dtype)
 
+    def advance(
+        self,
+        memory: PyTree,
+        state: DecoderState,
+        projected: Float[Array, "b gd"],
+        masks: tuple = (),
+        train: bool = False,
+    ) -> tuple[DecoderState, "Read"]:
+        """(the state after one more token, whose embedding is `projected` by the stack; what `finish` needs of it)."""
+        raise NotImplementedError
+
+    def readout(
+        self, top: Float[Array, "... h"], context: Float[Array, "... dv"], embedded: Float[Array, "... e"] | None = None
+    ) -> Float[Array, "... d"]:
+        """The hidden state that predicts the next token."""
+        raise NotImplementedError
+
     def start(self, encoded: Encoded) -> tuple[PyTree, DecoderState]:
+        """(what the steps read, the state before the first of them)."""
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.monotonic is not None
@@ -82,6 +104,7 @@ class Decoder(nn.Module):
         return self.remember(encoded), state
 
     def fed_features(self) -> int:
+        """Width of what one step feeds to the next, besides the states of its cells."""
         return 0
 
     def remember(self, encoded: Encoded) -> PyTree:
@@ -89,12 +112,14 @@ class Decoder(nn.Module):
         return self.attention.prepare(encoded.states, mask=encoded.mask)
 
     def step(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b e"]) -> tuple[DecoderState, Steps]:
+        """One step, for decoding."""
         state, read = self.advance(memory, state, self.stack.project(embedded))
         return state, self.finish(read, embedded)
 
     def unroll(
         self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], train: bool = False
     ) -> Steps:
+        """All steps of a known target."""
         masks = self.stack.masks(embedded.shape[0], train)
 
         def body(decoder, state, projected):
@@ -195,7 +220,7 @@ class BahdanauDecoder(Decoder):
         read = Read(layers[-1][0], attended.context, None, attended.weights, attended.log_prob)
         return DecoderState(layers, state.fed, state.position + 1, weights), read
 
-    def readout(self, top: Float[Array, "... h"], context: Float[Array, "... dv"], embedded: Float[Array, "... e"]):
+    def readout(self, top, context, embedded=None):
         return jnp.tanh(self.combine(top, context, embedded))
 
 

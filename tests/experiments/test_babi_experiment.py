@@ -16,6 +16,7 @@ MEANS = {
     "memn2n": 13.9,
     "memn2n_pe": 20.3,
     "memn2n_bow": 25.1,
+    "memn2n_10k": 6.6,
     "memn2n_joint": 12.4,
     "dmn": 6.4,
     "dmn_supervised": 6.4,

@@ -39,6 +39,12 @@ class Draw:
     complete: bool = struct.field(pytree_node=False, default=False)  # the rows are all keys, each once: nothing random
 
 
+def one_row(rows: Float[Array, "... k"]) -> Draw:
+    """A single evaluation of f, at these weights."""
+    ones = jnp.ones((*rows.shape[:-1], 1), rows.dtype)
+    return Draw(rows[..., None, :], ones, jnp.zeros_like(ones))
+
+
 def choose(log_weights: LogWeights, index: Int[Array, "... n"], mass: Float[Array, "... n"], others=None) -> Draw:
     """One-hot rows at `index`; a key that cannot be chosen counts nothing."""
     log_prob = jnp.take_along_axis(log_weights, index, axis=-1)
@@ -68,6 +74,11 @@ def _check(num_samples: int, log_weights: LogWeights) -> None:
         )
 
 
+def _without(p: Float[Array, "... k"], index: Int[Array, "... n"]) -> Float[Array, "... k"]:
+    """The probabilities of the other keys; 0 at those of `index`."""
+    return p * (1 - jnp.sum(jax.nn.one_hot(index, p.shape[-1], dtype=p.dtype), axis=-2))
+
+
 def _check_leave_one_out(num_samples: int) -> None:
     if num_samples < 2:
         raise UserError(
@@ -77,8 +88,7 @@ def _check_leave_one_out(num_samples: int) -> None:
 
 def mean(rng: PRNGKeyArray | None, log_weights: LogWeights) -> Draw:
     """The weights themselves: soft attention, f(E[value])."""
-    ones = jnp.ones((*log_weights.shape[:-1], 1), log_weights.dtype)
-    return Draw(jnp.exp(log_weights)[..., None, :], ones, jnp.zeros_like(ones))
+    return one_row(jnp.exp(log_weights))
 
 
 def every(rng: Outcome | None, log_weights: LogWeights) -> Draw:
@@ -137,7 +147,7 @@ def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) 
     _check(num_samples, log_weights)
     p = _probabilities(log_weights)
     top = jax.lax.top_k(jax.lax.stop_gradient(log_weights), num_samples - 1)[1]
-    rest = p * (1 - jnp.sum(jax.nn.one_hot(top, p.shape[-1], dtype=p.dtype), axis=-2))
+    rest = _without(p, top)
     u = _uniform(rng, (*p.shape[:-1], 1))
     index = jnp.concatenate([top, _inverse_cdf(rest, u)], axis=-1)
     mass = jnp.concatenate([jnp.take_along_axis(p, top, -1), jnp.sum(rest, -1, keepdims=True)], axis=-1)
@@ -157,7 +167,7 @@ def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples
     _check(num_samples, log_weights)
     p, index = _probabilities(log_weights), _gumbel_top_k(rng, log_weights, num_samples)
     first = index[..., :-1]
-    rest = p * (1 - jnp.sum(jax.nn.one_hot(first, p.shape[-1], dtype=p.dtype), axis=-2))
+    rest = _without(p, first)
     mass = jnp.concatenate([jnp.take_along_axis(p, first, -1), jnp.sum(rest, -1, keepdims=True)], axis=-1)
     return choose(log_weights, index, mass)
 
@@ -225,7 +235,7 @@ def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int =
     k, p = num_samples, _probabilities(log_weights)
     order = jnp.argsort(-p, axis=-1)[..., :k]
     top = jnp.take_along_axis(p, order, axis=-1)
-    outside = jnp.sum(p * (1 - jnp.sum(jax.nn.one_hot(order, p.shape[-1], dtype=p.dtype), axis=-2)), -1, keepdims=True)
+    outside = jnp.sum(_without(p, order), axis=-1, keepdims=True)
     rest = jnp.cumsum(top[..., ::-1], axis=-1)[..., ::-1] + outside  # without the m most probable keys, m = 0 ... k - 1
     m = jnp.argmax(top * (k - jnp.arange(k)) <= rest, axis=-1)[..., None]  # the last m always qualifies
     c = jnp.take_along_axis(rest, m, axis=-1) / (k - m)
@@ -243,7 +253,5 @@ def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1)
     With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
     """
     best, index = jax.lax.top_k(jax.lax.stop_gradient(log_weights), min(num_samples, log_weights.shape[-1]))
-    rows = jnp.sum(jax.nn.one_hot(index, log_weights.shape[-1]) * (best > -jnp.inf)[..., None], axis=-2, keepdims=True)
-    rows = rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1)
-    ones = jnp.ones(rows.shape[:-1], rows.dtype)
-    return Draw(rows, ones, jnp.zeros_like(ones))
+    rows = jnp.sum(jax.nn.one_hot(index, log_weights.shape[-1]) * (best > -jnp.inf)[..., None], axis=-2)
+    return one_row(rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1))

@@ -7,7 +7,7 @@ unbiased: see the estimators.
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.draws import Draw, LogWeights, choose
+from attn_jax.attention.draws import Draw, LogWeights, choose, one_row
 from attn_jax.attention.softmax import softmax
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
@@ -43,9 +43,7 @@ def _perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Arra
 def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
     """rows = softmax((log_weights + Gumbel noise) / temperature): biased (Jang 2017; Maddison 2017)."""
     z, _ = _perturbed(rng, log_weights)
-    rows = _relax(z, log_weights, temperature)[..., None, :]
-    ones = jnp.ones(rows.shape[:-1], rows.dtype)
-    return Draw(rows, ones, jnp.zeros_like(ones))
+    return one_row(_relax(z, log_weights, temperature))
 
 
 def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
@@ -69,9 +67,7 @@ def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 
         noises = [_perturbed_given(r, fixed, index) - _finite(fixed) for r in jax.random.split(noise_rng, num_samples)]
         relaxed = sum(_relax(finite + noise, log_weights, temperature) for noise in noises) / num_samples
     hard = jax.nn.one_hot(index, log_weights.shape[-1], dtype=log_weights.dtype)
-    rows = (hard + relaxed - jax.lax.stop_gradient(relaxed))[..., None, :]
-    ones = jnp.ones(rows.shape[:-1], rows.dtype)
-    return Draw(rows, ones, jnp.zeros_like(ones))
+    return one_row(hard + relaxed - jax.lax.stop_gradient(relaxed))
 
 
 def rebar(

@@ -20,8 +20,10 @@ def get_config() -> ConfigDict:
     config.model.num_heads = 4
     config.model.feed_forward_size = 512
     config.model.dropout = 0.2
+    config.model.positions = "rotary"
     config.model.attention.score = "scaled_dot"
-    config.optimizer.learning_rate = 1e-3
-    config.optimizer.warmup_steps = 500
+    config.train.num_epochs = 16.0
+    config.optimizer.learning_rate = 2e-3
+    config.optimizer.warmup_steps = 800
     config.optimizer.b2 = 0.98
     return config

@@ -86,7 +86,9 @@ def main(argv=None) -> None:
         parser.exit(1, f"scores.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
     note = "Dev set, mean ± half the 95 % confidence interval of the mean over three seeds:"
     where = circumstances(("jax", "flax"))
-    text = "\n".join(["# Which score translates best", "", where, "", note, "", report(results), ""])
+    commands = "    " + "\n    ".join(line.strip() for line in __doc__.splitlines() if line.startswith("    python"))
+    head = ["# Which score translates best, when all else is equal?", "", commands, "", where, "", note, ""]
+    text = "\n".join([*head, report(results), ""])
     print(text)
     args.out.write_text(text, encoding="utf-8")
 

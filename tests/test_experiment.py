@@ -313,8 +313,8 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
         ({"decode__method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
         ({"decode__n_best": 2}, "decode.n_best 2 needs decode.method=beam"),
         ({"parallel": "pmat"}, "unknown parallel 'pmat'; did you mean pmap?"),
-        ({"seeds": (1, 1)}, r"seeds \(1, 1\): expected different integers >= 0"),
-        ({"seed": -1}, r"seeds \(-1,\): expected different integers >= 0"),
+        ({"seeds": (1, 1)}, r"seeds \(1, 1\): expected different integers from 0 to 4294967295"),
+        ({"seed": -1}, r"seeds \(-1,\): expected different integers from 0 to 4294967295"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )

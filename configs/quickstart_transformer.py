@@ -19,8 +19,9 @@ def get_config() -> ConfigDict:
     config.model.num_heads = 4
     config.model.feed_forward_size = 256
     config.model.dropout = 0.1
+    config.model.positions = "rotary"
     config.model.attention.score = "scaled_dot"
-    config.optimizer.learning_rate = 1e-3
+    config.optimizer.learning_rate = 2e-3
     config.optimizer.schedule = "cosine"
-    config.optimizer.warmup_steps = 100
+    config.optimizer.warmup_steps = 200
     return config

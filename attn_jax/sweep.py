@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 from attn_jax.arguments import load_file
 from attn_jax.errors import UserError
 from attn_jax.progress import notice
-from attn_jax.workdir import MAY_CHANGE, load_json, save_json
+from attn_jax.workdir import load_json, save_json
 
 LONGEST_NAME = 240
-UNSEEN = tuple(f"config.{key}" for key in MAY_CHANGE)  # overrides that change nothing of what is trained
+# Overrides that change no number of a result. What decoding and metrics are asked does, though not what is trained.
+UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
 LAUNCH = pathlib.Path(__file__).resolve().parent.parent / "launch.py"
 
 
@@ -79,7 +80,7 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
     for number, job in enumerate(todo, 1):
         where = folder / job.name
         notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
-        asked = {"overrides": [text for text in common if not text.lstrip("-").startswith(UNSEEN)]}
+        asked = {"overrides": [text for text in common if not text.startswith(UNSEEN, len("--config."))]}
         if (where / "result.json").exists():
             check_same(where, asked)
             notice(f"{'':<14}finished before: {where / 'result.json'}")

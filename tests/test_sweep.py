@@ -70,8 +70,12 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert f"              finished before: {folder / names[0] / 'result.json'}" in err.splitlines()
     assert len(out.splitlines()) == 4 and out.splitlines()[:3] == table
-    with pytest.raises(UserError, match=r"was finished with other overrides, --config.train.num_steps=5, not none;"):
-        sweep.run_sweep(fake(0, 1), str(folder), [])
+    for other, words in (([], "none"), (["--config.decode.method=beam"], "--config.decode.method=beam")):
+        with pytest.raises(UserError, match=f"finished with other overrides, --config.train.num_steps=5, not {words};"):
+            sweep.run_sweep(fake(0, 1), str(folder), other)
+    both = ["--config.train.num_steps=5", "--config.decode.method=beam"]
+    with pytest.raises(UserError, match=r"num_steps=5 --config.decode.method=beam;"):
+        sweep.run_sweep(fake(0, 1), str(folder), both)
 
 
 def test_sigterm_is_passed_on(fake, tmp_path):

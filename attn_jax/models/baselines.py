@@ -2,9 +2,8 @@
 
 A baseline is a module: `value` is subtracted from the losses, `coordinates` is one number for each logit of the
 weights, `per_key` a guess of the loss at each key, and `loss` its own squared error, whose gradient trains it and
-nothing else. Parameters named "running..." are running means: the
-optimizer moves them by plain gradient descent with a fixed rate (see optimizers.keep_running), and descent on
-(b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
+nothing else. Parameters named "running..." are running means: the optimizer moves them by plain gradient descent with a
+fixed rate (see optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
 from typing import NamedTuple

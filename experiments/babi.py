@@ -65,10 +65,12 @@ UNIVERSAL = (0, 0, 0.4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.4, 0.6, 0, 2.8, 0)
 NO_LS = {"model.stories.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.learning_rate": 0.32}
 NO_LS |= {"model.stories.noise": 0.0, "train.num_epochs": 100.0}
 PER_EPOCH = 281  # steps, of 9,000 questions in batches of 32
-LARGE_MEMN2N = {"task.size": "10k", "seeds": (0,), "model.hidden_size": 100, "model.stories.nonlinear": True}
-LARGE_MEMN2N |= {"model.stories.tying": "layerwise", "model.stories.linear_steps": 4 * PER_EPOCH}
-LARGE_MEMN2N |= {"train.num_epochs": 24.0, "train.eval_every": 4 * PER_EPOCH}
-LARGE_MEMN2N |= {"optimizer.halve_after": 4 * PER_EPOCH, "optimizer.halve_every": 5 * PER_EPOCH}
+# Tying layer by layer, as published, learned task 2 far less well in validation; SGD, as with 1,000, a little less.
+LARGE_MEMN2N = {"task.size": "10k", "seeds": (0, 1, 2), "model.hidden_size": 100, "model.stories.nonlinear": True}
+LARGE_MEMN2N |= {"model.stories.linear_steps": 4 * PER_EPOCH, "train.num_epochs": 40.0}
+LARGE_MEMN2N |= {"train.eval_every": 4 * PER_EPOCH, "optimizer.halve_after": 0, "optimizer.halve_every": 0}
+LARGE_MEMN2N |= {"optimizer.name": "adam", "optimizer.learning_rate": 0.002, "optimizer.schedule": "cosine"}
+LARGE_MEMN2N |= {"optimizer.clip_each": False}
 # What a CPU trains in an hour or two: one seed, stopped when validation has not got better for so long.
 SHORT = {"seeds": (0,), "train.num_epochs": 40.0, "train.patience": 8}
 WITHOUT_3 = tuple(n for n in TASKS if n != 3)  # the training file of task 3 with 10,000 questions is not everywhere

@@ -16,7 +16,8 @@ def get_config() -> ConfigDict:
     config.description = "memory network trained on supporting facts: adaptive memory, three grams, two layers of tanh"
     config.seeds = (0, 1, 2, 3, 4)
     config.model.name = "memnn"
-    config.model.hidden_size = 50
+    config.model.hidden_size = 100
+    config.model.dropout = 0.2  # of words and three grams
     config.model.stories.num_hops = 3
     config.model.stories.num_grams = 300
     config.model.stories.nonlinear = True

@@ -107,7 +107,7 @@ def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
         if name == "memnn":
             own |= {"model.stories.num_hops": NUM_FACTS[numbers[0]]}
             if numbers[0] in LISTS:
-                own |= {"model.stories.roles": False, "model.stories.num_grams": 0}
+                own |= {"model.stories.roles": False, "model.stories.num_grams": 0, "model.dropout": 0.0}
         if name == "dmn_supervised" and numbers[0] in LISTS:
             own |= {"model.stories.num_hops": 5}
         yield {"config": f"configs/{family.config}.py", "task.numbers": numbers} | family.overrides | own

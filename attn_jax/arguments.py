@@ -223,7 +223,8 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         raise UserError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        # Not exec_module, which takes the bytecode of another version of as many characters, saved in the same second.
+        exec(spec.loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
         if not hasattr(module, function):
             raise UserError(f"{path} has no function {function}()")
         made = getattr(module, function)(*arguments)

@@ -1,5 +1,6 @@
 """The command line: what it means, and that a slip is told in one line with the nearest right thing."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -175,6 +176,15 @@ def test_load_file_returns_what_the_function_does(tmp_path):
     path = tmp_path / "x.py"
     path.write_text("def f(a='1'):\n    return a + '2'")
     assert (load_file(path, "f"), load_file(path, "f", "3")) == ("12", "32")
+
+
+def test_load_file_sees_what_was_changed_within_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "x.py"
+    for value in "1", "2":
+        path.write_text(f"def f():\n    return {value}")
+        os.utime(path, (1e9, 1e9))
+        assert load_file(path, "f") == int(value)
 
 
 def test_a_slip_is_told_without_jax():

@@ -4,8 +4,7 @@ python launch.py --config=configs/babi_dmn_supervised.py --config.task.numbers="
 python launch.py --config=configs/babi_dmn_supervised.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
 The network is that of Xiong 2016 (arXiv 1603.01417), the loss that of Kumar 2016 (arXiv 1506.07285), section 2.6. So
-few stories are soon known by heart, hence the strong dropout of facts, and the decay: without it the gates of task 19,
-and the second ones of task 2, are right for stories of the training file alone.
+few stories are soon known by heart, hence the strong dropout of facts and the strong decay of weights.
 """
 
 from ml_collections import ConfigDict

@@ -64,7 +64,7 @@ ENTNET = (0, 0.1, 4.1, 0, 0.3, 0.2, 0, 0.5, 0.1, 0.6, 0.3, 0, 1.3, 0, 0, 0.2, 0.
 UNIVERSAL = (0, 0, 0.4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.4, 0.6, 0, 2.8, 0)
 NO_LS = {"model.stories.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.learning_rate": 0.32}
 NO_LS |= {"model.stories.noise": 0.0, "train.num_epochs": 100.0}
-PER_EPOCH = 281  # steps, of 9,000 questions in batches of 32
+PER_EPOCH = 281  # steps: about an epoch, of 9,000 questions in batches of 32
 # Tying layer by layer, as published, learned task 2 far less well in validation; SGD, as with 1,000, a little less.
 LARGE_MEMN2N = {"task.size": "10k", "seeds": (0, 1, 2), "model.hidden_size": 100, "model.stories.nonlinear": True}
 LARGE_MEMN2N |= {"model.stories.linear_steps": 4 * PER_EPOCH, "train.num_epochs": 40.0}

@@ -114,7 +114,7 @@ class Run:
                 host = host.replace(opt_state=halve(host.opt_state, spent))
                 outcome = Outcome(state=self.parallel.put_state(host))
         patience = self.config.train.patience
-        stop = bool(patience and self.best.count >= patience)
+        stop = bool(patience and self.best.count >= patience) or reached(self.config, results[name]["seeds"])
         self.finished = stop or step == self.num_steps
         metrics = {metric: result["mean"] for metric, result in results.items()}
         self.checkpoints.save(step, host, config=plain(self.config), extra=self.extra, metrics=metrics)
@@ -125,6 +125,12 @@ def best_metric(config: ConfigDict) -> tuple[str, str]:
     """(train.best_metric, whether "min" or "max" of it is best)."""
     name = config.train.best_metric
     return name, lookup(kind_of(config).metrics, name, "train.best_metric")
+
+
+def reached(config: ConfigDict, values: list[float]) -> bool:
+    """Whether train.best_metric of every seed is as good as train.goal, if there is a goal."""
+    goal, (_, order) = config.train.goal, best_metric(config)
+    return bool(goal) and (max(values) <= goal if order == "min" else min(values) >= goal)
 
 
 def seeds_of(config: ConfigDict) -> tuple[int, ...]:

@@ -155,6 +155,7 @@ def get_config() -> ConfigDict:
     config.train.keep = 2  # newest checkpoints kept, besides the best one
     config.train.best_metric = "loss"  # of the validation split: "loss", "bleu", "exact_match", ...
     config.train.patience = 0  # stop after this many evaluations without a better best_metric; 0: never
+    config.train.goal = 0.0  # stop where best_metric of every seed is as good as this; 0: never
     # Of several seeds, the one to predict with: "" the first, "train" that with the lowest training loss, "valid" that
     # with the best best_metric in validation.
     config.train.choose_seed = ""

@@ -73,6 +73,8 @@ LARGE_MEMN2N |= {"optimizer.name": "adam", "optimizer.learning_rate": 0.002, "op
 LARGE_MEMN2N |= {"optimizer.clip_each": False}
 # What a CPU trains in an hour or two: one seed, stopped when validation has not got better for so long.
 SHORT = {"seeds": (0,), "train.num_epochs": 40.0, "train.patience": 8}
+# The schedule as published, in less than a third of the time.
+FAST_ENTNET = {"train.num_epochs": 60.0, "optimizer.halve_every": 8 * PER_EPOCH}
 WITHOUT_3 = tuple(n for n in TASKS if n != 3)  # the training file of task 3 with 10,000 questions is not everywhere
 
 FAMILIES = {
@@ -85,7 +87,7 @@ FAMILIES = {
     "dmn": Family("babi_dmn", SHORT, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
     "dmn_supervised": Family("babi_dmn_supervised", {}, DMN, "Kumar 2016 (arXiv 1506.07285), table 1: DMN"),
     "dmn_plus": Family("babi_dmn_plus", {}, DMN_PLUS, "Xiong 2016 (arXiv 1603.01417), table 3", tasks=WITHOUT_3),
-    "entnet": Family("babi_entnet", {}, ENTNET, "Henaff 2017 (arXiv 1612.03969), table 2", tasks=WITHOUT_3),
+    "entnet": Family("babi_entnet", FAST_ENTNET, ENTNET, "Henaff 2017 (arXiv 1612.03969), table 2", tasks=WITHOUT_3),
     "universal": Family("babi_universal", {}, UNIVERSAL, "Dehghani 2019 (arXiv 1807.03819)", tasks=WITHOUT_3),
 }
 LISTS = (7, 8)  # what someone carries rests on any number of facts, all of a kind

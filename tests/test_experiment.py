@@ -172,6 +172,30 @@ def test_plateau_halves_and_early_stopping_stops(tmp_path):
     assert [float(node.scale) for node in found if isinstance(node, PlateauState)] == [0.25]
 
 
+@pytest.mark.parametrize(
+    ("metric", "values", "goal", "stops"),
+    [
+        ("accuracy", [100.0, 99.0], 99.0, True),  # the larger the better, in every seed
+        ("accuracy", [100.0, 98.9], 99.0, False),
+        ("loss", [0.1, 0.2], 0.2, True),  # the smaller the better
+        ("loss", [0.1, 0.3], 0.2, False),
+        ("loss", [0.0, 0.0], 0.0, False),  # no goal
+    ],
+)
+def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):
+    config = tiny_config(train__best_metric=metric, train__goal=goal)
+    assert experiment.reached(config, values) is stops
+
+
+def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
+    """Any loss is as good as 1000: the first evaluation, after 3 steps, is the last."""
+    config = tiny_config(train__goal=1000.0, train__num_steps=100)
+    _, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (3, "stopped")
+    _, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (3, "finished before")
+
+
 def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
     config = tiny_config(
         optimizer__name="sgd", optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, train__checkpoint_every=1

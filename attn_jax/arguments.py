@@ -24,6 +24,7 @@ KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a 
 RANGES = {
     "task.num_examples": (0, None),
     "task.valid_size": (1, None),
+    "task.source_buckets": (1, None),
     "task.batch_size": (1, None),
     "model.embedding_size": (1, None),
     "model.hidden_size": (1, None),
@@ -40,6 +41,7 @@ RANGES = {
     "model.num_queries": (1, None),
     "model.penalty": (0, None),
     "model.stories.memory_size": (1, None),
+    "model.stories.shortest": (1, None),
     "model.stories.num_hops": (1, None),
     "model.stories.noise": (0, 1),
     "model.stories.linear_steps": (0, None),

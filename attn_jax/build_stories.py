@@ -87,6 +87,7 @@ def build_dmn(config: ConfigDict, vocab_size: int) -> nn.Module:
         attention=attention,
         soft=lookup(EPISODES, stories.episode, "model.stories.episode"),
         question_size=stories.sentence_size,
+        shortest=stories.shortest,
         fact_dropout=stories.fact_dropout,
         dropout=model.dropout,
         gate_weight=stories.gate_weight,
@@ -105,6 +106,7 @@ def build_entnet(config: ConfigDict, vocab_size: int) -> nn.Module:
         num_slots=stories.num_slots,
         read=build_gates(config, model.hidden_size, {}),
         sentence_size=stories.sentence_size,
+        shortest=stories.shortest,
         dropout=model.dropout,
     )
 
@@ -127,6 +129,7 @@ def build_universal(config: ConfigDict, vocab_size: int) -> nn.Module:
         norm_first=lookup(NORM_FIRST, model.norm, "model.norm"),
         dropout=model.dropout,
         sentence_size=stories.sentence_size,
+        shortest=stories.shortest,
     )
 
 
@@ -165,10 +168,15 @@ def check_stories(config: ConfigDict) -> None:
 
 
 def fit_memory(config: ConfigDict, vocabulary: Stories) -> ConfigDict:
-    """The config with a memory no larger than the longest story of the training: more slots would stay empty."""
+    """The config with what the training stories tell of slots: of those nobody needs, none is worked on.
+
+    The memory is no larger than the longest story, and a batch needs no more slots than it has room for statements as
+    short as the shortest.
+    """
     config = config.copy_and_resolve_references()
     stories = config.model.stories
     stories.memory_size = max(1, min(stories.memory_size, vocabulary.longest))
+    stories.shortest = vocabulary.shortest
     return config
 
 

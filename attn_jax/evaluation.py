@@ -98,7 +98,8 @@ class Evaluator:
     def batches(self, pairs: Pairs, task: ConfigDict, seeds: tuple[int, ...], devices: int) -> Batches:
         """Training batches as config.task says."""
         encoded = self.encode(pairs)
-        buckets = task.buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths)
+        lengths = encoded.source.lengths, encoded.target.lengths
+        buckets = task.buckets or choose_buckets(*lengths, num_source=task.source_buckets)
         return Batches(encoded, buckets, task.batch_size, task.batch_unit, seeds=seeds, row_multiple=devices)
 
     def measure(self, params_of_seeds: Sequence[Params], pairs: Pairs, names: Sequence[str], tokenize: str):

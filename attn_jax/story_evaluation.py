@@ -10,9 +10,10 @@ import numpy as np
 from attn_jax import figures
 from attn_jax.errors import UserError
 from attn_jax.evaluation import Evaluator, chunks
-from attn_jax.tasks.batching import eval_batches
+from attn_jax.tasks.batching import EncodedPairs, eval_batches, make_ragged
 from attn_jax.tasks.stories import read_story, split_story
 from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.vocabulary import PAD, PERIOD_ID
 from attn_jax.types import Float, Params
 
 
@@ -23,6 +24,22 @@ class StoryEvaluator(Evaluator):
         super().__init__(*args, **options)
         self.max_sentences = max_sentences
         self._answer = jax.jit(self.model.answer)
+
+    def encode(self, pairs: Pairs) -> EncodedPairs:
+        """Both sides as ids. A source is as long as if its statements were not shorter than all of training.
+
+        So that a network has a slot for each, see find_sentences in attn_jax/models/stories.py.
+        """
+        encoded = super().encode(pairs)
+        rows = np.repeat(np.arange(len(encoded)), encoded.source.lengths)
+        ends = np.bincount(rows[encoded.source.tokens == PERIOD_ID], minlength=len(encoded))
+        missing = ends * self.source_vocabulary.shortest - encoded.source.lengths
+        if np.all(missing <= 0):
+            return encoded
+        start = encoded.source.offsets
+        texts = [encoded.source.tokens[start[i] : start[i + 1]].tolist() for i in range(len(encoded))]
+        padded = [[*text, *[PAD] * max(0, n)] for text, n in zip(texts, missing.tolist(), strict=True)]
+        return EncodedPairs(make_ragged(padded), encoded.target, encoded.evidence)
 
     def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
         """For each source how much each hop read of each statement, 0 for those the memory has no slot for."""

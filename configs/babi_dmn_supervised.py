@@ -21,6 +21,7 @@ def get_config() -> ConfigDict:
     config.description = "DMN+, 3 passes, gates trained with the evidence"
     config.task.size = "1k"
     config.task.batch_size = 32
+    config.task.source_buckets = 2
     config.model.stories.gate_weight = 2.0
     config.model.stories.fact_dropout = 0.4
     config.train.num_epochs = 100.0

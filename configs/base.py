@@ -49,6 +49,7 @@ def get_config() -> ConfigDict:
     # Batch shapes: a pair goes to the first bucket that holds both its sides, eos included; longer ones are left out.
     # (16, (20, 24)): the square of 16, and source 20 with target 24. (): chosen, to hold all pairs with little padding.
     config.task.buckets = ()
+    config.task.source_buckets = 2  # source lengths that buckets () chooses, for each of the target lengths it chooses
     config.task.batch_size = 128  # of all devices together
     config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
 
@@ -97,6 +98,7 @@ def get_config() -> ConfigDict:
     config.model.inference_size = 0  # elbo: width of the network that sees the target
     config.model.stories = ConfigDict()  # memory networks, which answer questions about stories
     config.model.stories.memory_size = 50  # the last so many statements of a story are seen
+    config.model.stories.shortest = 1  # tokens of the shortest statement, its period included; training data decides
     config.model.stories.num_hops = 3  # readings, episodes, or (memnn) supporting facts at most
     config.model.stories.encoding = "position"  # memn2n: of a statement, "position" (word order tells) or "bag"
     config.model.stories.tying = "adjacent"  # memn2n: "adjacent" or "layerwise"

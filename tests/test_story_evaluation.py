@@ -1,15 +1,17 @@
 """Memory networks from a config to answers with evidence: which seed answers, what is printed and drawn."""
 
+import importlib
 import io
 import json
 import sys
 from unittest import mock
 
+import jax
 import numpy as np
 import pytest
 
 from attn_jax import commands
-from attn_jax.build import build_task
+from attn_jax.build import build_evaluator, build_task
 from attn_jax.errors import UserError
 from attn_jax.evaluation import Evaluator, evaluate
 from attn_jax.experiment import choose_seed
@@ -184,3 +186,20 @@ def test_pictures_of_a_run(finished):
 def test_the_line_of_what_was_read():
     hops = np.array([[0.25, 0.75], [0.0, 0.0]])
     assert evidence_line(hops, ["mary left", "john came"]) == "john came (2, 0.75) | -"
+
+
+@pytest.mark.parametrize("network", ["entnet", "dmn_plus", "universal"])
+def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network):
+    """Sources are batched by length, and short batches get few slots; see find_sentences."""
+    config = importlib.import_module(f"configs.babi_{network}").get_config()
+    config.update_from_flattened_dict({"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)})
+    config.update_from_flattened_dict({"model.hidden_size": 8, "model.stories.memory_size": 12})
+    task = build_task(config)
+    assert task.source_vocabulary.shortest == 5
+    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
+    source = "mary went . " * 9 + "is mary in the garden ?"
+    encoded = evaluator.encode(Pairs([source, "mary went home there . is mary in the garden ?"], ["yes", "no"]))
+    assert encoded.source.lengths.tolist() == [45, 12]
+    params = evaluator.model.init(jax.random.key(0), evaluator.example)
+    (hops,) = evaluator.hops(params, Pairs([source], [""]))
+    assert hops.shape[1] == 9 and np.all(hops > 0)

@@ -74,6 +74,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
     episode: nn.Module
     update: nn.Module
     num_passes: int
+    shortest: int = 1  # tokens of the shortest statement, its period included
     dropout: float = 0.0  # of what the answer is made from
     gate_weight: float = 0.0
     gate_loss: Callable = one_of_all
@@ -85,9 +86,9 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
 
     def read(self, source: Int[Array, "b s"], train: bool = False):
         """(log_probs [b, v], the gates of each pass, their scores: lists of [b, n])."""
-        story = find_sentences(source, self.memory_size)
+        story = find_sentences(source, self.memory_size, self.shortest)
         facts, question = self.reader(source, story, train)
-        mask = story.mask(self.memory_size)
+        mask = story.mask()
         memory, prepared = self.attention.prepare(facts, mask=mask), self.episode.prepare(facts)
         state, gates, scores = question, [], []
         for index in range(self.num_passes):
@@ -116,8 +117,8 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
         nll, _ = nll_and_correct(log_probs, answers)
         loss = jnp.where(step < self.warmup_steps, 0.0, nll)
         if self.gate_weight:
-            story = find_sentences(source, self.memory_size)
-            slots, mask = story.slot_of(evidence), story.mask(self.memory_size)
+            story = find_sentences(source, self.memory_size, self.shortest)
+            slots, mask = story.slot_of(evidence), story.mask()
             gates = [self.gate_loss(s, slot, mask) for s, slot in zip(scores, slots.T, strict=False)]
             loss += self.gate_weight * sum(gates)
         return loss, nll
@@ -134,6 +135,7 @@ def kumar2016(
     attention: Attention | None = None,
     soft: bool = False,
     question_size: int = 16,
+    shortest: int = 1,
     fact_dropout: float = 0.0,
     dropout: float = 0.0,
     gate_weight: float = 0.0,
@@ -151,6 +153,8 @@ def kumar2016(
         attention: its weights are the gates; None: the gate network as published, each gate a sigmoid of its own.
         soft: an episode is the weighted sum of the facts, not the state of a GRU over them.
         question_size: words of a question that are read, its last ones.
+        shortest: tokens of the shortest statement there can be, its period included; the more, the fewer slots are
+            worked on for short sources.
         fact_dropout, dropout: rates, of the embeddings and of what the answer is made from.
         gate_weight, warmup_steps: see DynamicMemoryNetwork.
     """
@@ -158,11 +162,12 @@ def kumar2016(
     return DynamicMemoryNetwork(
         vocab_size=vocab_size,
         memory_size=memory_size,
-        reader=WordReader(vocab_size, memory_size, features, embedding_size, question_size, fact_dropout),
+        reader=WordReader(vocab_size, features, embedding_size, question_size, fact_dropout),
         attention=attention,
         episode=SoftEpisode() if soft else GatedEpisode(EPISODE_CELLS["gated_gru"], features),
         update=GRUUpdate(CELLS["gru"], features),
         num_passes=num_passes,
+        shortest=shortest,
         dropout=dropout,
         gate_weight=gate_weight,
         gate_loss=loss_of(attention),
@@ -180,6 +185,7 @@ def xiong2016(
     attention: Attention | None = None,
     soft: bool = False,
     question_size: int = 16,
+    shortest: int = 1,
     fact_dropout: float = 0.0,
     dropout: float = 0.0,
     gate_weight: float = 0.0,
@@ -193,11 +199,12 @@ def xiong2016(
     return DynamicMemoryNetwork(
         vocab_size=vocab_size,
         memory_size=memory_size,
-        reader=FusionReader(vocab_size, memory_size, features, question_size, fact_dropout),
+        reader=FusionReader(vocab_size, features, question_size, fact_dropout),
         attention=attention,
         episode=SoftEpisode() if soft else GatedEpisode(EPISODE_CELLS["attention_gru"], features),
         update=ReLUUpdate(features, num_passes),
         num_passes=num_passes,
+        shortest=shortest,
         dropout=dropout,
         gate_weight=gate_weight,
         gate_loss=loss_of(attention),

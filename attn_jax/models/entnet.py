@@ -81,10 +81,11 @@ class EntityNetwork(nn.Module, kw_only=True):
     read: Attention  # of the question to slots
     entities: tuple[int, ...] = ()  # ids of words
     sentence_size: int = 16  # words of a sentence that have a mask of their own
+    shortest: int = 1  # tokens of the shortest statement, its period included
     dropout: float = 0.0  # of the statements and the question
 
     def setup(self):
-        self.reader = MaskedBag(self.vocab_size, self.memory_size, self.features, self.sentence_size)
+        self.reader = MaskedBag(self.vocab_size, self.features, self.sentence_size)
         self.free_keys = self.param("keys", INIT, (self.num_slots - len(self.entities), self.features))
         self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_slots,))
         self.cell = EntityCell(self.write, self.features)
@@ -97,7 +98,7 @@ class EntityNetwork(nn.Module, kw_only=True):
 
     def slots(self, source: Int[Array, "b s"], train: bool = False):
         """(the slots after the last statement [b, m, d], gates [b, m, n], the question [b, d])."""
-        story = find_sentences(source, self.memory_size)
+        story = find_sentences(source, self.memory_size, self.shortest)
         statements, question = self.reader(source, story, train)
         statements = self.drop(statements, deterministic=not train)
         question = self.drop(question, deterministic=not train)
@@ -107,7 +108,7 @@ class EntityNetwork(nn.Module, kw_only=True):
             statements,
             statements @ keys.T + self.gate_bias,
             self.statement(statements),
-            story.mask(self.memory_size),
+            story.mask(),
         )
         of_keys = self.key(keys)[None]
         scan = nn.scan(
@@ -149,6 +150,7 @@ def henaff2017(
     read: Attention | None = None,
     entities: tuple[int, ...] = (),
     sentence_size: int = 16,
+    shortest: int = 1,
     dropout: float = 0.0,
 ) -> EntityNetwork:
     """The network as published: sigmoid gates, and softmax of a product to `read`. For the arguments see the class."""
@@ -161,5 +163,6 @@ def henaff2017(
         read=read or Attention(Dot()),
         entities=entities,
         sentence_size=sentence_size,
+        shortest=shortest,
         dropout=dropout,
     )

@@ -62,7 +62,7 @@ class MemN2N(nn.Module):
         story = find_sentences(source, self.memory_size)
         memories, u = self.embed(source, story, train)
         # An empty slot has neither words nor an age: its memories are zero.
-        mask, hops = None if self.attend_empty else story.mask(self.memory_size), []
+        mask, hops = None if self.attend_empty else story.mask(), []
         for hop in range(self.num_hops):
             keys, values = (memories[hop], memories[hop + 1]) if self.adjacent else memories
             memory = self.attention.prepare(keys, values, mask)
@@ -90,13 +90,12 @@ class MemN2N(nn.Module):
         """(the statements by each table, the question)."""
         noisy = train and self.noise > 0
         rng = self.make_rng("sample") if noisy else None
-        size = self.memory_size
-        ages = noisy_ages(rng, story, self.noise, size) if noisy else story.age(size)
-        onehot = jax.nn.one_hot(jnp.where(story.mask(size), ages, -1), size)
+        ages = noisy_ages(rng, story, self.noise) if noisy else story.age()
+        onehot = jax.nn.one_hot(jnp.where(story.mask(), ages, -1), story.size)
         # All tables side by side: [v + n, t d].
         tables = jnp.concatenate([jnp.concatenate(part, axis=1) for part in (self.embeddings, self.times)])
         weights = [jnp.ones(source.shape)] + ([centred_position(story)] if self.position_encoding else [])
-        counts, asked = bags(source, story, jnp.stack(weights, axis=-1), size, self.vocab_size)
+        counts, asked = bags(source, story, jnp.stack(weights, axis=-1), self.vocab_size)
         memories = rows_times(jnp.concatenate([counts[..., 0], onehot], axis=-1), tables)
         table = self.embeddings[0] if self.adjacent else self.question
         question = asked[..., 0] @ table
@@ -112,18 +111,18 @@ def rows_times(rows: Float[Array, "b n v"], table: Float[Array, "v d"]) -> Float
     return (rows.reshape(-1, rows.shape[-1]) @ table).reshape(*rows.shape[:-1], -1)
 
 
-def noisy_ages(rng: PRNGKeyArray, story: Story, noise: float, memory_size: int) -> Int[Array, "b n"]:
+def noisy_ages(rng: PRNGKeyArray, story: Story, noise: float) -> Int[Array, "b n"]:
     """The age of each statement when empty memories stand between them, at most that of the memory's last slot.
 
     Of a story with n statements up to ceil(noise n) are put in, each number of them and each place as likely.
     """
-    ages = story.age(memory_size)
+    ages = story.age()
     most = jnp.ceil(noise * story.count).astype(jnp.int32)
-    blanks = math.ceil(noise * memory_size)
+    blanks = math.ceil(noise * story.size)
     number, place = jax.random.split(rng)
     number = jax.random.randint(number, most.shape, 0, most + 1)
     # Empty memory m stands after the newest place[m] statements.
     place = jax.random.randint(place, (len(most), blanks), 0, story.count[:, None] + 1)
     put_in = jnp.arange(blanks) < number[:, None]
     older = ages[:, :, None] >= place[:, None, :]
-    return jnp.minimum(ages + jnp.sum(older & put_in[:, None, :], axis=-1), memory_size - 1)
+    return jnp.minimum(ages + jnp.sum(older & put_in[:, None, :], axis=-1), story.size - 1)

@@ -88,10 +88,10 @@ class MemNN(nn.Module):
     ) -> tuple[Story, Float[Array, "b n i"], Float[Array, "b i"], Float[Array, "b n d"]]:
         """The story in the memory: (places, features of the statements, of the question, the statements embedded)."""
         story = find_sentences(source, self.memory_size)
-        memory, question = bags(source, story, jnp.ones(source.shape), self.memory_size, self.vocab_size)
+        memory, question = bags(source, story, jnp.ones(source.shape), self.vocab_size)
         if self.num_grams:
             grams = three_grams(source, story, self.num_grams)
-            grams = bags(grams, story, jnp.ones(source.shape), self.memory_size, self.num_grams)
+            grams = bags(grams, story, jnp.ones(source.shape), self.num_grams)
             memory = jnp.concatenate([memory, grams[0]], axis=-1)
             question = jnp.concatenate([question, grams[1]], axis=-1)
         memory, question = self.drop(memory, deterministic=not train), self.drop(question, deterministic=not train)
@@ -152,7 +152,7 @@ class MemNN(nn.Module):
         keys: Float[Array, "b n d"],
     ) -> Float[Array, "b h n"]:
         """The facts chosen, one-hot; all zero from where the stop memory was chosen."""
-        mask = story.mask(self.memory_size)
+        mask = story.mask()
         last = jnp.full(len(question), self.memory_size)
         going, hops, facts = story.count > 0, [], []
         for hop in range(self.num_facts):
@@ -205,7 +205,7 @@ class MemNN(nn.Module):
         sum over all other words w of max(0, margin - s_R(x, r) + s_R(x, w)).
         """
         story, memory, question, keys = self.write(source, True)
-        mask = story.mask(self.memory_size)
+        mask = story.mask()
         slots = story.slot_of(evidence)[:, : self.num_facts]
         slots = jnp.pad(slots, ((0, 0), (0, max(self.num_facts - slots.shape[1], 0))), constant_values=-1)
         facts = jax.nn.one_hot(slots, self.memory_size)  # all zero where there is no fact

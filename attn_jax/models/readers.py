@@ -2,7 +2,7 @@
 
     reader(source [b, s], story, train) -> (statements [b, n, d], question [b, d])
 
-n is the `memory_size` of the network that reads; a slot without a statement holds anything, and is masked by who
+n is story.size; a slot without a statement holds anything, and is masked by who
 reads it.
 """
 
@@ -65,7 +65,6 @@ class WordReader(nn.Module):
     """
 
     vocab_size: int
-    memory_size: int
     features: int
     embedding_size: int
     question_size: int = 16
@@ -84,7 +83,7 @@ class WordReader(nn.Module):
         nothing = (source == PAD) | (source == BOS) | (source == EOS) | (source == QUESTION_ID)
         _, states = self.recurrence(words, ~(nothing | story.asked))
         slot = jnp.cumsum(stop, axis=1) - 1 - story.cut[:, None]
-        ends = jax.nn.one_hot(jnp.where(stop, slot, -1), self.memory_size, dtype=states.dtype)
+        ends = jax.nn.one_hot(jnp.where(stop, slot, -1), story.size, dtype=states.dtype)
         (question,), _ = self.recurrence(*asked_words(words, story, self.question_size))
         return jnp.einsum("bsn,bsd->bnd", ends, states), question
 
@@ -96,7 +95,6 @@ class FusionReader(nn.Module):
     """
 
     vocab_size: int
-    memory_size: int
     features: int  # of a word, too
     question_size: int = 16
     dropout: float = 0.0  # of the statements
@@ -113,10 +111,10 @@ class FusionReader(nn.Module):
     ) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
         place, scale = centred_position(story), centred_feature(self.features)
         weight = jnp.stack([jnp.ones_like(place), place], axis=-1)
-        counts, _ = bags(source, story, weight, self.memory_size, self.vocab_size)
+        counts, _ = bags(source, story, weight, self.vocab_size)
         statements = self.words.of_counts(counts[..., 0]) + scale * self.words.of_counts(counts[..., 1])
         statements = self.drop(statements, deterministic=not train)
-        mask = story.mask(self.memory_size)
+        mask = story.mask()
         _, before = self.forward(statements, mask)
         _, after = self.backward(statements, mask, reverse=True)
         asked, real = asked_words(jax.nn.one_hot(source, self.vocab_size), story, self.question_size)
@@ -132,7 +130,6 @@ class MaskedBag(nn.Module):
     """
 
     vocab_size: int
-    memory_size: int
     features: int
     sentence_size: int = 16
 
@@ -150,4 +147,4 @@ class MaskedBag(nn.Module):
         place = jax.nn.one_hot(story.position, self.sentence_size)
         statement, question = (1 + place @ self.change[f"{name}_change"] for name in ("statement", "question"))
         factor = jnp.where(story.asked[..., None], question, statement)
-        return sum_words(words * factor, story, self.memory_size)
+        return sum_words(words * factor, story)

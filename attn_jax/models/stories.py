@@ -5,6 +5,8 @@ A source is statements and a question, one after the other (see attn_jax/tasks/b
     mary moved to the bathroom . john went to the hallway . where is mary ?
 
 The memory has a slot for each of the last `memory_size` statements, in their order: slot 0 is the first of those kept.
+Where empty slots count for nothing, it has no more slots than a row of the batch has room for statements: sources are
+batched with others of their length, so most batches need a fraction of what the longest story does.
 A module that answers has two methods,
 
     answer(source, train, step) -> Answered(log_probs [b, v], hops [b, h, n])
@@ -32,28 +34,35 @@ from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params
 class Story:
     """Where each token of a source stands."""
 
-    slot: Int[Array, "b s"]  # of its statement in the memory; memory_size for all that is in none
+    size: int = struct.field(pytree_node=False)  # slots
+    slot: Int[Array, "b s"]  # of its statement in the memory; `size` for all that is in none
     position: Int[Array, "b s"]  # within its statement or question, 0 the first word
     length: Int[Array, "b s"]  # words of its statement or question
     asked: Bool[Array, "b s"]  # words of the question
     count: Int[Array, "b"]  # statements in the memory
     cut: Int[Array, "b"]  # statements before these, that the memory has no slot for
 
-    def mask(self, memory_size: int) -> Bool[Array, "b n"]:
+    def mask(self) -> Bool[Array, "b n"]:
         """The slots that hold a statement."""
-        return jnp.arange(memory_size) < self.count[:, None]
+        return jnp.arange(self.size) < self.count[:, None]
 
-    def age(self, memory_size: int) -> Int[Array, "b n"]:
+    def age(self) -> Int[Array, "b n"]:
         """0 for the last statement, 1 for the one before, ...; 0 also for empty slots."""
-        return jnp.maximum(self.count[:, None] - 1 - jnp.arange(memory_size), 0)
+        return jnp.maximum(self.count[:, None] - 1 - jnp.arange(self.size), 0)
 
     def slot_of(self, number: Int[Array, "b e"]) -> Int[Array, "b e"]:
         """The slot of the statement with this number, 1 the story's first; -1 where it is 0 (none) or cut."""
         return jnp.maximum(number - 1 - self.cut[:, None], -1)
 
 
-def find_sentences(source: Int[Array, "b s"], memory_size: int) -> Story:
-    """The places of a source's tokens. A mark (period or question mark) is no word and stands nowhere."""
+def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 0) -> Story:
+    """The places of a source's tokens. A mark (period or question mark) is no word and stands nowhere.
+
+    With `shortest`, the tokens of the shortest statement there can be, its period included, the memory has as many
+    slots as a row has room for, `memory_size` at most; with 0 it has `memory_size`.
+    """
+    if shortest:
+        memory_size = max(1, min(memory_size, source.shape[1] // shortest))
     index = jnp.arange(source.shape[1])
     end = source == PERIOD_ID
     mark = end | (source == QUESTION_ID)
@@ -68,11 +77,11 @@ def find_sentences(source: Int[Array, "b s"], memory_size: int) -> Story:
     stop = jax.lax.cummin(jnp.where(mark, index, source.shape[1]), axis=1, reverse=True)
     # A question without a mark ends where its words do.
     stop = jnp.minimum(stop, 1 + jnp.max(jnp.where(word, index, -1), axis=1, keepdims=True))
-    return Story(slot, index - start, jnp.maximum(stop - start, 1), asked, total - cut, cut)
+    return Story(memory_size, slot, index - start, jnp.maximum(stop - start, 1), asked, total - cut, cut)
 
 
 def bags(
-    source: Int[Array, "b s"], story: Story, weight: Float[Array, "b s *w"], memory_size: int, vocab_size: int
+    source: Int[Array, "b s"], story: Story, weight: Float[Array, "b s *w"], vocab_size: int
 ) -> tuple[Float[Array, "b n v *w"], Float[Array, "b v *w"]]:
     """(of each statement, of the question): the summed weight, or several, of each word of the vocabulary.
 
@@ -80,17 +89,15 @@ def bags(
     vocabularies that is several times faster than gathering rows and scattering their gradients.
     """
     rows = jnp.broadcast_to(jnp.arange(len(source))[:, None], source.shape)
-    slot = jnp.where(story.asked, memory_size, jnp.where(story.slot == memory_size, memory_size + 1, story.slot))
-    counts = jnp.zeros((len(source), memory_size + 1, vocab_size, *weight.shape[2:]), weight.dtype)
+    slot = jnp.where(story.asked, story.size, jnp.where(story.slot == story.size, story.size + 1, story.slot))
+    counts = jnp.zeros((len(source), story.size + 1, vocab_size, *weight.shape[2:]), weight.dtype)
     counts = counts.at[rows, slot, source].add(weight, mode="drop")
     return counts[:, :-1], counts[:, -1]
 
 
-def sum_words(
-    words: Float[Array, "b s d"], story: Story, memory_size: int
-) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
+def sum_words(words: Float[Array, "b s d"], story: Story) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
     """(of each statement, of the question): the sum of the vectors of its words."""
-    slots = jax.nn.one_hot(story.slot, memory_size, dtype=words.dtype)  # all zero for a word in none
+    slots = jax.nn.one_hot(story.slot, story.size, dtype=words.dtype)  # all zero for a word in none
     return jnp.einsum("bsn,bsd->bnd", slots, words), jnp.einsum("bs,bsd->bd", story.asked.astype(words.dtype), words)
 
 
@@ -147,8 +154,8 @@ class StoryModel(Model):
 
     def attention_weights(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
         """For the answer, the mean over the hops of the weight of the statement that each token is part of."""
-        story = find_sentences(jnp.asarray(batch["source"]), self.module.memory_size)
         weights = jnp.mean(self.answer(params, batch["source"]).hops, axis=1)
+        story = find_sentences(jnp.asarray(batch["source"]), weights.shape[1])
         weights = jnp.pad(weights, ((0, 0), (0, 1)))
         of_token = jnp.take_along_axis(weights, story.slot, axis=1)[:, None]
         return jnp.pad(of_token, ((0, 0), (0, batch["target_out"].shape[1] - 1), (0, 0)))

@@ -127,25 +127,26 @@ class UniversalReader(nn.Module, kw_only=True):
     features: int
     stack: UniversalStack
     sentence_size: int = 16  # words of a sentence that have a mask of their own
+    shortest: int = 1  # tokens of the shortest statement, its period included
     dropout: float = 0.0  # of what the answer is made from
     ponder_weight: float = 0.0
 
     def setup(self):
-        self.reader = MaskedBag(self.vocab_size, self.memory_size, self.features, self.sentence_size)
+        self.reader = MaskedBag(self.vocab_size, self.features, self.sentence_size)
         self.out = nn.Dense(self.vocab_size)
         self.drop = nn.Dropout(self.dropout)
 
     def read(self, source: Int[Array, "b s"], train: bool = False):
         """(log_probs [b, v], what the question saw of each slot in each step [b, t, n], ponder cost [b])."""
-        story = find_sentences(source, self.memory_size)
-        statements, question = self.reader(source, newest_first(story, self.memory_size), train)
+        story = find_sentences(source, self.memory_size, self.shortest)
+        statements, question = self.reader(source, newest_first(story), train)
         x = jnp.concatenate([question[:, None], statements], axis=1) * self.features**0.5
-        mask = jnp.arange(self.memory_size + 1) <= story.count[:, None]
+        mask = jnp.arange(story.size + 1) <= story.count[:, None]
         states, seen, _, ponder = self.stack(x, mask, train)
         hidden = self.drop(states[:, 0], deterministic=not train)
         by_age = jnp.swapaxes(jnp.mean(seen, axis=2)[:, :, 0, 1:], 0, 1)
-        here = story.mask(self.memory_size)[:, None]
-        weights = jnp.where(here, jnp.take_along_axis(by_age, story.age(self.memory_size)[:, None], axis=-1), 0.0)
+        here = story.mask()[:, None]
+        weights = jnp.where(here, jnp.take_along_axis(by_age, story.age()[:, None], axis=-1), 0.0)
         cost = jnp.sum(ponder * mask, axis=-1) / jnp.sum(mask, axis=-1)
         return jax.nn.log_softmax(self.out(hidden)), weights, cost
 
@@ -166,10 +167,10 @@ class UniversalReader(nn.Module, kw_only=True):
         return nll + self.ponder_weight * ponder, nll
 
 
-def newest_first(story: Story, memory_size: int) -> Story:
+def newest_first(story: Story) -> Story:
     """The same story with its slots turned round: slot 0 is the last statement."""
-    kept = story.slot < memory_size
-    return story.replace(slot=jnp.where(kept, story.count[:, None] - 1 - story.slot, memory_size))
+    kept = story.slot < story.size
+    return story.replace(slot=jnp.where(kept, story.count[:, None] - 1 - story.slot, story.size))
 
 
 def dehghani2019(
@@ -187,6 +188,7 @@ def dehghani2019(
     norm_first: bool = True,
     dropout: float = 0.0,
     sentence_size: int = 16,
+    shortest: int = 1,
 ) -> UniversalReader:
     """The network with its usual parts; `attention` is that of each head, by default softmax of the scaled product.
 
@@ -206,6 +208,7 @@ def dehghani2019(
         features=features,
         stack=UniversalStack(layer, Sinusoidal(), num_steps, adaptive, threshold, dropout),
         sentence_size=sentence_size,
+        shortest=shortest,
         dropout=dropout,
         ponder_weight=ponder_weight,
     )

@@ -120,24 +120,32 @@ class Stories(Words):
     kind = "stories"
     first = (".", "?")
 
-    def __init__(self, tokens: Sequence[str], longest: int = sys.maxsize):
-        """`longest` is the number of statements of the longest training story: a memory needs no more slots."""
+    def __init__(self, tokens: Sequence[str], longest: int = sys.maxsize, shortest: int = 1):
+        """`longest` is the number of statements of the longest training story: a memory needs no more slots.
+
+        `shortest` is the number of tokens of the shortest training statement, its period included.
+        """
         super().__init__(tokens)
-        self.longest = longest
+        self.longest, self.shortest = longest, shortest
 
     @classmethod
     def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "Stories":
         """As _Table.train; also counts the statements."""
         lines = list(lines)
         vocabulary = super().train(lines, vocab_size=vocab_size, min_count=min_count)
-        return cls(vocabulary.to_json()["tokens"], max((cls._split(line).count(".") for line in lines), default=0))
+        longest, shortest = 0, sys.maxsize
+        for line in lines:
+            ends = [i for i, token in enumerate(cls._split(line)) if token == "."]
+            longest = max(longest, len(ends))
+            shortest = min(shortest, *(end - start for start, end in zip([-1, *ends], ends, strict=False)), sys.maxsize)
+        return cls(vocabulary.to_json()["tokens"], longest, shortest if longest else 1)
 
     def to_json(self) -> dict:
-        return super().to_json() | {"longest": self.longest}
+        return super().to_json() | {"longest": self.longest, "shortest": self.shortest}
 
     @classmethod
     def from_json(cls, data: dict) -> "Stories":
-        return cls(data["tokens"], data["longest"])
+        return cls(data["tokens"], data["longest"], data.get("shortest", 1))
 
     @staticmethod
     def _split(text: str) -> list[str]:

@@ -134,8 +134,8 @@ def test_noise_puts_empty_memories_between_statements(batch):
     story = "mary moved to the garden . " * 20 + "where is mary ?"
     source = encode_stories([(story, "garden", ())] * 64)["source"]
     places = find_sentences(source, 30)
-    ages = noisy_ages(jax.random.key(1), places, 0.1, 30)
-    shift = np.asarray(ages - places.age(30))[:, :20]
+    ages = noisy_ages(jax.random.key(1), places, 0.1)
+    shift = np.asarray(ages - places.age())[:, :20]
     assert shift.min() == 0 and shift.max() == 2
     assert np.all(np.diff(shift, axis=1) <= 0)  # older statements, which stand first, are shifted more
     assert {0, 1, 2} == set(np.unique(shift[:, 0]))

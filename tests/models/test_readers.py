@@ -21,19 +21,19 @@ def sources(*orders, question="where is mary"):
 
 
 def shapes_of(reader, source):
-    story = find_sentences(source, reader.memory_size)
+    story = find_sentences(source, 1)
     return jax.eval_shape(lambda: reader.init(jax.random.key(0), source, story))["params"]
 
 
-def read(reader):
-    return compiled(lambda p, source: reader.apply({"params": p}, source, find_sentences(source, reader.memory_size)))
+def read(reader, memory_size):
+    return compiled(lambda p, source: reader.apply({"params": p}, source, find_sentences(source, memory_size)))
 
 
 def test_a_statement_is_the_state_of_one_gru_at_its_period_and_the_question_begins_from_zero():
-    reader = WordReader(VOCAB, 2, D, embedding_size=3, question_size=2)
+    reader = WordReader(VOCAB, D, embedding_size=3, question_size=2)
     source = sources((0, 1, 2))
     params = fill(shapes_of(reader, source))
-    facts, question = read(reader)(params, source)
+    facts, question = read(reader, 2)(params, source)
 
     ids = np.asarray(source[0])
     end = np.flatnonzero(ids == PERIOD_ID)
@@ -52,11 +52,11 @@ def test_a_statement_is_the_state_of_one_gru_at_its_period_and_the_question_begi
 
 def test_a_story_read_backwards_is_the_other_direction():
     """Statements in reverse, with both directions exchanged, are the same vectors in reverse."""
-    reader = FusionReader(VOCAB, 5, D)
+    reader = FusionReader(VOCAB, D)
     source, reverse = sources((0, 1, 2)), sources((2, 1, 0))
     params = fill(shapes_of(reader, source))
     mirrored = params | {"forward": params["backward"], "backward": params["forward"]}
-    run = read(reader)
+    run = read(reader, 5)
     facts, question = run(params, source)
     other, same = run(mirrored, reverse)
     np.testing.assert_allclose(other[:, :3], facts[:, 2::-1], atol=1e-5)
@@ -65,10 +65,10 @@ def test_a_story_read_backwards_is_the_other_direction():
 
 
 def test_a_sentence_is_the_masked_sum_of_its_words():
-    reader = MaskedBag(VOCAB, 3, D, sentence_size=3)
+    reader = MaskedBag(VOCAB, D, sentence_size=3)
     source = sources((0, 1), question="where is mary the john")
     params = fill(shapes_of(reader, source))
-    statements, question = read(reader)(params, source)
+    statements, question = read(reader, 3)(params, source)
     table = params["words"]["embedding"]
 
     def by_hand(text, change):
@@ -80,7 +80,7 @@ def test_a_sentence_is_the_masked_sum_of_its_words():
     expected = [by_hand(text, params["statement_change"]) for text in STATEMENTS[:2]]
     np.testing.assert_allclose(statements[0], [*expected, np.zeros(D)], atol=1e-6)
     np.testing.assert_allclose(question[0], by_hand("where is mary the john", params["question_change"]), atol=1e-6)
-    plain = read(reader)(
+    plain = read(reader, 3)(
         jax.tree.map(lambda x: x, params) | {k: 0 * v for k, v in params.items() if "change" in k}, source
     )
     np.testing.assert_allclose(plain[0][0, 1], table[ID["john"]] + table[ID["went"]], atol=1e-6)

@@ -49,6 +49,8 @@ def params_of_seeds(model):
 def measured(name):
     model = StoryModel(NETWORKS[name](vocab_size=VOCAB, memory_size=MEMORY))
     larger = StoryModel(NETWORKS[name](vocab_size=VOCAB, memory_size=MEMORY + 2))
+    # A row of 30 tokens has room for three statements of nine.
+    fitted = StoryModel(NETWORKS[name](vocab_size=VOCAB, memory_size=MEMORY + 2, shortest=9))
 
     @compiled
     def run(params, batch):
@@ -64,6 +66,7 @@ def measured(name):
         return {
             "answer": parts(model.answer(first, batch["source"])),
             "one by one": jax.lax.map(answer, longer),
+            "fitted": parts(fitted.answer(first, batch["source"][:2])),
             "train": (total, metrics, gradient),
             "align": model.attention_weights(first, batch),
             "eval": model.eval_fn(first, batch),
@@ -83,6 +86,15 @@ def test_padding_empty_slots_and_other_rows_change_nothing(name):
     for row, count in enumerate((2, 1, 3, 0)):
         assert np.all(all_hops[row, :, :count] > 0) and np.all(all_hops[row, :, count:] == 0)
     assert np.std(all_log_probs[:3], axis=0).max() > 1e-3  # the answer depends on the story
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_slots_that_a_batch_has_no_room_for_are_not_worked_on_and_change_nothing(name):
+    result = measured(name)
+    (all_log_probs, all_hops), (log_probs, hops) = result["answer"], result["fitted"]
+    assert hops.shape[-1] == 3
+    np.testing.assert_allclose(log_probs, all_log_probs[:2], atol=2e-5)
+    np.testing.assert_allclose(hops, all_hops[:2, :, :3], atol=2e-5)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

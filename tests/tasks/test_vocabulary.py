@@ -124,6 +124,9 @@ def test_stories_are_in_lower_case_and_know_where_statements_end():
         from_json({"kind": "stories", "tokens": ["?", ".", "a"], "longest": 3})
     longest = Stories.train(["a . b . c ?", "a . c ?"], vocab_size=100)
     assert longest.longest == from_json(longest.to_json()).longest == 2
+    lengths = Stories.train(["a b c . b c . a b ?", "a ?"], vocab_size=100)
+    assert lengths.shortest == from_json(lengths.to_json()).shortest == 3
+    assert Stories.train(["a ?", "a"], vocab_size=100).shortest == 1  # there is no statement
 
 
 def test_characters_are_code_points():

@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config.task.size = "10k"
     config.task.vocabulary = "stories"
     config.task.batch_size = 64
-    config.task.source_buckets = 6  # a short story costs little, and most are short
+    config.task.source_buckets = 3
     config.model.name = "universal"
     config.model.hidden_size = 128
     config.model.num_heads = 4
@@ -33,6 +33,8 @@ def get_config() -> ConfigDict:
     config.model.stories.num_hops = 6
     config.train.num_epochs = 100.0
     config.train.eval_every = STEPS_PER_EPOCH
+    config.train.best_metric = "accuracy"
+    config.train.goal = 100.0
     config.optimizer.learning_rate = 1e-3
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = 4 * STEPS_PER_EPOCH

@@ -63,7 +63,7 @@ class UniversalStack(nn.Module):
     num_steps: int
     adaptive: bool = False
     threshold: float = 0.99
-    dropout: float = 0.0
+    dropout: float = 0.0  # of what comes in; `layer` has its own
 
     def setup(self):
         self.drop = nn.Dropout(self.dropout)
@@ -86,8 +86,7 @@ class UniversalStack(nn.Module):
 
         def step(self, carry, index):
             x, output, halting = carry
-            x = x + sinusoids(index[None] + 1, x.shape[-1])
-            x = self.drop(self.positions.embed(x, places), deterministic=not train)
+            x = self.positions.embed(x + sinusoids(index[None] + 1, x.shape[-1]), places)
             last = index == self.num_steps - 1
             if self.adaptive:
                 probability = nn.sigmoid(self.halt(x)[..., 0])
@@ -105,6 +104,7 @@ class UniversalStack(nn.Module):
             split_rngs={"params": False, "dropout": True, "sample": True},
             length=self.num_steps,
         )
+        embedded = self.drop(embedded, deterministic=not train)
         carry = embedded, jnp.zeros_like(embedded), Halting.start(mask.shape)
         (_, output, halting), (seen, weights) = scan(self, carry, jnp.arange(self.num_steps))
         states = self.norm(output) if self.layer.norm_first else output

@@ -73,6 +73,12 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
     with pytest.raises(SystemExit, match="18 runs failed"):
         babi.main(arguments)
     assert "mean of 2" in capsys.readouterr().out and not (tmp_path / "babi_memn2n.md").exists()
+    # Asked for what there is, it says what is missing.
+    monkeypatch.setattr(babi, "run_jobs", lambda *_: pytest.fail("--table trains nothing"))
+    babi.main([*arguments, "--table"])
+    written = (tmp_path / "babi_memn2n.md").read_text()
+    assert "mean of 2" in written and "--table" not in written
+    assert written.endswith("Not trained to the end: " + ", ".join(map(str, range(3, 21))) + ".\n")
 
 
 def test_fresh_questions_are_new():

@@ -7,6 +7,7 @@ A source is statements and a question, one after the other (see attn_jax/tasks/b
 The memory has a slot for each of the last `memory_size` statements, in their order: slot 0 is the first of those kept.
 Where empty slots count for nothing, it has no more slots than a row of the batch has room for statements: sources are
 batched with others of their length, so most batches need a fraction of what the longest story does.
+
 A module that answers has two methods,
 
     answer(source, train, step) -> Answered(log_probs [b, v], hops [b, h, n])

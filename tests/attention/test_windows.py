@@ -39,7 +39,8 @@ def test_local_p_is_its_formula(predictive):
         assert 0 <= centre <= max(LENGTHS[b] - 1, 0)
         for k in range(KEYS):
             assert mask[b, q, k] == (abs(k - centre) <= SIZE)
-            np.testing.assert_allclose(factor[b, q, k], np.exp(-((k - centre) ** 2) / (2 * (SIZE / 2) ** 2)), atol=1e-6)
+            expected = np.exp(-((k - centre) ** 2) / (2 * (SIZE / 2) ** 2))
+            np.testing.assert_allclose(factor[b, q, k], expected, atol=5e-6)  # a few roundings of a centre up to 11
         inside += np.sum(mask[b, q])
     assert inside < mask.size / 2, "the window is as wide as the memory: nothing is tested"
 

@@ -70,7 +70,9 @@ class TrajectoryAlignment(SoftAlignment):
 
         sum_t f_t + (R_t - b_t) log a(x_t).
 
-    The baseline of `leave_one_out` is the mean R_t of the other trajectories.
+    b_t is computed from the query of step t, which knows x_1 ... x_{t-1} but not x_t: the decoder's state after the
+    step may hold the sampled context, and a baseline that sees it takes the signal away. The baseline of
+    `leave_one_out` is the mean R_t of the other trajectories.
     """
 
     num_trajectories: int = 1
@@ -86,12 +88,12 @@ class TrajectoryAlignment(SoftAlignment):
         loss, nll = (split(x) for x in model.hidden_losses(steps.hidden, jnp.repeat(targets, n, axis=0)))
         log_prob, real = split(steps.log_prob), real[..., None]
         reward = jax.lax.stop_gradient(jnp.cumsum((loss * real)[:, ::-1], axis=1)[:, ::-1])
-        value = self.baseline.value(steps.top)
+        value = self.baseline.value(steps.query)
         if self.leave_one_out:
             advantage = reward - (jnp.sum(reward, axis=-1, keepdims=True) - reward) / (n - 1)
         else:
             advantage = reward if value is None else reward - jax.lax.stop_gradient(split(value))
-        own = split(self.baseline.loss(steps.top, jnp.moveaxis(reward, -1, 1).reshape(-1, reward.shape[1])))
+        own = split(self.baseline.loss(steps.query, jnp.moveaxis(reward, -1, 1).reshape(-1, reward.shape[1])))
         extra = jnp.mean(advantage * log_prob + own, axis=-1)
         return TokenLosses(jnp.mean(loss, axis=-1) + gradient_only(extra), jnp.mean(nll, axis=-1))
 
@@ -219,8 +221,8 @@ class MarkovAlignment(SoftAlignment):
         return jnp.broadcast_to(jnp.arange(steps.top.shape[1]) == 0, steps.top.shape[:2])
 
     def _transitions(self, model, memory, steps, first):
-        scores = model.decoder.attention.score(steps.top, memory.keys)
-        jumps = self.jumps(steps.top) if self.jump_size else None
+        scores = model.decoder.attention.score(steps.query, memory.keys)
+        jumps = self.jumps(steps.query) if self.jump_size else None
         return log_transition(scores, memory.mask[:, None], self.monotonic, jumps, first)
 
 

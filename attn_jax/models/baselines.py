@@ -2,8 +2,9 @@
 
 A baseline is a module: `value` is subtracted from the losses, `coordinates` is one number for each logit of the
 weights, `per_key` a guess of the loss at each key, and `loss` its own squared error, whose gradient trains it and
-nothing else. Parameters named "running..." are running means: the optimizer moves them by plain gradient descent with a
-fixed rate (see optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
+nothing else. None of them may depend on the key that is drawn, or the gradient of the model is wrong. Parameters named
+"running..." are running means: the optimizer moves them by plain gradient descent with a fixed rate (see
+optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
 from typing import NamedTuple
@@ -29,8 +30,8 @@ class Sampled(NamedTuple):
 class NoBaseline(nn.Module):
     """b = 0; also where the draw has its own baseline (leave-one-out), or the soft loss serves as one."""
 
-    def value(self, top: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
-        """b, from the decoder's state at each step; None: none of this kind."""
+    def value(self, hidden: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
+        """b, from a state of the decoder at each step that does not depend on the draw; None: none of this kind."""
         return None
 
     def coordinates(self, length: int) -> Float[Array, "s"] | None:
@@ -44,7 +45,7 @@ class NoBaseline(nn.Module):
         return None
 
     def loss(
-        self, top: Float[Array, "b t h"], f: Float[Array, "b t"], sampled: Sampled | None = None
+        self, hidden: Float[Array, "b t h"], f: Float[Array, "b t"], sampled: Sampled | None = None
     ) -> Float[Array, "b t"]:
         """The squared error that trains the baseline; `f` is the loss, averaged over the draw."""
         return jnp.zeros_like(f)
@@ -56,15 +57,15 @@ class RunningMean(NoBaseline):
     def setup(self):
         self.mean = self.param("running_mean", nn.initializers.zeros, ())
 
-    def value(self, top):
-        return jnp.broadcast_to(self.mean, top.shape[:-1])
+    def value(self, hidden):
+        return jnp.broadcast_to(self.mean, hidden.shape[:-1])
 
-    def loss(self, top, f, sampled=None):
+    def loss(self, hidden, f, sampled=None):
         return 0.5 * jnp.square(self.mean - f)
 
 
 class LearnedBaseline(NoBaseline):
-    """b = v . tanh(W top + c) + d, from the decoder state that also chooses the weights (Mnih & Gregor 2014, NVIL).
+    """b = v . tanh(W hidden + c) + d, from a decoder state that does not depend on the draw (Mnih & Gregor 2014, NVIL).
 
     Trained on (b - f)^2; no gradient of it reaches the decoder.
     """
@@ -75,11 +76,11 @@ class LearnedBaseline(NoBaseline):
         self.inner = nn.Dense(self.features)
         self.outer = nn.Dense(1)
 
-    def value(self, top):
-        return self.outer(jnp.tanh(self.inner(jax.lax.stop_gradient(top))))[..., 0]
+    def value(self, hidden):
+        return self.outer(jnp.tanh(self.inner(jax.lax.stop_gradient(hidden))))[..., 0]
 
-    def loss(self, top, f, sampled=None):
-        return jnp.square(self.value(top) - f)
+    def loss(self, hidden, f, sampled=None):
+        return jnp.square(self.value(hidden) - f)
 
 
 class PerCoordinate(NoBaseline):
@@ -98,7 +99,7 @@ class PerCoordinate(NoBaseline):
         b = self.numerator / jnp.maximum(self.denominator, 1e-8)
         return jnp.pad(b, (0, max(0, length - self.max_length)))[:length]
 
-    def loss(self, top, f, sampled=None):
+    def loss(self, hidden, f, sampled=None):
         products, squares = coordinate_moments(sampled.draw, sampled.log_weights, sampled.losses)
         length = min(self.max_length, products.shape[-1])
         error = jnp.square(self.numerator[:length] - products[..., :length])
@@ -126,7 +127,7 @@ class Critic(NoBaseline):
         u = jnp.tanh(self.inner(jnp.concatenate([top, targets], axis=-1)))
         return self.mean(u) + jnp.einsum("btd,bsd->bts", self.query(u), self.key(values)) / self.features**0.5
 
-    def loss(self, top, f, sampled=None):
+    def loss(self, hidden, f, sampled=None):
         rows, mass = jax.lax.stop_gradient(sampled.draw.rows), sampled.draw.mass
         chosen = jnp.einsum("...nk,...k->...n", rows, sampled.guess)
         return jnp.sum(mass * jnp.square(chosen - sampled.losses), axis=-1)

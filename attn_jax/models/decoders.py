@@ -42,6 +42,7 @@ class Steps:
     weights: Float[Array, "... s"]
     log_prob: Float[Array, "..."]  # log weight of the key that was sampled; 0 where none was
     top: Float[Array, "... h"]  # state of the last layer, from which `readout` reads another context
+    query: Float[Array, "... h"]  # state that asked the memory: it knows what was read before, not at this step
     embedded: Float[Array, "... e"]
 
 
@@ -138,7 +139,7 @@ class Decoder(nn.Module):
     def finish(self, read: "Read", embedded: Float[Array, "... e"]) -> Steps:
         """What can be computed for all steps together, after the loop."""
         hidden = read.hidden if read.hidden is not None else self.readout(read.top, read.context, embedded)
-        return Steps(hidden, read.weights, read.log_prob, read.top, embedded)
+        return Steps(hidden, read.weights, read.log_prob, read.top, read.query, embedded)
 
     def attend(
         self, query: Float[Array, "b d"], memory: Memory, state: DecoderState, train: bool
@@ -167,6 +168,7 @@ class Read:
     """What a step of the loop leaves: all that `finish` needs."""
 
     top: Array
+    query: Array
     context: Array | None
     hidden: Array | None  # where the loop itself needs it
     weights: Array
@@ -204,7 +206,7 @@ class PlainDecoder(Decoder):
         else:
             hidden = top
         weights = jnp.zeros((*top.shape[:-1], mask.shape[-1]), top.dtype)
-        return Steps(hidden, weights, weights.sum(-1), top, embedded)
+        return Steps(hidden, weights, weights.sum(-1), top, top, embedded)
 
 
 class BahdanauDecoder(Decoder):
@@ -215,9 +217,10 @@ class BahdanauDecoder(Decoder):
     """
 
     def advance(self, memory, state, projected, masks=(), train=False):
-        attended, weights = self.attend(state.layers[-1][0], memory, state, train)
+        query = state.layers[-1][0]
+        attended, weights = self.attend(query, memory, state, train)
         layers = self.stack.step(state.layers, projected, attended.context, masks, train)
-        read = Read(layers[-1][0], attended.context, None, attended.weights, attended.log_prob)
+        read = Read(layers[-1][0], query, attended.context, None, attended.weights, attended.log_prob)
         return DecoderState(layers, state.fed, state.position + 1, weights), read
 
     def readout(self, top, context, embedded=None):
@@ -252,8 +255,8 @@ class LuongDecoder(Decoder):
     def advance(self, memory, state, projected, masks=(), train=False):
         fed = state.fed if self.input_feeding else None
         layers = self.stack.step(state.layers, projected, fed, masks, train)
-        top = layers[-1][0]
-        attended, weights = self.attend(top, memory, state, train)
+        top = query = layers[-1][0]
+        attended, weights = self.attend(query, memory, state, train)
         past = state.past
         if self.self_attention is not None:
             own = self.self_attention(top[:, None], past).context[:, 0]
@@ -261,20 +264,20 @@ class LuongDecoder(Decoder):
             top = jnp.concatenate([top, own], axis=-1)
         hidden = self.readout(top, attended.context)
         fed = hidden if self.input_feeding else state.fed
-        read = Read(top, None, hidden, attended.weights, attended.log_prob)
+        read = Read(top, query, None, hidden, attended.weights, attended.log_prob)
         return DecoderState(layers, fed, state.position + 1, weights, past), read
 
     def unroll(self, memory, state, embedded, train=False):
         if self.input_feeding or self.attention.monotonic is not None:
             return super().unroll(memory, state, embedded, train)
-        top = self.stack.run(state.layers, embedded, train=train)
+        top = query = self.stack.run(state.layers, embedded, train=train)
         positions = state.position[:, None] + jnp.arange(embedded.shape[1])
-        attended = self.attention(top, memory, positions=positions, rng=self.noise(train), train=train)
+        attended = self.attention(query, memory, positions=positions, rng=self.noise(train), train=train)
         if self.self_attention is not None:
             before = jnp.tril(jnp.ones((top.shape[1],) * 2, bool), -1)
             own = self.self_attention(top, self.self_attention.prepare(top), mask=before, train=train)
             top = jnp.concatenate([top, own.context], axis=-1)
-        return self.finish(Read(top, attended.context, None, attended.weights, attended.log_prob), embedded)
+        return self.finish(Read(top, query, attended.context, None, attended.weights, attended.log_prob), embedded)
 
     def readout(self, top, context, embedded=None):
         return jnp.tanh(self.combine(context, top))

@@ -91,6 +91,7 @@ class Attention(nn.Module):
 
         Raises:
             UserError: a mask whose shape does not fit.
+            ValueError: a reading of several rows, whose losses have to be put together outside (see estimators.py).
         """
         allowed = memory.mask[..., None, :] if mask is None else joint_mask(memory.mask, mask)
         _check_mask(allowed, query, memory)
@@ -125,6 +126,12 @@ class Attention(nn.Module):
         # Without noise a sample is the most probable key; what is not random reads as it always does.
         reading = READINGS["top"] if rng is None and self.read.random else self.read
         draw = reading(rng, log_of(weights))
+        if draw.rows.shape[-2] != 1:
+            raise ValueError(
+                f"Attention reads one row of weights, but read={self.read.name} draws {draw.rows.shape[-2]}; take "
+                "read=expectation here, draw rows of the weights it returns, evaluate the loss at each of them, and "
+                "put the losses together with attn_jax.attention.estimators.combine"
+            )
         return draw.rows[..., 0, :], draw.log_prob[..., 0]
 
 

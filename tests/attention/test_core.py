@@ -1,12 +1,15 @@
 """The formula of attention, for combinations of its parts, with masks, padding and windows."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled, params_of
 
-from attn_jax.attention import NORMALIZERS, SCORES, Attention
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
+from attn_jax.attention.readings import log_of
 from attn_jax.attention.scores import (
     Additive,
     Boxcar,
@@ -142,6 +145,32 @@ def test_values_may_differ_from_keys_and_have_heads():
     scores = np.einsum("bhqd,bhkd->bhqk", query, keys) / 2
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     np.testing.assert_allclose(context, weights @ values, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
+    """One row is read as it was drawn; several have a loss each, of which this class knows nothing."""
+    reading = READINGS[name]
+    if "num_samples" in inspect.signature(reading.function).parameters and name not in ("gumbel_rao", "top"):
+        reading = reading.configure(num_samples=3)
+    attention = Attention(ScaledDot(), read=reading)
+
+    def read_noisily(attention, query, keys):
+        attended = attention(query, attention.prepare(keys), rng=jax.random.key(0))
+        return attended.context, attended.weights
+
+    def call():
+        return compiled(lambda *args: attention.apply({}, *args, method=read_noisily))(QUERY, MEMORY)
+
+    log_weights = jnp.zeros((len(LENGTHS), QUERIES, KEYS))
+    count = jax.eval_shape(lambda x: reading(jax.random.key(0), x).rows, log_weights).shape[-2]
+    if count > 1:
+        with pytest.raises(ValueError, match=f"reads one row of weights, but read={name} draws {count}"):
+            call()
+    else:
+        context, weights = call()
+        rows = reading(jax.random.key(0), log_of(jnp.asarray(weights))).rows[..., 0, :]
+        np.testing.assert_allclose(context, np.asarray(rows) @ MEMORY, rtol=1e-4, atol=1e-5)
 
 
 def test_torch_computes_the_same():

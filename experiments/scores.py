@@ -37,7 +37,7 @@ def sweep():
             "model.hidden_size": 128,
             "model.embedding_size": 128,
             "model.readout_size": 128,
-            "model.attention.features": 128,
+            **({"model.attention.features": 128} if score in ("additive", "concat") else {}),
             "model.input_feeding": False,
             "task.num_examples": 20_000,
             "seeds": (0, 1, 2),

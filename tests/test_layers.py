@@ -16,6 +16,7 @@ LAYERS = [
     {"build", "build_attention", "build_stories", "build_regression"},
     {"kinds"},
     {"experiment", "sweep", "arguments"},
+    {"unread"},
     {"commands"},
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names}

@@ -19,7 +19,7 @@ from absl import flags, logging  # noqa: E402
 from ml_collections import config_flags  # noqa: E402
 
 from attn_jax.arguments import parse  # noqa: E402
-from attn_jax.errors import UserError  # noqa: E402
+from attn_jax.errors import Interrupted, UserError  # noqa: E402
 
 MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
 WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
@@ -33,7 +33,7 @@ CONFIG = config_flags.DEFINE_config_file("config", None, "A config file; overrid
 
 
 def main(argv: list[str]) -> int:
-    """0 when done, 1 after an error of the user's, which is one line on standard error."""
+    """0 when done, 1 after an error of the user's, which is one line on standard error, 128 + signal if interrupted."""
     logging.set_verbosity(logging.ERROR)
     try:
         if {"-h", "--help"} & set(argv):
@@ -59,6 +59,8 @@ def main(argv: list[str]) -> int:
     except UserError as error:
         print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+    except Interrupted as error:
+        return error.status
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader of a filter, `head` say, has enough

@@ -14,7 +14,7 @@ import jax
 from ml_collections import ConfigDict
 
 from attn_jax import build, experiment, figures
-from attn_jax.errors import UserError
+from attn_jax.errors import Interrupted, UserError
 from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.progress import notice
 from attn_jax.tasks import Pairs
@@ -47,7 +47,11 @@ class Trained(NamedTuple):
 
 
 def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Trains to the end (going on from where it was), measures, and draws."""
+    """Trains to the end (going on from where it was), measures, and draws.
+
+    Raises:
+        Interrupted: a signal came, and the training is saved.
+    """
     run = experiment.open_run(config, workdir)
     with run.checkpoints:
         say(header(config, workdir, run))
@@ -64,7 +68,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         path = workdir / "result.json"
         if fitted.reason == "interrupted":
             say(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there")
-            return
+            raise Interrupted(fitted.signal)
         if fitted.reason == "finished before" and path.exists():
             say(f"{'finished':<14}{fitted.step} steps are done already; the result is in {path}")
             say(table(load_json(path), path))

@@ -10,11 +10,21 @@ class UserError(ValueError):
     """Wrong input from a user. The message is one line: what, where, what was expected, the nearest right thing."""
 
 
+class Interrupted(Exception):
+    """The end of work that a signal broke off, everything being saved. `status` is that of the process: 128 + signal."""
+
+    def __init__(self, number: int):
+        super().__init__(f"interrupted by signal {int(number)}")
+        self.status = 128 + int(number)
+
+
 @contextlib.contextmanager
 def one_line(program: str) -> Iterator[None]:
     """For a script: a UserError within it ends the process with its one line on standard error and status 1."""
     try:
         yield
+    except Interrupted as error:
+        sys.exit(error.status)
     except UserError as error:
         sys.exit(f"{program}: {' '.join(str(error).split())}")
 

@@ -5,7 +5,8 @@
             yield {"config": "configs/enja_soft.py", "model.attention.score": score}
 
 Each dict names its config file under "config"; the rest are keys of that config. A run that is finished is
-skipped, one that was interrupted goes on, one that failed is reported and does not stop the others.
+skipped, one that was interrupted goes on, one that failed is reported and does not stop the others. SIGTERM and
+Ctrl-C, of the sweep or of the run that is under way, end the sweep.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from attn_jax.arguments import load_file
-from attn_jax.errors import UserError
+from attn_jax.errors import Interrupted, UserError
 from attn_jax.progress import notice
 from attn_jax.workdir import load_json, save_json
 
@@ -67,15 +68,17 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
     """Runs all jobs one after the other, then prints the table. `common` are overrides as written, for every job."""
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
     failed = run_jobs(todo, folder, common)
-    if failed is None:
-        return
     print(table(folder, todo))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
 
 
-def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str] | None:
-    """Runs those that have no result yet, each in folder/name: the names of those that failed, None if interrupted."""
+def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
+    """Runs those that have no result yet, each in folder/name: the names of those that failed.
+
+    Raises:
+        Interrupted: a signal came to this process or to a run, which is no failure of it.
+    """
     failed = []
     for number, job in enumerate(todo, 1):
         where = folder / job.name
@@ -88,10 +91,10 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
         overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
         command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
         save_json(where / "sweep.json", asked)
-        code, terminated = run(command, where / "log.txt")
-        if terminated:
+        code, number = run(command, where / "log.txt")
+        if number:
             notice(f"{'interrupted':<14}the same command goes on from there")
-            return None
+            raise Interrupted(number)
         if code or not (where / "result.json").exists():
             lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
             notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")
@@ -108,19 +111,25 @@ def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
         raise UserError(f"{where} was finished with other overrides, {was}, not {now}; choose another --workdir")
 
 
-def run(command: list[str], log: pathlib.Path) -> tuple[int, bool]:
-    """(exit status, whether SIGTERM or Ctrl-C came); it is passed on, so that a training saves where it is."""
-    terminated: list[bool] = []
+def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
+    """(exit status, SIGTERM or SIGINT if it came to this process or ended that one, else 0).
+
+    It is passed on, so that a training saves where it is.
+    """
+    came: list[int] = []
     with open(log, "a", encoding="utf-8") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 
-        def pass_on(*_) -> None:
-            terminated.append(True)
+        def pass_on(number: int, frame: Any) -> None:
+            came.append(number)
             process.terminate()
 
         before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            return process.wait(), bool(terminated)
+            code = process.wait()
+            # 128 + number of one that saved, -number of one that had nothing to save yet.
+            came += [number for number in before if code in (128 + number, -number)]
+            return code, came[0] if came else 0
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -140,6 +140,7 @@ class Fitted(NamedTuple):
     state: Any  # on the device
     step: int  # number of steps done
     reason: str
+    signal: int = 0  # interrupted: the number of the signal that should_stop told
 
 
 def fit(
@@ -164,8 +165,9 @@ def fit(
         the number of steps done and the state after them; it returns None or an Outcome. Callbacks of the same step
         run in the order of `every`, all of them, each with the state that the one before it asked for. n = 0: only
         after step `num_steps`.
-    should_stop(step) -> bool: asked after each step and its callbacks; true ends the training without any more
-        callbacks, so that what they count stays as in a run that was never interrupted. The caller saves the state.
+    should_stop(step) -> the number of a signal, or 0: asked after each step and its callbacks; a signal ends the
+        training without any more callbacks, so that what they count stays as in a run that was never interrupted. The
+        caller saves the state.
     max_in_flight: no more steps than this are ever dispatched and not yet finished. (Unbounded, a program over
         several CPU devices deadlocks.)
 
@@ -195,10 +197,10 @@ def fit(
                 stopped |= outcome.stop
         if step == num_steps:
             break
-        interrupted = should_stop is not None and should_stop(step)
-        if stopped or interrupted:
+        number = 0 if should_stop is None else int(should_stop(step))
+        if stopped or number:
             arrive(0)
-            return Fitted(state, step, "stopped" if stopped else "interrupted")
+            return Fitted(state, step, "stopped") if stopped else Fitted(state, step, "interrupted", number)
     arrive(0)
     return Fitted(state, max(start, num_steps), "done")
 
@@ -219,7 +221,7 @@ def check_finite(step: int, metrics: Metrics) -> None:
 
 @contextlib.contextmanager
 def stop_on_signals():
-    """Within it, SIGTERM and Ctrl-C ask for a stop instead of killing: yields should_stop(step) for `fit`.
+    """Within it, SIGTERM and Ctrl-C ask for a stop instead of killing: yields should_stop(step) -> signal for `fit`.
 
     A second Ctrl-C does not wait.
 
@@ -229,7 +231,7 @@ def stop_on_signals():
     if jax.distributed.is_initialized():
         from jax.experimental import multihost_utils
 
-        yield lambda step: multihost_utils.reached_preemption_sync_point(step)
+        yield lambda step: int(signal.SIGTERM) if multihost_utils.reached_preemption_sync_point(step) else 0
         return
     asked: list[int] = []
 
@@ -240,7 +242,7 @@ def stop_on_signals():
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield lambda step: bool(asked)
+        yield lambda step: asked[0] if asked else 0
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

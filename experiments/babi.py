@@ -222,8 +222,6 @@ def main(argv: list[str] | None = None) -> None:
     todo = list(named(runs(options.family, tuple(map(int, numbers)) or TASKS), pathlib.Path(__file__)))
     folder = pathlib.Path(options.runs)
     failed = [] if options.table else run_jobs(todo, folder, [f"--config.data_dir={options.data_dir}", *common])
-    if failed is None:
-        return
     done = [job for job in todo if (folder / job.name / "result.json").exists()]
     rows = [
         row for job in done for row in measure(job, folder / job.name, options.data_dir, options.fresh, family.joint)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from attn_jax import sweep
-from attn_jax.errors import UserError
+from attn_jax.errors import Interrupted, UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -22,6 +22,8 @@ if options["config.seed"] == "2":
 if options["config.seed"] == "3":
     print("sleeping", flush=True)
     time.sleep(60)
+if options["config.seed"] == "4":
+    sys.exit(143)  # the training itself was told to end, and saved
 seeds = [float(options["config.seed"]), 2.0]
 metrics = {"loss": {"mean": 1.25, "std": 0.5, "seeds": seeds}, "bleu": {"mean": 30.0, "std": 0.0, "seeds": [30.0]}}
 pathlib.Path(options["workdir"], "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0, 1]}))
@@ -80,8 +82,8 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
 
 def test_sigterm_is_passed_on(fake, tmp_path):
     path = fake(3, 0)
-    code = "import sys, pathlib; from attn_jax import sweep; sweep.LAUNCH = pathlib.Path(sys.argv[2])\n"
-    code += "sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [])"
+    code = "import sys, pathlib; from attn_jax import errors, sweep; sweep.LAUNCH = pathlib.Path(sys.argv[2])\n"
+    code += "with errors.one_line('x'): sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [])"
     command = [sys.executable, "-c", code, str(path), str(sweep.LAUNCH), str(tmp_path / "runs")]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     logs = lambda: [file.read_text() for file in (tmp_path / "runs").glob("*/log.txt")]  # noqa: E731
@@ -90,9 +92,18 @@ def test_sigterm_is_passed_on(fake, tmp_path):
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (0, "")
+    assert (process.returncode, out) == (128 + signal.SIGTERM, "")
     assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
     assert not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+
+
+def test_a_run_that_was_told_to_end_has_not_failed_and_ends_the_sweep(fake, tmp_path, capsys):
+    with pytest.raises(Interrupted) as error:
+        sweep.run_sweep(fake(4, 0), str(tmp_path / "runs"), [])
+    assert error.value.status == 143 and not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+    out, err = capsys.readouterr()
+    assert out == "" and "failed" not in err
+    assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
 
 
 @pytest.mark.parametrize(

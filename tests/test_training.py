@@ -176,9 +176,10 @@ def test_an_interruption_calls_nothing_more():
         num_steps=20,
         every=[(5, lambda step, state: calls.append(step)), (0, lambda step, state: calls.append(step))],
         on_step=lambda step, metrics: seen.append(step),
-        should_stop=lambda step: step == 7,
+        should_stop=lambda step: signal.SIGTERM if step == 7 else 0,
     )
     assert (fitted.step, fitted.reason, calls, seen) == (7, "interrupted", [5], list(range(1, 8)))
+    assert fitted.signal == signal.SIGTERM
 
 
 def test_nothing_left_to_do():
@@ -221,9 +222,9 @@ def test_meter_survives_json():
 def test_a_signal_is_a_request(number):
     before = signal.getsignal(number)
     with stop_on_signals() as should_stop:
-        assert not should_stop(1)
+        assert should_stop(1) == 0
         os.kill(os.getpid(), number)
-        assert should_stop(2)
+        assert should_stop(2) == number
         if number == signal.SIGINT:
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)

@@ -2,12 +2,13 @@
 
 import json
 import pathlib
+import signal
 
 import numpy as np
 import pytest
 
 from attn_jax import sweep
-from attn_jax.errors import UserError, one_line
+from attn_jax.errors import Interrupted, UserError, one_line
 from experiments import babi
 
 # Mean errors as printed in the papers, or counted from their tables by others.
@@ -66,9 +67,14 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
         (tmp_path / job.name / "config.json").write_text(json.dumps({"task": {"numbers": [1]}}))
     monkeypatch.setattr(babi, "RESULTS", tmp_path)
     arguments = [f"--data_dir={tmp_path}", f"--runs={tmp_path}"]
-    monkeypatch.setattr(babi, "run_jobs", lambda *_: None)  # interrupted
-    babi.main(arguments)
-    assert capsys.readouterr().out == ""
+
+    def interrupted(*_):
+        raise Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(babi, "run_jobs", interrupted)
+    with pytest.raises(SystemExit) as error, one_line("babi.py"):
+        babi.main(arguments)
+    assert error.value.code == 143 and capsys.readouterr().out == ""
     monkeypatch.setattr(babi, "run_jobs", lambda todo, *_: [job.name for job in todo[2:]])
     with pytest.raises(SystemExit, match="18 runs failed"):
         babi.main(arguments)

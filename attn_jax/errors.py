@@ -11,7 +11,7 @@ class UserError(ValueError):
 
 
 class Interrupted(Exception):
-    """The end of work that a signal broke off, everything being saved. `status` is that of the process: 128 + signal."""
+    """The end of work that a signal broke off, everything being saved. `status` of the process: 128 + signal."""
 
     def __init__(self, number: int):
         super().__init__(f"interrupted by signal {int(number)}")

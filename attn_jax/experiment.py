@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from attn_jax import model_size
 from attn_jax.arguments import check_ranges
 from attn_jax.attention import READINGS
 from attn_jax.build import build_evaluator, build_task
@@ -19,7 +20,7 @@ from attn_jax.checkpoints import Checkpoints
 from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.kinds import AnyBatches, AnyEvaluator, AnyTask, kind_of
 from attn_jax.metrics import MetricsWriter
-from attn_jax.optimizers import SinceBest, halve, make_optimizer
+from attn_jax.optimizers import SinceBest, halve, make_optimizer, make_schedule, plateau_scale
 from attn_jax.parallel import PARALLEL, choose
 from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS
@@ -47,6 +48,8 @@ class Run:
 
     def __post_init__(self):
         self.meter, self.seconds, self.started = Meter(), 0.0, None
+        self.schedule = make_schedule(**self.config.optimizer.to_dict(), num_steps=self.num_steps)
+        self.scale = np.ones((), np.float32)  # of the plateau
         _, mode = best_metric(self.config)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
 
@@ -73,18 +76,27 @@ class Run:
 
     def save(self, step: int, state: PyTree, metrics: dict | None = None) -> None:
         """A checkpoint of the state on the devices."""
-        host = self.parallel.get_state(state)
-        self.checkpoints.save(step, host, config=plain(self.config), extra=self.extra, metrics=metrics)
+        with self.progress.pause():
+            host = self.parallel.get_state(state)
+            self.checkpoints.save(step, host, config=plain(self.config), extra=self.extra, metrics=metrics)
 
     def on_step(self, step: int, metrics: dict) -> None:
-        """Logs the mean over the last log_every steps."""
+        """Logs the mean over the last log_every steps, at the very end over what there is since the last time."""
         self.meter.add(metrics)
         tokens = float(np.sum(metrics["loss"].count))
         loss = float(np.mean(metrics["loss"].compute()))
         self.progress.update(step, tokens, loss=loss)
-        if step % self.config.train.log_every == 0:
+        if step % self.config.train.log_every == 0 or step == self.num_steps:
             means = {f"train/{name}": mean.compute() for name, mean in self.meter.take().items()}
-            self.write(step, means)
+            means["train/learning_rate"] = self.learning_rate(step)
+            times = {"seconds": round(self.trained_seconds, 3), "tokens_per_second": round(self.progress.lap(), 1)}
+            self.write(step, means | times)
+
+    def learning_rate(self, step: int) -> np.ndarray:
+        """That of the update which made it `step` steps, one for each seed."""
+        rate = np.asarray(self.schedule(step - 1) * self.scale, np.float32)
+        rate = np.broadcast_to(rate, np.shape(self.seeds) if len(self.seeds) > 1 else ())
+        return np.array([float(str(x)) for x in rate.flat]).reshape(rate.shape)  # as float32 is printed: 0.001
 
     def write(self, step: int, metrics: dict) -> None:
         """A line of metrics.jsonl; of several processes only the first writes."""
@@ -93,6 +105,10 @@ class Run:
 
     def on_evaluation(self, step: int, state: PyTree) -> Outcome:
         """Measures the validation split, saves, halves the learning rate, stops early."""
+        with self.progress.pause():
+            return self._evaluate(step, state)
+
+    def _evaluate(self, step: int, state: PyTree) -> Outcome:
         host = self.parallel.get_state(state)
         name, _ = best_metric(self.config)
         names = [name] if name != "loss" else []
@@ -112,6 +128,7 @@ class Run:
             spent = self.plateau.spent(self.config.optimizer.plateau_patience)
             if np.any(spent):
                 host = host.replace(opt_state=halve(host.opt_state, spent))
+                self.scale = plateau_scale(host.opt_state)
                 outcome = Outcome(state=self.parallel.put_state(host))
         patience = self.config.train.patience
         stop = bool(patience and self.best.count >= patience) or reached(self.config, results[name]["seeds"])
@@ -228,34 +245,41 @@ def train(run: Run) -> Fitted:
 
     example = jax.tree.map(jnp.asarray, run.batches.batch_at(0))
     rngs = jnp.stack([jax.random.key(seed) for seed in seeds])
-    # One seed after the other: the batched QR of orthogonal initializers can deadlock on a CPU with few cores.
-    states = [jax.jit(create)(rng) for rng in rngs]
-    state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
+    shapes = jax.eval_shape(jax.vmap(create), rngs) if several else jax.eval_shape(create, rngs[0])
     run.parallel = PARALLEL[choose(config.parallel)](
         lambda axis_name: make_train_step(
             model.loss_fn, tx, axis_name=axis_name, microbatches=config.train.microbatches
         ),
         seeds=several,
     )
-    restored = run.checkpoints.restore(state)
+    restored = run.checkpoints.restore(shapes)
     start = 0
     if restored is not None:
         start, state = restored.step, restored.state
         run.remember(restored.extra)
-    state = run.parallel.put_state(state)
-    if run.finished:
-        return Fitted(state, start, "finished before")
+        run.scale = plateau_scale(state.opt_state)
+        if run.finished:
+            return Fitted(run.parallel.put_state(state), start, "finished before")
+    check_size(run, shapes, example)
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
+    writer = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
+    with writer as run.writer, Progress("training", run.num_steps, start=start) as run.progress:
+        run.progress.say("compiling ...")
+        if restored is None:
+            # One seed after the other: the batched QR of orthogonal initializers can deadlock on a CPU with few cores.
+            states = [jax.jit(create)(rng) for rng in rngs]
+            state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
+        return _fit(run, run.parallel.put_state(state), start)
+
+
+def _fit(run: Run, state: PyTree, start: int) -> Fitted:
+    """The steps from `start` on, with what happens every so many of them."""
+    config = run.config
     every = [(config.train.eval_every or run.batches.steps_per_epoch, run.on_evaluation)]
     if config.train.checkpoint_every:
         every.append((config.train.checkpoint_every, lambda step, state: run.save(step, state)))
-    writer = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
-    with (
-        stop_on_signals() as should_stop,
-        writer as run.writer,
-        Progress("training", run.num_steps, start=start) as run.progress,
-    ):
+    with stop_on_signals() as should_stop:
         run.started = time.monotonic()
         try:
             fitted = fit(
@@ -276,6 +300,20 @@ def train(run: Run) -> Fitted:
         run.checkpoints.wait()
     run.seconds, run.started = run.trained_seconds, None
     return fitted
+
+
+def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
+    """Says how large the model is; UserError if it cannot fit into the memory. `state` and `batch` may be shapes."""
+    devices = 1 if choose(run.config.parallel) == "single" else jax.device_count()  # each holds the whole state
+    logits = 0
+    if "target_out" in batch:  # else it predicts no words
+        positions = batch["target_out"].size // run.config.train.microbatches // devices
+        logits = positions * len(run.evaluator.target_vocabulary) * jnp.dtype(run.config.dtype).itemsize
+    size = model_size.measure(state.params, state.opt_state, num_seeds=len(run.seeds), logits=logits)
+    notice(f"{'model':<14}{size}{f' on each of {devices} devices' if devices > 1 else ''}")
+    device = jax.local_devices()[0]
+    copies = min(devices, jax.local_device_count()) if device.platform == "cpu" else 1  # in one memory
+    model_size.check_memory(size, model_size.memory_of(device), copies)
 
 
 def final_params(config: ConfigDict, checkpoints: Checkpoints, evaluator: AnyEvaluator) -> tuple[list[Params], str]:

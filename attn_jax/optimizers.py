@@ -62,9 +62,14 @@ def make_optimizer(
             raise UserError(f"optimizer.{field} must be a finite number >= 0, got {value}")
     if schedule == "plateau" and plateau_patience < 1:
         raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")
-    rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
-    if halve_every:
-        rate = halving(rate, halve_after, halve_every)
+    rate = make_schedule(
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup_steps=warmup_steps,
+        halve_after=halve_after,
+        halve_every=halve_every,
+        num_steps=num_steps,
+    )
     precondition = lookup(OPTIMIZERS, name, "optimizer.name")
     tx = optax.chain(
         clip(clip_norm, clip_each) if clip_norm > 0 else optax.identity(),
@@ -73,6 +78,21 @@ def make_optimizer(
         scale_by_plateau() if schedule == "plateau" else optax.identity(),
     )
     return keep_running(tx)
+
+
+def make_schedule(
+    *,
+    learning_rate: Real,
+    schedule: str,
+    warmup_steps: int,
+    halve_after: int = 0,
+    halve_every: int = 0,
+    num_steps: int,
+    **others: Any,
+) -> Schedule:
+    """The learning rate of each update, without the `scale` of a plateau; `others` of config.optimizer are not read."""
+    rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
+    return halving(rate, halve_after, halve_every) if halve_every else rate
 
 
 def clip(norm: Real, each: bool) -> optax.GradientTransformation:
@@ -178,6 +198,12 @@ def halve(opt_state: PyTree, where: bool | np.ndarray = True) -> PyTree:
         return PlateauState(np.where(where, scale * 0.5, scale).astype(scale.dtype))
 
     return jax.tree.map(change, opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+
+
+def plateau_scale(opt_state: PyTree) -> np.ndarray:
+    """What the learning rate is multiplied with, a number or one per seed; 1 for an opt_state without a plateau."""
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+    return next((np.asarray(node.scale) for node in nodes if isinstance(node, PlateauState)), np.ones((), np.float32))
 
 
 class SinceBest:

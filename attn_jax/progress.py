@@ -6,10 +6,12 @@ On a terminal the line is rewritten in place; elsewhere (a log file) a plain lin
 """
 
 import collections
+import contextlib
+import math
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -23,7 +25,8 @@ class Progress:
     """The progress line of `total` steps, of which `start` were done before.
 
     Speed and time left are those of the last `window` seconds, and count from the first update on, so that the
-    compilation before it does not spoil them. Use as a context manager: leaving it ends the line.
+    compilation before it does not spoil them; nor does what is done within `pause`. Use as a context manager: leaving
+    it ends the line.
     """
 
     def __init__(
@@ -44,7 +47,8 @@ class Progress:
         self.clock = clock
         self.terminal = self.stream.isatty()
         self.every = every if every is not None else (0.1 if self.terminal else 30.0)
-        self.history: collections.deque = collections.deque()  # (time, step, units done)
+        self.history: collections.deque = collections.deque()  # (time less pauses, step, units done)
+        self.paused, self.mark = 0.0, None  # seconds in pauses; (time less pauses, units done) of the last lap
         self.step, self.units, self.values = start, 0.0, {}
         self.written_at: float | None = None
         self.written = ""
@@ -53,11 +57,34 @@ class Progress:
         """`step` steps are done, with `units` more tokens than at the last call; `values` are shown by name."""
         now = self.clock()
         self.step, self.units, self.values = step, self.units + units, {**self.values, **values}
-        self.history.append((now, step, self.units))
-        while len(self.history) > 2 and now - self.history[1][0] >= self.window:
+        self.history.append((now - self.paused, step, self.units))
+        if self.mark is None:
+            self.mark = now - self.paused, self.units
+        while len(self.history) > 2 and self.history[-1][0] - self.history[1][0] >= self.window:
             self.history.popleft()
         if self.written_at is None or now - self.written_at >= self.every:
             self._write(now)
+
+    def say(self, what: str) -> None:
+        """Write what is going on before the first update, such as "compiling ...", which then takes its place."""
+        self._put(f"{self.label:<14}{what}")
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Within it time does not count: other work is done, an evaluation say."""
+        began = self.clock()
+        try:
+            yield
+        finally:
+            self.paused += self.clock() - began
+
+    def lap(self) -> float:
+        """Units per second since the last lap, of the first one since the first update; nan where there is no time."""
+        if not self.history:
+            return math.nan
+        (now, _, units), (before, units_before) = self.history[-1], self.mark
+        self.mark = now, units
+        return (units - units_before) / (now - before) if now > before else math.nan
 
     def line(self) -> str:
         """The text of the line as it stands now."""
@@ -92,11 +119,15 @@ class Progress:
         self.history.clear()
 
     def _write(self, now: Real) -> None:
-        self.written_at, self.written = now, self.line()
+        self.written_at = now
+        self._put(self.line())
+
+    def _put(self, text: str) -> None:
+        self.written = text
         if self.terminal:  # cut to fit: a line that wraps could not be rewritten in place
-            self.stream.write(f"\r\x1b[K{self.written[: shutil.get_terminal_size().columns - 1]}")
+            self.stream.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
         else:
-            self.stream.write(f"{self.written}\n")
+            self.stream.write(f"{text}\n")
         self.stream.flush()
 
     def __enter__(self) -> "Progress":

@@ -2,18 +2,19 @@
 
 import contextlib
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
 import tiny_model as tiny
-from tiny_run import files_config, tiny_config, train, write_pairs
+from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
 from attn_jax import commands, experiment
 from attn_jax.errors import UserError
-from attn_jax.optimizers import PlateauState
+from attn_jax.optimizers import PlateauState, halve, plateau_scale
 
-# Three steps an epoch: evaluated after 3, 6, 9 and 10 steps, logged after 4 and 8.
+# Three steps an epoch: evaluated after 3, 6, 9 and 10 steps, logged after 4, 8 and 10.
 WHOLE = {"train__keep": 1, "train__average": 2}
 
 
@@ -50,8 +51,12 @@ def stop_after(monkeypatch, last):
 def test_train_end_to_end(whole):
     run, fitted = whole
     assert (fitted.step, fitted.reason, run.num_steps) == (10, "done", 10)
-    assert [record["step"] for record in records(run.workdir)] == [3, 4, 6, 8, 9, 10]
-    assert {"train/loss", "train/nll", "train/grad_norm"} < records(run.workdir)[1].keys()
+    assert [record["step"] for record in records(run.workdir)] == [3, 4, 6, 8, 9, 10, 10]
+    logged = [record for record in records(run.workdir) if "train/loss" in record]
+    assert {"train/loss", "train/nll", "train/grad_norm"} < logged[0].keys() == logged[1].keys() == logged[2].keys()
+    assert [record["train/learning_rate"] for record in logged] == [0.01] * 3
+    assert 0 < logged[0]["seconds"] < logged[1]["seconds"] < logged[2]["seconds"] <= run.trained_seconds
+    assert all(record["tokens_per_second"] > 0 for record in logged)
     assert records(run.workdir)[-1].keys() == {"step", "valid/loss"}
     assert records(run.workdir)[-1]["valid/loss"] < records(run.workdir)[0]["valid/loss"]
     state = on_host(run, fitted)
@@ -76,7 +81,8 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
         if last:
             assert resumed.checkpoints.latest_step() == last and not resumed.finished
     tiny.assert_same(on_host(resumed, ended), on_host(run, fitted))
-    for name in ("metrics.jsonl", "vocabularies.json", "config.json"):
+    assert timeless(tmp_path) == timeless(run.workdir)
+    for name in ("vocabularies.json", "config.json"):
         assert (tmp_path / name).read_bytes() == (run.workdir / name).read_bytes(), name
 
     finals = []
@@ -110,6 +116,18 @@ def test_what_is_finished_is_left_alone(whole):
     assert again.trained_seconds == again.seconds > 0  # as stored: the clock does not run
 
 
+def test_the_result_is_printed_even_if_it_cannot_be_written(whole, tmp_path, monkeypatch, capsys):
+    def full(path, data):
+        raise UserError(f"cannot write {path}: no space left")
+
+    copy = shutil.copytree(whole[0].workdir, tmp_path / "run")
+    monkeypatch.setattr(commands, "save_json", full)
+    with pytest.raises(UserError, match=r"result.json: no space left"):
+        commands.train(tiny_config(**WHOLE), copy, commands.Files(overrides=("--config.train.keep=1",)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["quickstart", "test"] and "with" not in lines[0]
+
+
 def test_the_run_of_another_config_is_refused_and_untouched(whole):
     run, _ = whole
     before = contents(run.workdir)
@@ -132,7 +150,7 @@ def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
     commands.train(config, tmp_path / "both", commands.Files())
     out = capsys.readouterr().out
     both = losses(tmp_path / "both")
-    assert both.shape == (2, 2)
+    assert both.shape == (3, 2)
     with experiment.open_checkpoints(config, tmp_path / "both", read_only=True) as checkpoints:
         sets, _ = experiment.final_params(config, checkpoints, one.evaluator)
     expected = []
@@ -185,6 +203,25 @@ def test_plateau_halves_and_early_stopping_stops(tmp_path):
 def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):
     config = tiny_config(train__best_metric=metric, train__goal=goal)
     assert experiment.reached(config, values) is stops
+
+
+def test_the_learning_rate_is_that_of_the_last_update_and_of_each_seed(tmp_path):
+    """After a warm-up of two steps; the seed whose loss did not get better has half of it."""
+    config = tiny_config(seeds=(3, 0), optimizer__schedule="plateau", optimizer__warmup_steps=2)
+    run = experiment.open_run(config, tmp_path)
+    run.checkpoints.close()
+    assert run.learning_rate(1).tolist() == [0.005, 0.005]
+    opt_state = PlateauState(np.ones(2, np.float32))
+    run.scale = plateau_scale({"any": halve(opt_state, np.array([False, True]))})
+    assert run.learning_rate(2).tolist() == run.learning_rate(9).tolist() == [0.01, 0.005]
+    assert plateau_scale({"any": np.zeros(2)}) == 1
+
+
+def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path, capsys):
+    with pytest.raises(UserError, match=r"does not fit into .B of memory: [\d,]{22} parameters; at least 1.3 EB with"):
+        train(tiny_config(model__hidden_size=100_000_000), tmp_path)
+    assert "compiling" not in capsys.readouterr().err
+    experiment.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
 
 
 def test_training_stops_at_its_goal_and_stays_finished(tmp_path):

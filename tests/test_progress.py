@@ -1,6 +1,7 @@
 """The progress line, with a clock and a terminal of our own."""
 
 import io
+import math
 
 import pytest
 
@@ -40,6 +41,48 @@ def test_speed_is_of_the_last_seconds_and_without_the_compilation():
         bar.update(second, 10 if second < 50 else 100)
     assert "100 tokens/s" in bar.line()
     assert "15:01 left" in bar.line()
+
+
+def test_a_pause_does_not_count():
+    """Ten tokens a second; an evaluation that took an hour changes neither speed nor time left."""
+    clock = Clock()
+    bar = Progress("training", 100, stream=Stream(False), clock=clock, window=10)
+    for second in range(1, 51):
+        clock.now += 1.0
+        bar.update(second, 10)
+        if second == 45:
+            with bar.pause():
+                clock.now += 3600.0
+    assert bar.line().endswith("50/100  10 tokens/s  0:50 left")
+    assert bar.lap() == 10
+
+
+def test_a_lap_is_the_speed_since_the_last_one():
+    clock = Clock()
+    bar = Progress("training", 100, stream=Stream(False), clock=clock, window=1)
+    assert math.isnan(bar.lap())
+    clock.now = 1000.0  # the compilation
+    for step, units in enumerate((500, 10, 20, 60, 100), 1):
+        bar.update(step, units)
+        clock.now += 1.0
+        if step == 1:
+            assert math.isnan(bar.lap())
+        if step == 3:
+            assert bar.lap() == 15
+    assert bar.lap() == 80
+
+
+def test_what_goes_on_before_the_first_step_is_said_at_once_and_replaced():
+    for terminal in (True, False):
+        clock, stream = Clock(), Stream(terminal)
+        with Progress("training", 10, stream=stream, clock=clock) as bar:
+            bar.say("compiling ...")
+            assert stream.getvalue().strip("\r\x1b[K\n") == "training      compiling ..."
+            clock.now += 0.01
+            bar.update(1)
+        lines = stream.getvalue().replace("\r\x1b[K", "\n").split("\n")
+        assert [line for line in lines if line] == ["training      compiling ...", bar.line()]
+        assert stream.getvalue().count("\n") == (1 if terminal else 2)
 
 
 def test_terminal_is_rewritten_in_place(monkeypatch):

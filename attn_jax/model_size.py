@@ -1,0 +1,71 @@
+"""The number of parameters and the memory that a training takes at least, from shapes: nothing is allocated for it."""
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import jax
+
+from attn_jax.errors import UserError
+from attn_jax.types import PyTree
+
+UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
+
+
+class ModelSize(NamedTuple):
+    """Sizes of a model in training."""
+
+    parameters: int  # of one seed
+    bytes: int  # of all seeds: parameters, gradients, optimizer state and logits
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameters:,} parameters; at least {text_of(self.bytes)} with gradients, optimizer state and logits"
+        )
+
+
+def measure(params: PyTree, opt_state: PyTree, *, num_seeds: int = 1, logits: int = 0) -> ModelSize:
+    """The size of a training whose params and opt_state, arrays or shapes, have an axis of seeds if there are several.
+
+    logits: bytes of those of a batch. The other activations, which backpropagation keeps, are not counted.
+    """
+    return ModelSize(num_parameters(params) // num_seeds, 2 * num_bytes(params) + num_bytes(opt_state) + logits)
+
+
+def num_parameters(params: PyTree) -> int:
+    """The number of elements of all arrays."""
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
+
+
+def num_bytes(tree: PyTree) -> int:
+    """The bytes of all arrays."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def memory_of(device: Any) -> int | None:
+    """The bytes that there are on a device, None where it does not tell; of a CPU those of the machine."""
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    if limit is None and device.platform == "cpu":
+        try:
+            limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (ValueError, OSError):  # a system that does not know these names
+            return None
+    return limit
+
+
+def check_memory(size: ModelSize, memory: int | None, copies: int = 1) -> None:
+    """UserError if `copies` of a training of this size, which share the `memory`, cannot fit."""
+    if memory is not None and size.bytes * copies > memory:
+        times = f", on each of {copies} devices" if copies > 1 else ""
+        raise UserError(
+            f"the model does not fit into {text_of(memory)} of memory: {size}{times}; make model.hidden_size, "
+            "model.feed_forward_size, model.num_layers, task.vocab_size, task.batch_size or the number of seeds smaller"
+        )
+
+
+def text_of(size: int) -> str:
+    """Bytes with two or three figures: 950 bytes, 1.2 MB, 41 GB."""
+    power = 0
+    while size >= 999.5 and power < len(UNITS) - 1:
+        size, power = size / 1000, power + 1
+    return f"{size:,.0f} {UNITS[power]}" if power == 0 or size >= 9.95 else f"{size:.1f} {UNITS[power]}"

@@ -19,6 +19,8 @@ from attn_jax.errors import UserError, nearest
 
 CONFIGS = pathlib.Path(__file__).resolve().parent.parent / "configs"
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
+LARGEST = 2**31 - 1  # what an int32 holds
+MODES = {"source": ("eval", "predict", "score", "visualize"), "target": ("eval", "score")}  # that take these options
 
 # key -> (smallest, largest) number that makes sense
 RANGES = {
@@ -77,6 +79,8 @@ RANGES = {
     "train.keep": (1, None),
     "train.patience": (0, None),
     "train.average": (0, None),
+    "decode.beam_size": (1, 10_000),
+    "decode.max_length": (1, 100_000),
     "decode.batch_size": (1, None),
     "eval.num_pictures": (0, None),
 }
@@ -101,6 +105,8 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     """
     argv = [argv[0], *_last(_join(argv[1:]))]
     given = {name: value for name, value in map(_split, argv[1:]) if name}
+    if given.get("config") == "":
+        raise UserError("--config= names no file; expected a config such as --config=configs/quickstart.py")
     if "config" not in given and given.get("workdir") and "sweep" not in given:
         given["config"] = f"{CONFIGS / 'of_workdir.py'}:{given['workdir']}"
         argv.insert(1, f"--config={given['config']}")
@@ -111,6 +117,8 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     overridden = [name.removeprefix("config.") for name in given if name.startswith("config.")]
     for key in overridden if config is not None else ():
         if key not in (known := keys(config)):
+            if inside := [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]:
+                raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
             raise UserError(f"unknown config key {key}; {nearest(key, known)}")
     sys.argv = argv  # config_flags looks for the overrides there
     try:
@@ -122,9 +130,31 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
         raise UserError(_explain(str(error), given, config)) from None
     if rest:
         raise UserError(f"unexpected argument {rest[0]!r}; options look like --mode=eval")
+    _check_options({name: flags.FLAGS[name].value for name in given if name in flags.FLAGS and _is_own(name)})
     if config is not None:
         check_ranges(config_flag.value)
     return config_flag.value, overrides
+
+
+def _check_options(given: dict[str, Any]) -> None:
+    """UserError for options on the command line that do not go together."""
+    mode, number = given.get("mode", "train"), given.get("num_processes", 1)
+    for name, modes in MODES.items():
+        if given.get(name) and mode not in modes:
+            raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes)}")
+    if number < 1:
+        raise UserError(f"--num_processes={number}: expected at least 1")
+    if number > 1 and mode != "train":
+        raise UserError(f"--num_processes={number} is for training; --mode={mode} is the work of one process")
+    coordinator, place = given.get("coordinator", ""), given.get("process_id", 0)
+    if number > 1 and (not coordinator or not 0 <= place < number):
+        raise UserError(
+            f"--num_processes={number} needs --coordinator=HOST:PORT (of process 0) and --process_id, 0 to "
+            f"{number - 1}; got {coordinator!r} and {place}"
+        )
+    if number == 1 and (coordinator or place):
+        name = "coordinator" if coordinator else "process_id"
+        raise UserError(f"--{name}={given[name]} is for several processes; say how many: --num_processes=2 or more")
 
 
 def _is_own(name: str) -> bool:
@@ -170,18 +200,20 @@ def _explain(message: str, given: dict[str, str], config: ConfigDict | None) -> 
             default = config[name.removeprefix("config.")]
             kind = KINDS.get(type(default), type(default).__name__)
             return f"--{name}={value}: expected {kind}, such as {default!r}"
-        if isinstance(flags.FLAGS[name].parser, flags.EnumParser):
-            return f"unknown --{name}={value}; {nearest(value, flags.FLAGS[name].parser.enum_values)}"
+        parser = flags.FLAGS[name].parser
+        if isinstance(parser, flags.EnumParser):
+            return f"unknown --{name}={value}; {nearest(value, parser.enum_values)}"
+        if isinstance(parser, flags.IntegerParser):
+            return f"--{name}={value}: expected {KINDS[int]}"
     return " ".join(message.split())
 
 
 def check_ranges(config: ConfigDict) -> None:
     """UserError for a number of the config that makes no sense."""
+    check_types(config)
     for key, (low, high) in RANGES.items():
-        # Written so that NaN is refused as well.
         if not low <= config[key] <= (sys.float_info.max if high is None else high):
             expected = f"at least {low}" if high is None else f"{low} to {high}"
-            expected = expected if math.isfinite(config[key]) else "a finite number"
             raise UserError(f"{key} is {config[key]}; expected {expected}")
     if not config.train.num_steps and not config.train.num_epochs:
         raise UserError("train.num_steps and train.num_epochs are both 0; expected one of them to be more")
@@ -190,6 +222,28 @@ def check_ranges(config: ConfigDict) -> None:
             raise UserError(f"{key} has {wrong[0]!r}; expected {KINDS[kind]} for each of its parts")
     if len(config.task.vocab_size) != 2:
         raise UserError(f"task.vocab_size is {config.task.vocab_size}; expected two sizes, of source and target")
+
+
+def check_types(config: ConfigDict) -> None:
+    """UserError for a value of another type than in configs/base.py, and for a number that no computation can take."""
+    base = load_file(CONFIGS / "base.py", "get_config")
+    for key in keys(config):
+        value, kind = config[key], type(base[key])
+        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
+            raise UserError(f"{key} is {value!r}; expected {KINDS[kind]}, such as {base[key]!r}")
+        for number in _numbers(value):
+            if not math.isfinite(number):
+                raise UserError(f"{key} is {value}; expected a finite number")
+            # Seeds have a range of their own.
+            if isinstance(number, int) and abs(number) > LARGEST and key not in ("seed", "seeds"):
+                raise UserError(f"{key} is {value}; expected integers of at most {LARGEST:,}")
+
+
+def _numbers(value: Any) -> list[int | float]:
+    """The numbers in a value, also in the tuples of a tuple."""
+    if isinstance(value, tuple):
+        return [number for part in value for number in _numbers(part)]
+    return [value] if isinstance(value, int | float) else []
 
 
 def _load_config(spec: str) -> ConfigDict:
@@ -233,8 +287,15 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         return list(made) if isinstance(made, Iterator) else made
     except UserError:
         raise
-    except Exception as error:  # it is a person's own code: whatever is wrong with it
+    except (Exception, SystemExit) as error:  # it is a person's own code: whatever is wrong with it
         # ml_collections tells all it knows, on many lines; the first sentence is enough, and the nearest key.
-        lines = str(error).replace("\\n", "\n").splitlines() or [type(error).__name__]
-        nearest_key = lines[-1].strip("\"'") if "Did you mean" in lines[-1] else ""
-        raise UserError(f"cannot load {path}: {lines[0].split(' Other fields')[0].strip()} {nearest_key}") from error
+        lines = str(error).replace("\\n", "\n").splitlines()
+        nearest_key = lines[-1].strip("\"'") if lines and "Did you mean" in lines[-1] else ""
+        reason = lines[0].split(" Other fields")[0].strip() if lines else ""
+        if isinstance(error, SystemExit):
+            reason = f"it ends the process, with {error.code!r}; expected a value from {function}()"
+        elif isinstance(error, OSError) and error.strerror:
+            reason = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
+        elif not reason or (isinstance(error, LookupError | AssertionError) and not nearest_key):
+            reason = f"{type(error).__name__} {reason}"  # whose text alone, such as 'x', tells nothing
+        raise UserError(f"cannot load {path}: {reason} {nearest_key}".rstrip()) from error

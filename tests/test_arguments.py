@@ -26,7 +26,17 @@ def fresh(monkeypatch):
     for name in list(flags.FLAGS):
         if name.startswith("config."):
             delattr(flags.FLAGS, name)
-    for name in ("config", "mode", "workdir", "source", "target", "sweep", "num_processes", "process_id"):
+    for name in (
+        "config",
+        "mode",
+        "workdir",
+        "source",
+        "target",
+        "sweep",
+        "num_processes",
+        "process_id",
+        "coordinator",
+    ):
         flags.FLAGS[name].unparse()
 
 
@@ -112,7 +122,15 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--config.hidden_size=3"], "unknown config key hidden_size; did you mean model.hidden_size?"),
         ([QUICKSTART, "--config.model.attention.alpha=0.5"], "model.attention.alpha is 0.5; expected at least 1"),
         ([QUICKSTART, "--config.model.attention.dropout=1.5"], "model.attention.dropout is 1.5; expected 0 to 0.999"),
-        ([QUICKSTART, "--config.model=3"], "unknown config key model; did you mean model.n"),
+        (
+            [QUICKSTART, "--config.model=3"],
+            "model is a section of the config; set one of its keys: ",
+        ),
+        (
+            [QUICKSTART, "--config.model.attention=3"],
+            "model.attention is a section of the config; set one of its keys: alpha, ",
+        ),
+        (["--config="], "--config= names no file; expected a config such as --config=configs/quickstart.py"),
         (
             [QUICKSTART, "--config.train.num_steps=many"],
             "--config.train.num_steps=many: expected an integer, such as ",
@@ -120,7 +138,43 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--config.model.dropout=x"], "--config.model.dropout=x: expected a number, such as "),
         ([QUICKSTART, "--config.model.input_feeding=3"], "input_feeding=3: expected true or false, such as False"),
         ([QUICKSTART, "--config.seeds=(1,"], "--config.seeds=(1,: expected a tuple, such as ()"),
-        ([QUICKSTART, "--num_processes=two"], "flag --num_processes=two: "),
+        ([QUICKSTART, "--num_processes=two"], "--num_processes=two: expected an integer"),
+        ([QUICKSTART, "--num_processes=-3", "--process_id=9"], "--num_processes=-3: expected at least 1"),
+        ([QUICKSTART, "--num_processes=0"], "--num_processes=0: expected at least 1"),
+        ([QUICKSTART, "--process_id=3"], "--process_id=3 is for several processes; say how many: --num_processes=2 or"),
+        ([QUICKSTART, "--coordinator=zz"], "--coordinator=zz is for several processes; say how many: --num_processes="),
+        ([QUICKSTART, "--num_processes=2", "--coordinator=zz", "--process_id=2"], "0 to 1; got 'zz' and 2"),
+        ([QUICKSTART, "--num_processes=2", "--process_id=1"], "needs --coordinator=HOST:PORT (of process 0) and --p"),
+        ([QUICKSTART, "--num_processes=2", "--mode=eval"], "--num_processes=2 is for training; --mode=eval is the wor"),
+        (
+            [QUICKSTART, "--source=x"],
+            "--mode=train takes no --source; it is for --mode=eval or --mode=predict or --mod",
+        ),
+        (
+            [QUICKSTART, "--mode=train", "--target=x"],
+            "--mode=train takes no --target; it is for --mode=eval or --mode=s",
+        ),
+        (
+            [QUICKSTART, "--mode=predict", "--target=x"],
+            "--mode=predict takes no --target; it is for --mode=eval or --m",
+        ),
+        ([QUICKSTART, "--config.train.goal=nan"], "train.goal is nan; expected a finite number"),
+        ([QUICKSTART, "--config.optimizer.eps=inf"], "optimizer.eps is inf; expected a finite number"),
+        (
+            [QUICKSTART, "--config.model.attention.width=(1.0, 1e999)"],
+            "attention.width is (1.0, inf); expected a finite",
+        ),
+        (
+            [QUICKSTART, "--config.decode.max_length=3000000000"],
+            "max_length is 3000000000; expected integers of at mos",
+        ),
+        ([QUICKSTART, "--config.decode.max_length=2000000000"], "max_length is 2000000000; expected 1 to 100000"),
+        ([QUICKSTART, "--config.decode.beam_size=1000000000"], "beam_size is 1000000000; expected 1 to 10000"),
+        (
+            [QUICKSTART, "--config.decode.top_k=-2147483648"],
+            "decode.top_k is -2147483648; expected integers of at most",
+        ),
+        ([QUICKSTART, "--config.task.buckets=((2147483648, 3),)"], "expected integers of at most 2,147,483,647"),
         ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),
         ([QUICKSTART, "--config.train.keep", "0"], "train.keep is 0; expected at least 1"),
         ([QUICKSTART, "--config.train.num_epochs=nan"], "train.num_epochs is nan; expected a finite number"),
@@ -146,6 +200,19 @@ def test_a_slip_is_one_clear_line(argv, message):
         ("{base}    config.model.hiden_size = 3\n    return config", 'Did you mean "hidden_size"'),
         ("{base}    config.model.hidden_size = 'x'\n    return config", "cannot load {path}: Could not override field"),
         (
+            "{base}    config.model.hidden_size = None\n    return config",
+            "model.hidden_size is None; expected an integer, ",
+        ),
+        ("{base}    config.model.hidden_size = True\n    return config", "model.hidden_size is True; expected an inte"),
+        ("{base}    config.seeds = 3\n    return config", "cannot load {path}: Could not override field"),
+        (
+            "import sys\nsys.exit(7)",
+            "cannot load {path}: it ends the process, with 7; expected a value from get_config()",
+        ),
+        ("def get_config():\n    return {}['rate']", "cannot load {path}: KeyError 'rate'"),
+        ("def get_config():\n    assert False", "cannot load {path}: AssertionError"),
+        ("def get_config():\n    return open('/nowhere')", "cannot load {path}: /nowhere: no such file or directory"),
+        (
             "{base}    config.unlock()\n    del config.model.hidden_size\n    return config",
             "there is no config key model.hidden_size; start",
         ),
@@ -170,6 +237,11 @@ def test_every_range_is_of_a_number_of_the_base_config():
     for key, (low, high) in RANGES.items():
         assert key in keys(config) and isinstance(config[key], int | float)
         assert low <= config[key] and (high is None or config[key] <= high)
+
+
+def test_seeds_may_be_as_large_as_a_key_takes():
+    config, _ = parsed(QUICKSTART, "--config.seeds=(4294967295, 0)", "--config.seed=4294967295")
+    assert (config.seeds, config.seed) == ((4294967295, 0), 4294967295)
 
 
 def test_load_file_returns_what_the_function_does(tmp_path):

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 
         if NUM_PROCESSES.value > 1:
             join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-        COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value))
+        COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
         sys.stdout.flush()
     except UserError as error:
         print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr)

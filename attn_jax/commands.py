@@ -16,20 +16,26 @@ from ml_collections import ConfigDict
 from attn_jax import build, experiment, figures
 from attn_jax.errors import Interrupted, UserError
 from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
+from attn_jax.model_size import num_parameters
 from attn_jax.progress import notice
+from attn_jax.provenance import provenance
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.text import read_parallel
 from attn_jax.types import Params
-from attn_jax.workdir import check_model, load_json, save_json
+from attn_jax.workdir import MAY_CHANGE, check_model, load_json, save_json
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
 
 
 class Files(NamedTuple):
-    """Files named on the command line; empty where not given. Without `source`, predict reads standard input."""
+    """Files named on the command line; empty where not given. Without `source`, predict reads standard input.
+
+    Beside them the overrides of the config, as written there, which result.json keeps.
+    """
 
     source: str = ""
     target: str = ""
+    overrides: tuple[str, ...] = ()
 
 
 class Trained(NamedTuple):
@@ -54,7 +60,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     run = experiment.open_run(config, workdir)
     with run.checkpoints:
-        say(header(config, workdir, run))
+        say(header(config, workdir, run, files.overrides))
         for what, count in run.task.note.items():
             notice(f"{'data':<14}{what}: {count:,}")
         if how := build.describe(config):
@@ -76,11 +82,11 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         params, used = experiment.final_params(config, run.checkpoints, run.evaluator)
         trained = Trained(run.evaluator, params, used, experiment.choose_seed(config, run.evaluator, params, run.task))
         split, pairs = own_split(run.task)
-        result = measure(config, trained, pairs, split)
+        result = measure(config, trained, pairs, split, files.overrides)
         result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
         if jax.process_index() == 0:
+            say(table(result, path))  # first of all: a full disk must not cost the numbers
             save_json(path, result)
-            say(table(result, path))
             draw(config, workdir, run, trained.chosen, pairs)
     example, where = run.task.examples[0], shlex.quote(str(workdir))
     # A tab in an argument of echo would not survive being copied from the terminal.
@@ -110,15 +116,15 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     kind_of(config).check_metrics(config)
     trained, path = restore(config, workdir), workdir / "result.json"
     if files.source or files.target:
-        split = ", ".join(filter(None, files))
+        split = ", ".join(filter(None, (files.source, files.target)))
         pairs = trained.evaluator.read(files.source, files.target)
     else:
         split, pairs = own_split(build.build_task(config, kind_of(config).load(workdir)))
-    result = measure(config, trained, pairs, split)
+    result = measure(config, trained, pairs, split, files.overrides)
     before = load_json(path) if path.exists() else {}
     result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
-    save_json(workdir / "eval.json", result)
     say(table(result, workdir / "eval.json"))
+    save_json(workdir / "eval.json", result)
 
 
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -179,11 +185,6 @@ COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": sco
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
     """Takes part in the training of several processes; to be called before anything else of jax is used."""
-    if not coordinator or not 0 <= process_id < num_processes:
-        raise UserError(
-            f"--num_processes={num_processes} needs --coordinator=HOST:PORT (of process 0) and --process_id, 0 to "
-            f"{num_processes - 1}; got {coordinator!r} and {process_id}"
-        )
     try:
         jax.distributed.initialize(coordinator, num_processes, process_id)
     except (RuntimeError, ValueError) as error:
@@ -216,9 +217,10 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
         return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator), place)
 
 
-def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str) -> dict:
+def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str, overrides: tuple[str, ...] = ()) -> dict:
     """What result.json says."""
     begin = time.monotonic()
+    notice(f"{label(split):<14}evaluating {len(pairs):,} {trained.evaluator.unit} ...")
     names, tokenize = config.eval.metrics, config.eval.tokenize
     metrics, signatures = trained.evaluator.measure(trained.params, pairs, names, tokenize)
     seeds = list(experiment.seeds_of(config))
@@ -228,11 +230,14 @@ def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str) -
         trained.evaluator.unit: len(pairs),
         "seeds": seeds,
         **({"chosen_seed": seeds[trained.place]} if config.train.choose_seed else {}),
-        "parameters": trained.used,
+        "checkpoint": trained.used,
+        "num_parameters": num_parameters(trained.params[0]),
         "decode": config.decode.to_dict(),
         "metrics": metrics,
         "signatures": signatures,
         "eval_seconds": round(time.monotonic() - begin, 2),
+        "overrides": list(overrides),
+        **provenance(),
     }
 
 
@@ -250,16 +255,31 @@ def table(result: dict, path: pathlib.Path) -> str:
             seed = result["chosen_seed"]
             chosen = f" (seed {seed}: {values['seeds'][result['seeds'].index(seed)]:.4g})"
         cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}{chosen}")
-    label = result["split"] if len(result["split"]) < 13 else "files"
-    return f"{label:<14}{'   '.join(cells)}   ({path})"
+    return f"{label(result['split']):<14}{'   '.join(cells)}   ({path})"
 
 
-def header(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run) -> str:
-    """The first line of a run."""
+def label(split: str) -> str:
+    """The word before the metrics of a split: its name, or "files"."""
+    return split if len(split) < 13 else "files"
+
+
+def header(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, overrides: tuple[str, ...] = ()) -> str:
+    """The first line of a run: the description in its config, and the overrides that make it another run."""
     devices = jax.devices()
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(run.seeds) > 1)} {', '.join(map(str, run.seeds))}"
-    return f"{config.name:<13} {config.description}    {where}, {config.dtype}, {seeds}    {workdir}"
+    what = f"{config.description}{changes(overrides)}"
+    return f"{config.name:<13} {what}    {where}, {config.dtype}, {seeds}    {workdir}"
+
+
+def changes(overrides: tuple[str, ...]) -> str:
+    """Text such as ", with model.num_layers=1": at most four of the overrides that a description knows nothing of."""
+    texts = [text.lstrip("-") for text in overrides]
+    texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]
+    texts = [text.removeprefix("config.") for text in (text if "=" in text else f"{text}=True" for text in texts)]
+    texts = [text for text in texts if not text.startswith((*MAY_CHANGE, "seed"))]
+    more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
+    return f", with {', '.join(texts[:4])}{more}" if texts else ""
 
 
 def lines_of(files: Files) -> Iterable[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import time
 import numpy as np
 import pytest
 from launch_server import ENVIRONMENT, ROOT, Server
-from tiny_run import TINY, WORDS, write_pairs
+from tiny_run import TINY, WORDS, timeless, write_pairs
 
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
 
@@ -90,13 +91,21 @@ def test_train(workdir, trained, data):
     assert re.search(r"^test          loss \d.*   bleu .*   exact match .* %   \(", out, re.MULTILINE)
     example = re.search(r"^try           echo '(.+)' \| python launch.py --mode=predict --workdir=(.+)$", out, re.M)
     assert example[1] + "\n" in (data / "train.source").read_text() and example[2] == str(workdir)
-    assert set(first_words(err)) == {"data", "attention", "training", "valid"}
+    assert set(first_words(err)) == {"data", "attention", "model", "training", "valid"}
     assert "1 of 51 training pairs are longer than any bucket and left out; see task.buckets" in err
     assert re.search(r"^training      \[#{20}\]  6/6  loss ", err, re.MULTILINE)
     for name in ("config.json", "vocabularies.json", "metrics.jsonl", "curves.png", "attention/001.png"):
         assert (workdir / name).stat().st_size > 100, name
     result = json.loads((workdir / "result.json").read_text())
     assert (result["split"], result["sentences"], result["steps"]) == ("test", 7, 6)
+    assert "training      compiling ...\n" in err and err.endswith("test          evaluating 7 sentences ...\n")
+    # What the description does not know of; data_dir and the like change nothing of it.
+    assert "dates to ISO, with task.num_examples=0, task.valid_size=10, task.buckets=((16, 16),), " in out
+    assert " and 23 more    1 cpu device" in out and "data_dir" not in out
+    assert set(result["overrides"]) == set(options(data_dir=data)[1:])
+    assert result["checkpoint"] == "best checkpoint (step 6)" and result["versions"]["jax"] and result["date"]
+    (count,) = re.findall(r"^model         ([\d,]+) parameters; at least .* KB with gradients", err, re.MULTILINE)
+    assert result["num_parameters"] == int(count.replace(",", "")) > 1000
 
 
 def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
@@ -111,21 +120,33 @@ def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
 def test_eval(server, workdir, data):
     before = json.loads((workdir / "result.json").read_text())
     code, out, err = server.run("--mode=eval", f"--workdir={workdir}")
-    assert (code, err, first_words(out)) == (0, "", ["test"])
+    assert (code, err, first_words(out)) == (0, "test          evaluating 7 sentences ...\n", ["test"])
     result = json.loads((workdir / "eval.json").read_text())
-    assert result.pop("eval_seconds") and before.pop("eval_seconds") and result == before
+    for name in ("eval_seconds", "date"):
+        assert result.pop(name) and before.pop(name)
+    assert result.pop("overrides") == [] and before.pop("overrides") and result == before
 
     unseen = [f"--source={data}/unseen.source", f"--target={data}/unseen.target"]
     override = "--config.eval.metrics=('chrf',)"
     code, out, err = server.run(
         "--mode=eval", f"--workdir={workdir}", *unseen, "--config.decode.batch_size=3", override
     )
-    assert (code, err, first_words(out)) == (0, "", ["files"])
+    assert (code, err, first_words(out)) == (0, "files         evaluating 7 sentences ...\n", ["files"])
     result = json.loads((workdir / "eval.json").read_text())
     assert result["split"] == f"{data}/unseen.source, {data}/unseen.target" and result["sentences"] == 7
     assert list(result["metrics"]) == ["loss", "chrf"] and result["steps"] == 6
+    assert result["overrides"] == ["--config.decode.batch_size=3", override]
     # The same sentences as those of the test split.
     assert result["metrics"]["loss"]["mean"] == pytest.approx(before["metrics"]["loss"]["mean"], rel=1e-5)
+
+
+def test_metrics_are_printed_even_if_they_cannot_be_written(server, workdir, data, tmp_path):
+    copy = shutil.copytree(workdir, tmp_path / "run")
+    (copy / "eval.json").unlink(missing_ok=True)
+    (copy / "eval.json").mkdir()
+    code, out, err = server.run("--mode=eval", f"--workdir={copy}")
+    assert (code, first_words(out), first_words(err)) == (1, ["test"], ["test", "launch.py:"])
+    assert err.splitlines()[1].startswith(f"launch.py: cannot write {copy}/eval.json: ")
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 3]) for i in range(9)]
@@ -314,7 +335,7 @@ def test_a_loss_that_becomes_nan(server, data, tmp_path):
         r"launch.py: the \w+ became \w+ at step 2; a smaller learning rate may help; last good checkpoint: none",
         err.splitlines()[-1],
     )
-    assert set(first_words(err)) == {"data", "attention", "training", "launch.py:"}
+    assert set(first_words(err)) == {"data", "attention", "model", "training", "launch.py:"}
 
 
 LONG = {"train__num_steps": 300, "train__eval_every": 20, "train__log_every": 7, "eval__metrics": ("perplexity",)}
@@ -349,16 +370,17 @@ def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
         re.fullmatch(r"interrupted   at step (\d+), saved; the same command goes on from there", out.splitlines()[1])[1]
     )
     assert killed_at + 60 <= step < 300 and f"resuming      from step {killed_at} of 300" in err
-    assert set(first_words(err)) == {"data", "attention", "resuming", "training", "valid"}
+    assert set(first_words(err)) == {"data", "attention", "model", "resuming", "training", "valid"}
     assert (run / "checkpoints" / str(step)).is_dir() and not (run / "result.json").exists()
 
     code, out, err = server.run(*command, f"--workdir={run}")
     assert (code, first_words(out)) == (0, ["quickstart", "test", "pictures", "try"]), err
     assert f"resuming      from step {step} of 300" in err
-    for name in ("metrics.jsonl", "vocabularies.json", "config.json"):
+    assert timeless(run) == timeless(tmp_path / "whole")
+    for name in ("vocabularies.json", "config.json"):
         assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     results = [json.loads((path / "result.json").read_text()) for path in (run, tmp_path / "whole")]
-    assert results[0]["metrics"] == results[1]["metrics"] and results[0]["parameters"] == results[1]["parameters"]
+    assert results[0]["metrics"] == results[1]["metrics"] and results[0]["checkpoint"] == results[1]["checkpoint"]
 
 
 @contextlib.contextmanager
@@ -377,7 +399,7 @@ def test_a_full_disk(server, data, tmp_path):
         code, _, err = server.run(*options(data_dir=data, **LONG, train__keep=100), f"--workdir={disk}/run")
         assert code == 1 and "Traceback" not in err
         assert re.fullmatch(r"launch.py: cannot (write|save) .*: no space left( on device)?", err.splitlines()[-1])
-        assert set(first_words(err)) == {"data", "attention", "training", "valid", "launch.py:"}
+        assert set(first_words(err)) == {"data", "attention", "model", "training", "valid", "launch.py:"}
         saved = [path.name for path in (disk / "run" / "checkpoints").iterdir() if path.name.isdigit()]
         assert saved
         assert server.run("--mode=predict", f"--workdir={disk}/run", stdin=b"a bird\n").code == 0

@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAYERS = [
     {"__init__", "types", "errors"},
     {"attention", "outputs", "tasks", "metrics", "progress"},
-    {"models", "decode", "training", "parallel", "optimizers", "checkpoints", "workdir"},
+    {"models", "decode", "training", "parallel", "optimizers", "checkpoints", "workdir", "model_size", "provenance"},
     {"figures", "fits"},
     {"evaluation"},
     {"story_evaluation", "regression"},

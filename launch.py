@@ -19,7 +19,7 @@ from absl import flags, logging  # noqa: E402
 from ml_collections import config_flags  # noqa: E402
 
 from attn_jax.arguments import parse  # noqa: E402
-from attn_jax.errors import Interrupted, UserError  # noqa: E402
+from attn_jax.errors import Interrupted, Lost, UserError  # noqa: E402
 
 MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
 WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
@@ -51,13 +51,17 @@ def main(argv: list[str]) -> int:
             raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
         workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
         from attn_jax.commands import COMMANDS, Files, join
+        from attn_jax.failures import told_in_one_line
 
-        if NUM_PROCESSES.value > 1:
-            join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-        COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
+        with told_in_one_line(NUM_PROCESSES.value):
+            if NUM_PROCESSES.value > 1:
+                join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+            COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
         sys.stdout.flush()
     except UserError as error:
-        print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        if isinstance(error, Lost):  # at an orderly end jax would wait for the other process, and then abort
+            os._exit(1)
         return 1
     except Interrupted as error:
         return error.status

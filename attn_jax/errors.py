@@ -10,6 +10,10 @@ class UserError(ValueError):
     """Wrong input from a user. The message is one line: what, where, what was expected, the nearest right thing."""
 
 
+class Lost(UserError):
+    """Another process of a training went away, so that nothing can be agreed upon any more."""
+
+
 class Interrupted(Exception):
     """The end of work that a signal broke off, everything being saved. `status` of the process: 128 + signal."""
 

@@ -259,6 +259,38 @@ def test_load_file_sees_what_was_changed_within_a_second(tmp_path, monkeypatch):
         assert load_file(path, "f") == int(value)
 
 
+def test_want_of_memory_is_told_like_a_slip(monkeypatch, capsys):
+    import jax
+
+    from attn_jax import commands
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nand more")
+
+    monkeypatch.setitem(commands.COMMANDS, "eval", fail)
+    assert launch.main(["launch.py", QUICKSTART, "--mode=eval", "--workdir=nowhere"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and err.startswith("launch.py: out of memory (Out of memory); in training")
+
+
+def test_a_process_that_lost_the_others_does_not_wait_for_them(monkeypatch, capsys):
+    import jax
+
+    from attn_jax import commands
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer")
+
+    ends, joined = [], []
+    monkeypatch.setitem(commands.COMMANDS, "train", fail)
+    monkeypatch.setattr(commands, "join", lambda *arguments: joined.append(arguments))
+    monkeypatch.setattr(launch.os, "_exit", ends.append)
+    several = ["--num_processes=2", "--process_id=1", "--coordinator=host:1"]
+    launch.main(["launch.py", QUICKSTART, "--workdir=nowhere", *several])
+    assert (ends, joined) == ([1], [("host:1", 2, 1)])
+    assert capsys.readouterr().err.startswith("launch.py: another process of the training is gone: UNKNOWN: Gloo")
+
+
 def test_a_slip_is_told_without_jax():
     """So it takes no time."""
     code = "import sys, launch; code = launch.main(sys.argv); assert 'jax' not in sys.modules; sys.exit(code)"

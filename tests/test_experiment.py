@@ -54,7 +54,7 @@ def test_train_end_to_end(whole):
     assert [record["step"] for record in records(run.workdir)] == [3, 4, 6, 8, 9, 10, 10]
     logged = [record for record in records(run.workdir) if "train/loss" in record]
     assert {"train/loss", "train/nll", "train/grad_norm"} < logged[0].keys() == logged[1].keys() == logged[2].keys()
-    assert [record["train/learning_rate"] for record in logged] == [0.01] * 3
+    assert [record["train/learning_rate"] for record in logged] == [0.0004, 0.0008, 0.001]  # of 100 steps of warm-up
     assert 0 < logged[0]["seconds"] < logged[1]["seconds"] < logged[2]["seconds"] <= run.trained_seconds
     assert all(record["tokens_per_second"] > 0 for record in logged)
     assert records(run.workdir)[-1].keys() == {"step", "valid/loss"}
@@ -218,7 +218,7 @@ def test_the_learning_rate_is_that_of_the_last_update_and_of_each_seed(tmp_path)
 
 
 def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path, capsys):
-    with pytest.raises(UserError, match=r"does not fit into .B of memory: [\d,]{22} parameters; at least 1.3 EB with"):
+    with pytest.raises(UserError, match=r"does not fit into .* of memory: [\d,]{22} parameters; at least 960 PB with"):
         train(tiny_config(model__hidden_size=100_000_000), tmp_path)
     assert "compiling" not in capsys.readouterr().err
     experiment.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory

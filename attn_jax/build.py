@@ -33,6 +33,7 @@ from attn_jax.tasks import TASKS, PointsTask, Task
 from attn_jax.tasks.vocabulary import BOS, EOS
 from attn_jax.types import Dtype
 
+LARGEST = 2**31 - 1  # what an int32 holds
 DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
@@ -318,6 +319,15 @@ def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
     return build(**{name: value for name, value in given.items() if name in takes})
 
 
+def check_beam(options: DecodeOptions, vocab_size: int) -> None:
+    """UserError for a beam search over more candidates than an int32 numbers."""
+    if options.method == "beam" and options.beam_size * vocab_size > LARGEST:
+        raise UserError(
+            f"decode.beam_size {options.beam_size} times {vocab_size:,} target tokens are more candidates than can be "
+            f"searched; expected a decode.beam_size of at most {LARGEST // vocab_size}"
+        )
+
+
 def build_evaluator(config: ConfigDict, kept: Any) -> Evaluator | PointsEvaluator:
     """The model of a config with what it needs of the data (its vocabularies, its points), ready to be measured."""
     if config.task.name == "regression":
@@ -325,6 +335,7 @@ def build_evaluator(config: ConfigDict, kept: Any) -> Evaluator | PointsEvaluato
     config = fit_memory(config, kept[0]) if config.model.name in STORY_MODELS else config
     model = lookup(MODELS, config.model.name, "model.name")(config, *map(len, kept))
     options = DecodeOptions(**config.decode.to_dict())
+    check_beam(options, len(kept[1]))
     common = (model, *kept, options, config.task.buckets, config.seed)
     if config.model.name in STORY_MODELS:
         return StoryEvaluator(*common, max_sentences=config.task.max_sentences)

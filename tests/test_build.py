@@ -3,7 +3,9 @@
 import jax.numpy as jnp
 import pytest
 
-from attn_jax.build import build_stack, describe
+from attn_jax.build import build_stack, check_beam, describe
+from attn_jax.errors import UserError
+from attn_jax.evaluation import DecodeOptions
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax
 
 
@@ -30,6 +32,14 @@ def test_how_attention_is_computed_is_told(config, said):
 @pytest.mark.parametrize("module", [enja_none, language_id_conv])
 def test_where_there_is_no_attention_nothing_is_said(module):
     assert describe(module.get_config()) == ""
+
+
+def test_a_beam_is_at_most_as_wide_as_its_candidates_can_be_numbered():
+    options = DecodeOptions(**changed(enja_none, decode__method="beam", decode__beam_size=10_000).decode.to_dict())
+    check_beam(options, 214_748)
+    check_beam(options._replace(method="greedy"), 214_749)
+    with pytest.raises(UserError, match=r"beam_size 10000 times 214,749 target tokens .* of at most 9999$"):
+        check_beam(options, 214_749)
 
 
 def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():

@@ -1,5 +1,6 @@
 """Measuring and using a kernel regression: predictions of points, their error, and pictures of both."""
 
+import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -21,12 +22,20 @@ from attn_jax.tasks.task import Pairs
 from attn_jax.types import Float, Params
 
 LARGEST = 4096  # training points of which all pairs may be compared at once
+
+
+def r2(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarray, "n v"]) -> float:
+    """1 - the squared error / that of the targets' mean; nan where all targets are equal."""
+    total = np.sum((targets - targets.mean(axis=0)) ** 2)
+    return float(1 - np.sum((predictions - targets) ** 2) / total) if total else math.nan
+
+
 METRICS = {  # name -> (predictions [n, v], targets [n, v]) -> value; classes have probabilities and one-hot targets
     "loss": lambda p, t: float(np.mean(np.sum((p - t) ** 2, axis=-1))),
     "mse": lambda p, t: float(np.mean(np.sum((p - t) ** 2, axis=-1))),
     "rmse": lambda p, t: float(np.sqrt(np.mean(np.sum((p - t) ** 2, axis=-1)))),
     "mae": lambda p, t: float(np.mean(np.sum(np.abs(p - t), axis=-1))),
-    "r2": lambda p, t: float(1 - np.sum((p - t) ** 2) / np.sum((t - t.mean(axis=0)) ** 2)),
+    "r2": r2,
     "accuracy": lambda p, t: 100 * float(np.mean(p.argmax(axis=-1) == t.argmax(axis=-1))),
 }
 
@@ -114,6 +123,9 @@ class PointsEvaluator:
         """(predictions in the targets' units, or probabilities of the classes; whether a training point is in reach).
 
         `seed` is the place of the draw to read. With `left_out` the inputs are the training points, in their order.
+
+        Raises:
+            UserError: a prediction is not finite.
         """
         memory = self._memory_of(seed)
         members = self._members(params, **memory)
@@ -125,6 +137,7 @@ class PointsEvaluator:
             found, reach = jax.device_get(self._predict(params, query, **memory, members=members, exclude=index))
             results.append((found[:rows], reach[:rows]))
         found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
+        self._check_finite(found, inputs, "prediction")
         found = self.target_center[seed] + self.target_scale[seed] * found.astype(np.float64)
         if self.columns.classes:  # a local polynomial may leave [0, 1]
             found = np.clip(found, 0, 1)
@@ -140,7 +153,13 @@ class PointsEvaluator:
         return np.concatenate(weights)
 
     def measure(self, params_of_seeds: Sequence[Params], points: Points, names: Sequence[str], tokenize: str):
-        """({metric: {"mean", "std", "seeds"}}, {}) of these points, each seed reading its own training points."""
+        """({metric: {"mean", "std", "seeds"}}, {}) of these points, each seed reading its own training points.
+
+        Of points with equal targets r2 is not defined: nan, and a notice.
+
+        Raises:
+            UserError: a prediction is not finite.
+        """
         names = list(dict.fromkeys(["loss", *names]))
         values: dict[str, list[float]] = {name: [] for name in names}
         unreached = 0
@@ -151,6 +170,9 @@ class PointsEvaluator:
             for name in names:
                 values[name].append(lookup(METRICS, name, "metric")(found, points.targets[draw]))
         self._report(unreached, len(params_of_seeds) * len(points))
+        for name, found in values.items():
+            if not np.isfinite(found).all():
+                notice(f"{'metrics':<14}{name} is not defined here: the targets of the {len(points):,} points are equal")
         return {name: summarize(list_) for name, list_ in values.items()}, {}
 
     def read(self, source: str, target: str) -> Points:
@@ -255,12 +277,24 @@ class PointsEvaluator:
             return texts
         units = np.sum(np.log(self.scale[0]))
         memory = self._memory_of(0)["inputs"]
-        density = [np.asarray(self._density(params, query, memory))[:n] for n, query in self._batched(inputs, 0)]
-        return [f"{value - units:.4f}\t{text}" for value, text in zip(np.concatenate(density), texts, strict=True)]
+        batches = self._batched(inputs, 0)
+        density = np.concatenate([np.asarray(self._density(params, query, memory))[:n] for n, query in batches])
+        self._check_finite(density[:, None], inputs, "density")
+        return [f"{value - units:.4f}\t{text}" for value, text in zip(density, texts, strict=True)]
 
     def _text(self, prediction: Float[np.ndarray, " v"]) -> str:
         classes = self.columns.classes
         return classes[int(np.argmax(prediction))] if classes else f"{prediction[0]:.6g}"
+
+    def _check_finite(self, values: Float[np.ndarray, "n v"], inputs: Float[np.ndarray, "n d"], what: str) -> None:
+        """UserError that names the first inputs whose values are not all finite."""
+        wrong = np.flatnonzero(~np.isfinite(values).all(axis=-1))
+        if len(wrong):
+            at = ", ".join(f"{n} {value:.6g}" for n, value in zip(self.columns.inputs, inputs[wrong[0]], strict=True))
+            raise UserError(
+                f"the {what} at {at} is not a finite number: it is too far from the training points for float32, or "
+                "the training went wrong"
+            )
 
     def _report(self, unreached: int, total: int) -> None:
         if unreached:

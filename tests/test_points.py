@@ -119,6 +119,7 @@ def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
         ("1.5\n", r"input, line 1: 1 cells; expected x,part"),
         ("1,2\n3,four\n", r"input, line 2, column 'part': 'four' is not a number"),
         ("nan,2\n", r"input, line 1, column 'x': nan is not a finite number"),
+        ("1,2\n1,-1e300\n", r"input, line 2, column 'part': -1e300 is too large to be squared in float32"),
     ):
         with pytest.raises(UserError, match=message):
             use("predict", config, workdir, capsys, monkeypatch, text)
@@ -168,6 +169,33 @@ def test_inputs_and_targets_may_have_any_scale():
     expected, _ = build_evaluator(config, task.kept).predictions(params, task.splits["test"].inputs[0])
     found, _ = moved.predictions(params, task.splits["test"].inputs[0] * 1e-3 + 2026)
     np.testing.assert_allclose((found + 1e7) / 1e6, expected, atol=1e-3)
+
+
+def test_numbers_that_are_not_finite_are_never_predicted():
+    """Points far closer together than to what is asked: its distance to them overflows when it is squared."""
+    config = small(decode__with_scores=True)
+    evaluator, params = evaluator_of(config)
+    task = build_task(config)
+    points = task.splits["train"]
+    near = type(points)(points.inputs * 1e-12, points.targets)
+    evaluator = build_evaluator(config, type(task)(task.name, task.splits | {"train": near}, task.columns))
+    with pytest.raises(UserError, match=r"the density at x 1e\+18 is not a finite number"):
+        list(evaluator.predict(params, ["1e-12", "1e18"], 10))
+    evaluator._predict = lambda _, query, *__, **___: (np.where(query < 1e29, query, np.nan), np.ones(len(query), bool))
+    with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
+        list(evaluator.predict(params, ["1e-12", "1e18"], 10))
+    far = type(points)(near.inputs[:, :1] + 1e18, near.targets[:, :1])
+    with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
+        evaluator.measure([params], far, ["rmse"], "none")
+
+
+def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
+    evaluator, params = evaluator_of(small())
+    train = evaluator.train
+    one = type(train)(train.inputs[:, :1], train.targets[:, :1])
+    metrics, _ = evaluator.measure([params], one, ["r2", "rmse"], "none")
+    assert np.isnan(metrics["r2"]["mean"]) and np.isfinite(metrics["rmse"]["mean"])
+    assert "r2 is not defined here: the targets of the 1 points are equal" in capsys.readouterr().err
 
 
 def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():

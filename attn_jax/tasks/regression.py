@@ -20,6 +20,7 @@ from attn_jax.tasks.text import read_text
 NUM_POINTS = 40  # of the curve, unless told otherwise
 NUM_CLASSES = 3
 TEST_POINTS = 1000  # of the spirals
+LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +169,8 @@ def read_points(
     """The rows of a CSV file whose first line names the columns. `columns` are those of the training file.
 
     Raises:
-        UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number.
+        UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number, or
+            one beyond LARGEST_NUMBER.
     """
     text = read_text(path, "a line with the names of the columns, then numbers")
     reader = csv.reader(io.StringIO(text, newline=""))
@@ -216,13 +218,18 @@ def read_points(
 
 
 def number(text: str, where: str) -> float:
-    """A finite number, or a UserError that says where it should be."""
+    """A finite number of at most LARGEST_NUMBER, or a UserError that says where it should be."""
     try:
         value = float(text)
     except ValueError:
         raise UserError(f"{where}: {text.strip()!r} is not a number") from None
     if not math.isfinite(value):
         raise UserError(f"{where}: {text.strip()} is not a finite number")
+    if abs(value) > LARGEST_NUMBER:
+        raise UserError(
+            f"{where}: {text.strip()} is too large to be squared in float32; expected a number from "
+            f"{-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, so choose another unit"
+        )
     return value
 
 
@@ -231,7 +238,8 @@ def check_training(points: Points, columns: Columns, source: str) -> None:
     if len(points) < 2:
         raise UserError(f"{source}: {len(points)} training points; expected at least 2")
     for values, names, key in ((points.inputs, columns.inputs, "task.inputs"), (points.targets, None, "task.target")):
-        spread = np.ptp(values, axis=1)  # [s, columns]
+        # [s, columns]; numbers so close together that their variance is 0 are one value, too
+        spread = np.minimum(np.ptp(values, axis=1), values.std(axis=1))
         if names is None:
             if not spread.any(axis=1).all():
                 raise UserError(f"{source}: the target {columns.target!r} has one value only; choose another {key}")

@@ -82,6 +82,7 @@ RANGES = {
     "decode.beam_size": (1, 10_000),
     "decode.max_length": (1, 100_000),
     "decode.batch_size": (1, None),
+    "decode.seed": (0, 2**32 - 1),
     "eval.num_pictures": (0, None),
 }
 # key -> what a tuple consists of

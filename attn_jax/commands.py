@@ -130,7 +130,9 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Translates lines of standard input (or of --source) to standard output; an empty line stays empty.
 
-    decode.n_best > 1 gives so many lines per sentence; decode.with_scores puts "score TAB" before each.
+    decode.n_best > 1 gives so many lines per sentence, the best ones of a beam or so many samples; of an empty line the
+    first has the score 0 and the others, as where there are fewer sentences than beams, -inf. decode.with_scores puts
+    "score TAB" before each.
     """
     lines = lines_of(files)
     trained = restore(config, workdir)

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax import figures
-from attn_jax.decode import METHODS, check_sampling, replace_unk
+from attn_jax.decode import METHODS, check_sampling, replace_unk, sample
 from attn_jax.errors import UserError, lookup
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.progress import notice
@@ -23,7 +24,11 @@ from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
-from attn_jax.types import Array, Float, Metrics, Params
+from attn_jax.types import Array, Float, Metrics, Params, PRNGKeyArray
+
+
+FURTHER = 2**32 - 1  # no sentence has this number: folded in, it leads to the rngs of further samples
+INDICES = 2**31  # what an int32 counts
 
 
 class Hypothesis(NamedTuple):
@@ -48,6 +53,7 @@ class DecodeOptions(NamedTuple):
     batch_size: int
     replace_unk: bool
     with_scores: bool
+    seed: int = 0  # 0: the samples that follow from the run's own seed; another number: others
 
     def check(self) -> None:
         """UserError when an option is out of its range."""
@@ -55,10 +61,13 @@ class DecodeOptions(NamedTuple):
         for name in ("beam_size", "n_best", "max_length", "batch_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"decode.{name} is {getattr(self, name)}; expected at least 1")
-        if self.n_best > (self.beam_size if self.method == "beam" else 1):
+        if self.method != "sample" and self.n_best > (self.beam_size if self.method == "beam" else 1):
             raise UserError(
-                f"decode.n_best {self.n_best} needs decode.method=beam and a decode.beam_size of at least as many"
+                f"decode.n_best {self.n_best} needs decode.method=beam and a decode.beam_size of at least as many, or "
+                "decode.method=sample"
             )
+        if not 0 <= self.seed < 2**32:
+            raise UserError(f"decode.seed is {self.seed}; expected 0 to {2**32 - 1}")
         check_sampling(self.temperature, self.top_k, self.top_p)
 
 
@@ -83,9 +92,15 @@ class Evaluator:
         seed: int = 0,
     ):
         decode.check()
+        if decode.method == "beam" and decode.beam_size * len(target_vocabulary) >= INDICES:
+            most = (INDICES - 1) // len(target_vocabulary)
+            raise UserError(
+                f"decode.beam_size is {decode.beam_size}; with {len(target_vocabulary):,} target tokens at most {most}"
+            )
         self.model, self.options, self.buckets = model, decode, buckets
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self._rng = jax.random.key(seed)
+        self._rng_further = jax.random.fold_in(self._rng, FURTHER)
         self._losses = jax.jit(model.eval_fn)
         self._score = jax.jit(model.score)
         self._attend = jax.jit(model.attention_weights)
@@ -208,7 +223,8 @@ class Evaluator:
         """The n_best translations of each text, best first. Independent of the other texts and their order.
 
         An empty text has the empty translation. A sampled translation depends on its number: `first` for the first
-        text, when `texts` are part of a longer list, and so on.
+        text, when `texts` are part of a longer list, and so on. Of n_best samples, which are independent and in the
+        order they were drawn, the first is that of n_best=1.
         """
         results = [[Hypothesis("", 0.0, 0.0)] if not text.strip() else [] for text in texts]
         places = [i for i, text in enumerate(texts) if text.strip()]
@@ -222,8 +238,6 @@ class Evaluator:
             numbers = np.zeros(len(rows), np.uint32)
             numbers[: len(indices)] = [first + places[i] for i in indices]
             decoded = jax.device_get(self._decode(params, batch["source"], limits, numbers))
-            if self.options.method != "beam":
-                decoded = jax.tree.map(lambda x: x[:, None], decoded)
             for row, index in enumerate(indices):
                 results[places[index]] = self._hypotheses(params, texts[places[index]], decoded, row)
         return results
@@ -257,10 +271,20 @@ class Evaluator:
         common = dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
         if options.method == "beam":
             common |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
+            return METHODS["beam"](step, memory, state, **common)
         if options.method == "sample":
-            rngs = jax.vmap(jax.random.fold_in, (None, 0))(self._rng, numbers)
-            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p, rngs=rngs)
-        return METHODS[options.method](step, memory, state, **common)
+            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+            rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]
+            if len(rngs) > 1:
+                return jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)(jnp.stack(rngs))
+            common |= dict(rngs=rngs[0])
+        return jax.tree.map(lambda x: x[:, None], METHODS[options.method](step, memory, state, **common))
+
+    def _rng_of(self, number: int) -> PRNGKeyArray:
+        """Where the rngs of the sample `number` of each sentence come from."""
+        if not number and not self.options.seed:
+            return self._rng
+        return jax.random.fold_in(jax.random.fold_in(self._rng_further, self.options.seed), number)
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -183,10 +183,11 @@ def get_config() -> ConfigDict:
     config.decode.method = "greedy"  # "greedy", "beam" or "sample"
     config.decode.beam_size = 5
     config.decode.length_penalty = 1.0  # alpha of ((5 + length) / 6) ** alpha (Wu 2016)
-    config.decode.n_best = 1
+    config.decode.n_best = 1  # lines that predict prints for each sentence: of beam the best, of sample so many samples
     config.decode.temperature = 1.0
     config.decode.top_k = 0  # sample from the k most probable tokens; 0: all
     config.decode.top_p = 1.0  # sample from the smallest set with at least this probability
+    config.decode.seed = 0  # sample: of the samples; 0: those that follow from config.seed
     config.decode.max_length = 100  # target tokens, also at most 2 * source + 10
     config.decode.batch_size = 100  # sentences decoded together
     config.decode.replace_unk = False  # an unk becomes the source word with the most attention

@@ -179,7 +179,7 @@ def test_samples_do_not_depend_on_the_batches(server, workdir):
     first = server.run(*options, stdin=text)
     assert (first.code, first.err) == (0, "") and len(set(first.out.splitlines())) > 3
     assert server.run(*options, "--config.decode.batch_size=5", stdin=text) == first
-    assert server.run(*options, "--config.seed=1", stdin=text).out != first.out
+    assert server.run(*options, "--config.decode.seed=1", stdin=text).out != first.out
 
 
 def test_a_reader_that_has_enough(server, workdir, folder):

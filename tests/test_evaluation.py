@@ -80,6 +80,38 @@ def test_n_best_is_sorted_and_its_first_is_the_best(params):
         assert hypotheses[0].text != hypotheses[1].text, text
 
 
+def test_samples_of_a_seed_are_always_the_same_and_of_another_seed_others(params):
+    sampled = METHODS["sample"]
+    expected = make(**sampled).translate(params, TEXTS)
+    assert_same(make(**sampled, decode__seed=0).translate(params, TEXTS), expected)
+    others = [make(**sampled, decode__seed=seed).translate(params, TEXTS) for seed in (1, 2)]
+    for one, two in ((others[0], expected), (others[1], expected), (others[0], others[1])):
+        assert sum(a[0].text != b[0].text for a, b in zip(one, two, strict=True)) > 3
+    again = make(**sampled, decode__seed=1, decode__batch_size=1)
+    assert_same(again.translate(params, TEXTS[2:], first=2), others[0][2:])
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed):
+    sampled = METHODS["sample"] | {"decode__seed": seed}
+    several = make(**sampled, decode__n_best=4).translate(params, TEXTS)
+    assert all(len(found) == 4 for found in several)
+    assert_same([found[:1] for found in several], make(**sampled).translate(params, TEXTS))
+    assert sum(len({hypothesis.text for hypothesis in found}) > 1 for found in several) > 4
+    one_by_one = make(**sampled, decode__n_best=4, decode__batch_size=1)
+    assert_same(one_by_one.translate(params, TEXTS[3:5], first=3), several[3:5])
+    (_, printed), *_ = make(**sampled, decode__n_best=4, decode__with_scores=True).predict(params, [*TEXTS[:1], ""], 9)
+    assert len(printed) == 8 and printed[4:6] == ["0.0000\t", "-inf\t"]
+    assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
+
+
+def test_a_beam_that_an_int32_cannot_count_is_refused():
+    with pytest.raises(UserError, match=r"^decode.beam_size is 200000000; with 20 target tokens at most 107374182$"):
+        build_evaluator(
+            tiny_config(decode__method="beam", decode__beam_size=200_000_000), (Words(WORDS), Words(WORDS[:16]))
+        )
+
+
 def test_beam_1_without_penalty_is_greedy(params):
     beam = make(decode__method="beam", decode__beam_size=1, decode__length_penalty=0.0)
     assert_same(beam.translate(params, TEXTS), make().translate(params, TEXTS))
@@ -167,7 +199,9 @@ def test_wrong_options():
         ({"beam_size": 0}, "decode.beam_size is 0; expected at least 1"),
         ({"max_length": 0}, "decode.max_length is 0; expected at least 1"),
         ({"batch_size": -1}, "decode.batch_size is -1; expected at least 1"),
-        ({"n_best": 2}, "decode.n_best 2 needs decode.method=beam"),
+        ({"n_best": 2}, "decode.n_best 2 needs decode.method=beam .* or decode.method=sample"),
+        ({"seed": -1}, "decode.seed is -1; expected 0 to 4294967295"),
+        ({"seed": 2**32}, "decode.seed is 4294967296; expected 0 to"),
         ({"method": "beam", "beam_size": 2, "n_best": 3}, "decode.n_best 3 needs"),
         ({"temperature": -1.0}, "expected temperature >= 0"),
         ({"top_k": -1}, "top_k >= 0"),
@@ -176,6 +210,7 @@ def test_wrong_options():
         with pytest.raises(UserError, match=words):
             DecodeOptions(**options | changes).check()
     DecodeOptions(**options | {"method": "beam", "n_best": 5}).check()
+    DecodeOptions(**options | {"method": "sample", "n_best": 50, "beam_size": 1}).check()
     with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
         check_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):

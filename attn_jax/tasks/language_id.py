@@ -93,6 +93,11 @@ def language_id(
     order = np.random.default_rng(HELD_OUT).permutation(len(pairs))
     held_out = int(len(pairs) * HELD_OUT_SHARE)
     valid, test, train = order[:held_out], order[held_out : 2 * held_out], order[2 * held_out :]
+    if not held_out:
+        raise UserError(
+            f"{', '.join(lexicons)}: {len(pairs)} lemmas of one language alone; expected at least "
+            f"{round(1 / HELD_OUT_SHARE)}, a share of which is held out"
+        )
     check_count(num_examples, len(train), "lemmas")
     if not 1 <= valid_size <= held_out:
         raise UserError(f"task.valid_size {valid_size}: expected 1 to {held_out}, the validation lemmas there are")

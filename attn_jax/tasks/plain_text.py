@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.tasks.splits import check_count
+from attn_jax.tasks.splits import check_count, check_left
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
 from attn_jax.tasks.vocabulary import Characters, SentencePiece, Vocabulary, Words
@@ -89,8 +89,13 @@ def plain_text(
     if held_out:
         whole = parts["train"]
         most = (len(whole) - 1) // size
+        what = "lines" if not block else "characters" if kind is Characters else "words"
+        if most < 1:
+            raise UserError(
+                f"the training text has {len(whole)} {what}, too few to hold {size} of them out; name a validation file "
+                "in task.valid, or set a smaller task.block"
+            )
         if not 0 < valid_size <= most:
-            what = "lines" if not block else "characters" if kind is Characters else "words"
             raise UserError(
                 f"task.valid_size {valid_size}: expected 1 to {most}, as the training text has {len(whole)} {what} and "
                 "there is no validation file"
@@ -110,6 +115,7 @@ def plain_text(
         kept = [text for text in examples["train"] if text not in seen]
         if count := len(examples["train"]) - len(kept):
             note["training examples equal to a held-out one"] = count
+        check_left(len(kept), len(examples["train"]) + len(examples["valid"]), len(examples["valid"]), "examples")
         examples["train"] = kept
     most = len(examples["train"])
     check_count(num_examples, most, "examples")

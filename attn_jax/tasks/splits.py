@@ -41,10 +41,12 @@ def hold_out(
         what: a pair is called, for errors.
 
     Raises:
-        UserError: one of the sizes is out of range.
+        UserError: one of the sizes is out of range, or no training pair is left.
     """
     order, equal = np.random.default_rng(seed).permutation(len(pairs)), 0
     if valid is None:
+        if len(pairs) < 2:
+            raise UserError(f"{len(pairs)} training {what} and no file for validation; expected at least 2")
         if not 0 < valid_size < len(pairs):
             raise UserError(
                 f"task.valid_size {valid_size}: expected 1 to {len(pairs) - 1}, as there are {len(pairs)} training "
@@ -54,8 +56,18 @@ def hold_out(
         seen, keys = set(same(valid)), same(pairs)
         kept = order[[keys[i] not in seen for i in order]]
         order, equal = kept, len(order) - len(kept)
+        check_left(len(order), len(pairs), len(valid), what)
     check_count(num_examples, len(order), what)
     return Cut(pairs.select(np.sort(order[: num_examples or None])), valid, equal)
+
+
+def check_left(left: int, total: int, held_out: int, what: str) -> None:
+    """UserError where of all training `what` none is left to train on."""
+    if not left:
+        raise UserError(
+            f"no training {what} are left: of {total:,} there are {held_out:,} held out for validation, and the others "
+            "equal one of these; set a smaller task.valid_size, or name a validation file in task.valid"
+        )
 
 
 def check_count(num_examples: int, most: int, what: str, default: str = "all") -> None:

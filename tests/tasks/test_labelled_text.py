@@ -162,6 +162,18 @@ def test_one_label_is_none(task, tmp_path):
         task(valid_size=1)
 
 
+def test_nothing_left_to_train_on_is_told(task, tmp_path):
+    write(tmp_path / "train.tsv", ["a text", "a text", "a text"])
+    message = (
+        "no training lines are left: of 3 there are 1 held out for validation, and the others equal one of these; set a "
+        "smaller task.valid_size, or name a validation file in task.valid"
+    )
+    with pytest.raises(UserError, match=f"^{message}$"):
+        task(valid_size=1)
+    write(tmp_path / "train.tsv", ["a text", "b text"])
+    assert len(task(valid_size=1).splits["train"]) == 1
+
+
 def test_spaces_of_the_text_stay_and_those_around_a_label_go(tmp_path):
     (tmp_path / "a.tsv").write_text(" a  b \t good \r\n")
     pairs = read_labelled(tmp_path / "a.tsv")

@@ -46,6 +46,17 @@ def test_held_out_pairs_are_not_trained_on(task):
     assert together(task(num_examples=10).splits["valid"]) == together(splits["valid"])
 
 
+def test_nothing_left_to_train_on_is_told(task, tmp_path):
+    for count, message in (
+        (4, "no training pairs are left: of 4 there are 2 held out for validation, and the others equal one of these"),
+        (1, "^1 training pairs and no file for validation; expected at least 2$"),
+    ):
+        for language in ("en", "ja"):
+            (tmp_path / f"train.{language}").write_text("x\n" * count)
+        with pytest.raises(UserError, match=message):
+            task(valid_size=2)
+
+
 def test_repeated_pairs_do_not_leak(task, tmp_path):
     for language in ("en", "ja"):
         path = tmp_path / f"train.{language}"

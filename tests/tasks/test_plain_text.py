@@ -263,3 +263,17 @@ def test_wrong_files(folder, content, message):
     with pytest.raises(UserError) as error:
         build(data_dir=folder, test=("wrong.txt", ""))
     assert str(error.value) == f"{folder / 'wrong.txt'}{message}"
+
+
+@pytest.mark.parametrize(
+    "text, options, message",
+    [
+        ("a b\n" * 30, {}, "^no training examples are left: of 30 there are 20 held out for validation, and the others"),
+        ("a b\n", {}, "^the training text has 1 lines, too few to hold 1 of them out; name a validation file"),
+        ("a b c\n", {"block": 5}, "^the training text has 3 words, too few to hold 5 of them out; .* task.block$"),
+    ],
+)
+def test_nothing_left_to_train_on_is_told(folder, text, options, message):
+    (folder / "train.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        build(data_dir=folder, **options)

@@ -28,6 +28,7 @@ from attn_jax.types import Array, Float, Metrics, Params, PRNGKeyArray
 
 
 FURTHER = 2**32 - 1  # no sentence has this number: folded in, it leads to the rngs of further samples
+LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a notice says so
 INDICES = 2**31  # what an int32 counts
 
 
@@ -111,8 +112,14 @@ class Evaluator:
         return encode_pairs(pairs, self.source_vocabulary, self.target_vocabulary)
 
     def batches(self, pairs: Pairs, task: ConfigDict, seeds: tuple[int, ...], devices: int) -> Batches:
-        """Training batches as config.task says."""
+        """Training batches as config.task says, with a notice where much of the text is unk.
+
+        Raises:
+            UserError: see attn_jax.tasks.batching.Batches; or the model takes targets of one token, and one is not.
+        """
         encoded = self.encode(pairs)
+        self._check_targets(encoded, pairs, f"task {task.name}")
+        self._report_unknown(encoded)
         lengths = encoded.source.lengths, encoded.target.lengths
         buckets = task.buckets or choose_buckets(*lengths, num_source=task.source_buckets)
         return Batches(encoded, buckets, task.batch_size, task.batch_unit, seeds=seeds, row_multiple=devices)
@@ -126,8 +133,30 @@ class Evaluator:
         if bool(source) != bool(target):
             raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
         pairs = self.parse(Pairs(*read_parallel(source, target)))
+        self._check_targets(self.encode(pairs), pairs, target)
         self.report(pairs.source)
         return pairs
+
+    def _check_targets(self, encoded: EncodedPairs, pairs: Pairs, where: str) -> None:
+        """UserError where the model is a classifier and a target is no label."""
+        wrong = np.flatnonzero(encoded.target.lengths != 2)  # a token and eos
+        if getattr(self.model.module, "one_token", False) and len(wrong):
+            raise UserError(
+                f"{where}: the target {pairs.target[wrong[0]]!r} has {encoded.target.lengths[wrong[0]] - 1} tokens; "
+                "model.name classifier needs labels, targets of one token each"
+            )
+
+    def _report_unknown(self, encoded: EncodedPairs) -> None:
+        """A notice for a side of which more than LARGEST_SHARE of the training tokens are unk."""
+        for side in ("source", "target"):
+            tokens = getattr(encoded, side).tokens
+            count = int(np.sum(tokens == UNK))
+            share = count / max(1, np.sum(tokens != EOS))
+            if share > LARGEST_SHARE:
+                notice(
+                    f"{'vocabulary':<14}{side}: {100 * share:.0f} % of the training tokens are unk; see "
+                    "task.vocab_size and task.min_count"
+                )
 
     def parse(self, pairs: Pairs) -> Pairs:
         """Pairs that someone wrote, as those of the task are."""

@@ -192,6 +192,28 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     assert [round(perfect[name]["mean"], 6) for name in ("exact_match", "bleu", "chrf")] == [100.0] * 3
 
 
+def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
+    evaluator = make(model__name="classifier", model__tie_embeddings=False)
+    labels = Pairs(TEXTS, [WORDS[i] for i in range(len(TEXTS))])
+    assert evaluator.batches(labels, tiny_config(task__buckets=(20,)).task, (0,), 1).num_pairs == len(TEXTS)
+    message = r"^task dates: the target '.*' has 2 tokens; model.name classifier needs labels, targets of one token each$"
+    with pytest.raises(UserError, match=message):
+        evaluator.batches(PAIRS, tiny_config().task, (0,), 1)
+    for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"target: the target 'a bird can' has 3 tokens; model.name classifier needs"):
+        evaluator.read(str(tmp_path / "source"), str(tmp_path / "target"))
+
+
+def test_training_on_much_that_is_unknown_is_said(capsys):
+    task = tiny_config(task__buckets=(20,)).task
+    make().batches(Pairs(["a bird can zebra", "a"], ["a a a a", "a"]), task, (0,), 1)
+    assert capsys.readouterr().err == ""
+    make().batches(Pairs(["a bird can zebra", "zebra"], ["a b a", "a"]), task, (0,), 1)
+    shown = "% of the training tokens are unk; see task.vocab_size and task.min_count"
+    assert capsys.readouterr().err == f"vocabulary    source: 40 {shown}\nvocabulary    target: 25 {shown}\n"
+
+
 def test_wrong_options():
     options = tiny_config().decode.to_dict()
     for changes, words in (

@@ -4,6 +4,8 @@ A class is a sentence of one word, so everything that asks a sequence model can 
 the class, after which eos is certain.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -63,6 +65,7 @@ class Classifier(nn.Module):
     pad: int = 0
     eos: int = 3
     dtype: Dtype = jnp.float32
+    one_token: ClassVar[bool] = True  # a target is a single token, and eos
 
     def setup(self):
         init = nn.initializers.normal(self.embedding_size**-0.5)

@@ -51,7 +51,7 @@ class _Table:
             model_type: not used; only SentencePiece has several.
 
         Raises:
-            UserError: vocab_size has no room for a token.
+            UserError: vocab_size has no room for a token, or no token is seen so often.
         """
         reserved = (*SPECIAL, *cls.first)
         if vocab_size <= len(reserved):
@@ -60,6 +60,9 @@ class _Table:
         for token in reserved:
             counts.pop(token, None)  # "<unk>" as a word of the text is an unknown word, not a second entry
         ranked = sorted((token for token in counts if counts[token] >= min_count), key=lambda t: (-counts[t], t))
+        if not ranked:
+            most = max(counts.values(), default=0)
+            raise UserError(f"no token is seen {min_count} times, the commonest {most}; set a smaller task.min_count")
         return cls([*cls.first, *ranked[: vocab_size - len(reserved)]])
 
     @staticmethod

@@ -57,6 +57,12 @@ def test_nothing_left_to_train_on_is_told(task, tmp_path):
             task(valid_size=2)
 
 
+def test_a_vocabulary_of_no_token_is_refused(task):
+    message = r"^the source vocabulary: no token is seen 1000 times, the commonest 45; set a smaller task.min_count$"
+    with pytest.raises(UserError, match=message):
+        task(min_count=1000)
+
+
 def test_repeated_pairs_do_not_leak(task, tmp_path):
     for language in ("en", "ja"):
         path = tmp_path / f"train.{language}"

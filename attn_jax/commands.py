@@ -302,9 +302,10 @@ def lines_of(files: Files) -> Iterable[str]:
 
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
-    """Lines without their ends."""
+    """Lines without their ends, and without a byte order mark before the first."""
     for number, raw in enumerate(stream, 1):
         try:
-            yield raw.decode("utf-8").rstrip("\r\n")
+            text = raw.decode("utf-8").rstrip("\r\n")
+            yield text.removeprefix("\ufeff") if number == 1 else text
         except UnicodeDecodeError as error:
             raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None

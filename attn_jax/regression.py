@@ -190,6 +190,8 @@ class PointsEvaluator:
     def predict(self, params: Params, lines: Iterable[str], at_once: int) -> Iterator[tuple[list[str], list[str]]]:
         """For so many lines "number,number" at once: (the lines, the predictions to print); an empty one stays empty.
 
+        Between the numbers stands what separates the cells of the training file.
+
         A first line that names columns chooses them, and has no prediction. A class is printed by its name. Before
         each, decode.with_scores puts log p(inputs) by Parzen windows and a tab: how much the training knows of there.
         """
@@ -199,7 +201,7 @@ class PointsEvaluator:
             rows, filled = [], []
             for text in texts:
                 count += 1
-                cells = text.split(",")
+                cells = text.split(self.columns.separator)
                 if first and text.strip() and {cell.strip() for cell in cells} >= set(self.columns.inputs):
                     header = [cell.strip() for cell in cells]
                     places, first = [header.index(name) for name in self.columns.inputs], False
@@ -221,7 +223,7 @@ class PointsEvaluator:
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """A picture for each line of numbers: the training points by their weight in its prediction."""
-        rows = [self._numbers(text.split(","), None, f"line {i}") for i, text in enumerate(pairs.source, 1)]
+        rows = [self._numbers(text.split(self.columns.separator), None, f"line {i}") for i, text in enumerate(pairs.source, 1)]
         inputs = np.array(rows)
         predictions, _ = self.predictions(params, inputs)
         for query, weights, prediction, path in zip(
@@ -266,7 +268,7 @@ class PointsEvaluator:
         names = self.columns.inputs
         chosen = range(len(names)) if places is None else places
         if len(cells) <= max(chosen) or (places is None and len(cells) != len(names)):
-            raise UserError(f"input, {where}: {len(cells)} cells; expected {','.join(names)}")
+            raise UserError(f"input, {where}: {len(cells)} cells; expected {self.columns.separator.join(names)}")
         return [number(cells[j], f"input, {where}, column {name!r}") for name, j in zip(names, chosen, strict=True)]
 
     def _printed(self, params: Params, inputs: Float[np.ndarray, "n d"]) -> list[str]:

@@ -14,7 +14,7 @@ from attn_jax.commands import COMMANDS, Files
 from attn_jax.errors import UserError
 from attn_jax.kinds import kind_of
 from attn_jax.tasks.regression import true_curve
-from attn_jax.workdir import load_points
+from attn_jax.workdir import load_points, save_points
 from configs import kernel_classification, kernel_csv, kernel_learned_width
 
 NO_FILES = Files()
@@ -123,6 +123,24 @@ def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
     ):
         with pytest.raises(UserError, match=message):
             use("predict", config, workdir, capsys, monkeypatch, text)
+
+
+def test_predict_reads_lines_as_the_training_file_and_drops_a_byte_order_mark(tmp_path, capsys, monkeypatch):
+    rows = [f"{x:.6f};{x % 1:.6f};{true_curve(x):.6f}" for x in X]
+    (tmp_path / "points.csv").write_text("x;part;y\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    config = small(kernel_csv, data_dir=str(tmp_path), task__num_examples=0, task__valid_size=5, eval__num_pictures=0)
+    task = build_task(config)
+    save_points(tmp_path, task)
+    evaluator = build_evaluator(config, load_points(tmp_path))
+    params = jax.device_get(evaluator.model.init(jax.random.key(0), evaluator.example))
+    (_, [printed]), *_ = evaluator.predict(params, task.examples, 10)
+    assert np.isfinite(float(printed))
+    (_, headed), *_ = evaluator.predict(params, ["part;x", ";".join(reversed(task.examples[0].split(";")))], 10)
+    assert headed == [printed]
+    with pytest.raises(UserError, match=r"^input, line 1: 1 cells; expected x;part$"):
+        list(evaluator.predict(params, ["1,2"], 10))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffx;part\r\n1;\ufeff2\n".encode())))
+    assert list(commands.lines_of(NO_FILES)) == ["x;part", "1;\ufeff2"]
 
 
 def test_visualize_draws_each_line(trained, capsys, monkeypatch):

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import math
 import pathlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,16 +21,21 @@ from attn_jax.tasks.text import read_text
 NUM_POINTS = 40  # of the curve, unless told otherwise
 NUM_CLASSES = 3
 TEST_POINTS = 1000  # of the spirals
+OTHERS = (";", "\t")  # what may separate the cells of a file instead of a comma
 LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What the numbers are called. `classes` are the values of the target in a classification, else ()."""
+    """What the numbers are called. `classes` are the values of the target in a classification, else ().
+
+    `separator` stands between the cells of the training file, and of the lines that are asked about.
+    """
 
     inputs: tuple[str, ...]
     target: str
     classes: tuple[str, ...] = ()
+    separator: str = ","
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +86,7 @@ def regression(
 
     Args:
         data_dir: folder of the files.
-        train: names of files, of which the first counts; "": the package makes the points.
+        train: names of CSV files, of which the first counts; "": the package makes the points. See `read_points`.
         test: the same; "": valid_size points of the training file are held out.
         valid_size: points to hold out.
         num_examples: training points; 0 means all of a file, or NUM_POINTS.
@@ -122,7 +128,7 @@ def regression(
     training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
     check_training(training, columns, names["train"] or "the points")
     note = {"training points": len(training), "test points": len(held_out)}
-    return make_task(training, held_out, columns, note, _examples(held_out))
+    return make_task(training, held_out, columns, note, _examples(held_out, columns.separator))
 
 
 def make_task(
@@ -168,12 +174,15 @@ def read_points(
 ) -> tuple[Points, Columns]:
     """The rows of a CSV file whose first line names the columns. `columns` are those of the training file.
 
+    The cells are separated by commas, or, where the first line has none, by the one of OTHERS that it has.
+
     Raises:
         UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number, or
             one beyond LARGEST_NUMBER.
     """
     text = read_text(path, "a line with the names of the columns, then numbers")
-    reader = csv.reader(io.StringIO(text, newline=""))
+    separator = find_separator(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         rows = [(reader.line_num, row) for row in reader if row]  # an empty line is none
     except csv.Error as error:
@@ -185,6 +194,11 @@ def read_points(
     if len(set(header)) != len(header) or "" in header:
         raise UserError(
             f"{path}, line {start}: expected different names of columns, got {', '.join(map(repr, header))}"
+        )
+    if len(header) == 1:
+        raise UserError(
+            f"{path}, line {start}: one column only, {header[0]!r}; expected several, with commas between them "
+            "(or, without any comma, semicolons or tabs)"
         )
     if columns is not None:
         inputs, target = columns.inputs, columns.target
@@ -207,9 +221,9 @@ def read_points(
             raise UserError(f"{path}, line {line}, column {target!r}: the class is empty")
     data = np.array(numbers, np.float64).reshape(len(numbers), len(inputs) + (not classification))
     if not classification:
-        found = columns or Columns(inputs, target)
+        found = columns or Columns(inputs, target, separator=separator)
         return Points(data[None, :, : len(inputs)], data[None, :, len(inputs) :]), found
-    found = columns or Columns(inputs, target, tuple(sorted(set(labels))))
+    found = columns or Columns(inputs, target, tuple(sorted(set(labels))), separator)
     known = {name: i for i, name in enumerate(found.classes)}
     for (line, _), label in zip(rows, labels, strict=True):
         lookup(known, label, f"class in {path}, line {line}, column {target!r}:")
@@ -217,12 +231,19 @@ def read_points(
     return Points(data[None].reshape(1, len(labels), len(inputs)), np.eye(len(known))[None, places]), found
 
 
+def find_separator(text: str) -> str:
+    """What separates the cells: a comma, unless the first line that is not empty has none, but one of OTHERS."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return "," if "," in first else next((other for other in OTHERS if other in first), ",")
+
+
 def number(text: str, where: str) -> float:
     """A finite number of at most LARGEST_NUMBER, or a UserError that says where it should be."""
     try:
         value = float(text)
     except ValueError:
-        raise UserError(f"{where}: {text.strip()!r} is not a number") from None
+        hint = "; write a point for the decimal comma" if re.fullmatch(r"[-+]?\d+,\d+", text.strip()) else ""
+        raise UserError(f"{where}: {text.strip()!r} is not a number{hint}") from None
     if not math.isfinite(value):
         raise UserError(f"{where}: {text.strip()} is not a finite number")
     if abs(value) > LARGEST_NUMBER:
@@ -262,6 +283,6 @@ def _subset(points: Points, count: int, held_out: int, seed: int) -> tuple[np.nd
     return tuple(array[0, some] for some in parts for array in (points.inputs, points.targets))
 
 
-def _examples(points: Points) -> tuple[str, ...]:
+def _examples(points: Points, separator: str) -> tuple[str, ...]:
     places = np.linspace(0, len(points) - 1, min(3, len(points))).astype(int)[1:2]
-    return tuple(",".join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)
+    return tuple(separator.join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)

@@ -1,5 +1,7 @@
 """Points from CSV files and points that the package makes; whatever is wrong with a file is one line with its place."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,19 @@ def test_columns_are_chosen_by_name_and_in_that_order(tmp_path):
         made.splits["train"].inputs[0, order], made.splits["train"].targets[0, order], strict=True
     ):
         assert every[rooms] == (price, age)
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_cells_may_be_separated_by_something_else_than_commas(tmp_path, separator):
+    expected, made = task(tmp_path), task(tmp_path, TABLE.replace(",", separator))
+    assert made.columns == dataclasses.replace(expected.columns, separator=separator)
+    assert made.splits.keys() == expected.splits.keys()
+    for name, points in made.splits.items():
+        np.testing.assert_array_equal(points.inputs, expected.splits[name].inputs)
+        np.testing.assert_array_equal(points.targets, expected.splits[name].targets)
+    assert made.examples == (expected.examples[0].replace(",", separator),)
+    made = task(tmp_path, TABLE.replace(",", separator).replace("12.5", "b"), classification=True)
+    assert made.columns.separator == separator and len(made.columns.classes) == 4
 
 
 def test_classes_are_one_hot_in_alphabetical_order_and_those_of_the_training(tmp_path):
@@ -98,6 +113,8 @@ def test_spirals_are_three_arms_that_a_turn_by_a_third_exchanges():
         (TABLE.replace("12.5", "-1e300"), {}, r"line 5, column 'price': -1e300 is too large .* from -1e\+18 to 1e\+18"),
         (TABLE.replace("1.5", "1.1e18"), {}, r"points.csv, line 3, column 'age': 1.1e18 is too large to be squared"),
         ("x,y\n1e-300,1\n2e-300,2\n3e-300,3\n", {}, r"points.csv: column 'x' has one value only"),
+        ("x y\n1 2\n", {}, r"line 1: one column only, 'x y'; expected several, with commas between them \(or, without"),
+        ("x;y\n1,5;2\n", {}, r"line 2, column 'x': '1,5' is not a number; write a point for the decimal comma$"),
         (TABLE.replace("3,7,12.5", "3,7"), {}, r"points.csv, line 5: 2 cells, but the first line names 3 columns"),
         ("x,x\n1,2\n", {}, r"line 1: expected different names of columns, got 'x', 'x'"),
         ("x,y\n", {}, r"there are 0 rows of data"),

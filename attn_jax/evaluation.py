@@ -26,7 +26,6 @@ from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
 from attn_jax.types import Array, Float, Metrics, Params, PRNGKeyArray
 
-
 FURTHER = 2**32 - 1  # no sentence has this number: folded in, it leads to the rngs of further samples
 LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a notice says so
 INDICES = 2**31  # what an int32 counts
@@ -305,7 +304,9 @@ class Evaluator:
             common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
             rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]
             if len(rngs) > 1:
-                return jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)(jnp.stack(rngs))
+                return jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)(
+                    jnp.stack(rngs)
+                )
             common |= dict(rngs=rngs[0])
         return jax.tree.map(lambda x: x[:, None], METHODS[options.method](step, memory, state, **common))
 

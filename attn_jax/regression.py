@@ -172,7 +172,9 @@ class PointsEvaluator:
         self._report(unreached, len(params_of_seeds) * len(points))
         for name, found in values.items():
             if not np.isfinite(found).all():
-                notice(f"{'metrics':<14}{name} is not defined here: the targets of the {len(points):,} points are equal")
+                notice(
+                    f"{'metrics':<14}{name} is not defined here: the targets of the {len(points):,} points are equal"
+                )
         return {name: summarize(list_) for name, list_ in values.items()}, {}
 
     def read(self, source: str, target: str) -> Points:
@@ -223,7 +225,10 @@ class PointsEvaluator:
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """A picture for each line of numbers: the training points by their weight in its prediction."""
-        rows = [self._numbers(text.split(self.columns.separator), None, f"line {i}") for i, text in enumerate(pairs.source, 1)]
+        rows = [
+            self._numbers(text.split(self.columns.separator), None, f"line {i}")
+            for i, text in enumerate(pairs.source, 1)
+        ]
         inputs = np.array(rows)
         predictions, _ = self.predictions(params, inputs)
         for query, weights, prediction, path in zip(

@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
 
     config.task = ConfigDict()
     config.task.name = "parallel_text"  # see TASKS in attn_jax/tasks/__init__.py
-    config.task.train = ("train.source", "train.target")  # line-aligned UTF-8 files below data_dir
+    config.task.train = ("train.source", "train.target")  # line-aligned UTF-8 files below data_dir; babi: (name, "")
     config.task.valid = (
         "",
         "",

@@ -196,7 +196,9 @@ def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
     evaluator = make(model__name="classifier", model__tie_embeddings=False)
     labels = Pairs(TEXTS, [WORDS[i] for i in range(len(TEXTS))])
     assert evaluator.batches(labels, tiny_config(task__buckets=(20,)).task, (0,), 1).num_pairs == len(TEXTS)
-    message = r"^task dates: the target '.*' has 2 tokens; model.name classifier needs labels, targets of one token each$"
+    message = (
+        r"^task dates: the target '.*' has 2 tokens; model.name classifier needs labels, targets of one token each$"
+    )
     with pytest.raises(UserError, match=message):
         evaluator.batches(PAIRS, tiny_config().task, (0,), 1)
     for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):

@@ -9,6 +9,7 @@ from attn_jax.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.stories import read_questions
 from attn_jax.tasks.vocabulary import EOS, UNK, Stories
 from configs.base import get_config
 
@@ -124,6 +125,41 @@ def test_files_that_are_missing_too_few_or_too_many(task, tmp_path):
     write(tmp_path / "en/qa11_a-name_train.txt", 9)
     with pytest.raises(UserError, match="task 11 has 9 training questions; expected at least 10"):
         task(numbers=(11,))
+
+
+def test_a_file_of_any_name_is_a_task(task, tmp_path):
+    for name, count in (("own.txt", 40), ("held.txt", 9), ("asked.txt", 5)):
+        write(tmp_path / name, count)
+    own = {"train": ("own.txt", ""), "numbers": (7,), "size": "high"}
+    alone = task(**own)
+    assert alone.note == {"train": 36, "valid": 4}
+    assert alone.splits["valid"].source[-1] == read_questions(tmp_path / "own.txt").source[-1]
+    assert alone.splits["train"].evidence is not None and len(alone.examples) == 3
+    every = task(**own, valid=("held.txt", ""), test=("asked.txt",), num_examples=3)
+    assert [len(split) for split in every.splits.values()] == [3, 9, 5] and list(every.splits) == [
+        "train",
+        "valid",
+        "test",
+    ]
+    assert task(**own, test=("asked.txt", "")).note["test questions that training has too"] == 5
+    config = get_config()
+    config.data_dir, config.task.name, config.task.train = str(tmp_path), "babi", ("own.txt", "")
+    assert build_task(config).splits == alone.splits
+
+
+def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):
+    write(tmp_path / "own.txt", 9)
+    for options, message in (
+        ({"train": ("own.txt", "")}, "^own.txt has 9 training questions; expected at least 10$"),
+        ({"train": ("own.text", "")}, r"own.text: no such file; did you mean own.txt\?"),
+        ({"train": ("own.txt", ""), "valid": ("own.txt",), "num_examples": 10}, "expected 0 .* or 1 to 9, .* own.txt$"),
+        ({"test": ("own.txt", "")}, r"the file own.txt is for task.train=\('NAME', ''\), a file of stories; got \(\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            task(**options)
+    (tmp_path / "own.txt").write_text("1 Mary left.\n3 Where is Mary?\there\t1\n", encoding="utf-8")
+    with pytest.raises(UserError, match="own.txt, line 2: the number 3; expected 2, or 1 for a new story"):
+        task(train=("own.txt", ""))
 
 
 def test_stories_are_made_without_a_folder():

@@ -179,7 +179,9 @@ def test_a_folder_without_such_files(tmp_path):
 
 def test_too_few_lemmas_to_hold_any_out(folder):
     (folder / "french-train-low").write_text(lines(["maison"]), encoding="utf-8")
-    with pytest.raises(UserError, match=r"^french, german: 3 lemmas of one language alone; expected at least 10, a share"):
+    with pytest.raises(
+        UserError, match=r"^french, german: 3 lemmas of one language alone; expected at least 10, a share"
+    ):
         build(data_dir=folder, size="low", valid_size=1)
 
 

@@ -50,12 +50,13 @@ def main(argv: list[str]) -> int:
         if MODE.value != "train" and not WORKDIR.value:
             raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
         workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
-        from attn_jax.commands import COMMANDS, Files, join
+        from attn_jax.commands import COMMANDS, Files, check_overrides, join
         from attn_jax.failures import told_in_one_line
 
         with told_in_one_line(NUM_PROCESSES.value):
             if NUM_PROCESSES.value > 1:
                 join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+            check_overrides(config, overrides)
             COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
         sys.stdout.flush()
     except UserError as error:

@@ -9,7 +9,7 @@ import importlib.util
 import math
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from absl import flags
@@ -135,6 +135,11 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     if config is not None:
         check_ranges(config_flag.value)
     return config_flag.value, overrides
+
+
+def overridden_keys(overrides: Iterable[str]) -> list[str]:
+    """The keys, with dots, of overrides as they are written on the command line."""
+    return [_split(override)[0].removeprefix("config.") for override in overrides]
 
 
 def _check_options(given: dict[str, Any]) -> None:

@@ -7,13 +7,14 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
 from attn_jax import build, experiment, figures
+from attn_jax.arguments import CONFIGS, load_file, overridden_keys
 from attn_jax.errors import Interrupted, UserError
 from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.model_size import num_parameters
@@ -22,6 +23,7 @@ from attn_jax.provenance import provenance
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.text import read_parallel
 from attn_jax.types import Params
+from attn_jax.unread import check_read
 from attn_jax.workdir import MAY_CHANGE, check_model, load_json, save_json
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
@@ -183,6 +185,17 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": score, "visualize": visualize}
+
+
+def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
+    """Checks that the run reads every option set on the command line, as `overrides` has them.
+
+    Raises:
+        UserError: for one that it does not read, and for whatever else is wrong with the config.
+    """
+    if overrides:
+        experiment.check(config)
+        check_read(config, load_file(CONFIGS / "base.py", "get_config"), overridden_keys(overrides))
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:

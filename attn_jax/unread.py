@@ -29,7 +29,7 @@ BATCHES = {"name", "buckets", "source_buckets", "batch_size", "batch_unit"}
 POINT_OPTIONS = {"task": {"name", "batch_size"}, "decode": {"batch_size", "with_scores"}}
 # Options of decoding that every method reads, and those of which a method's parameters do not tell.
 DECODING = {"method", "max_length", "batch_size", "replace_unk", "with_scores"}
-OUTSIDE_METHODS = {"n_best": ("beam", "sample"), "seed": ("sample",)}
+OUTSIDE_METHODS = {"n_best": ("beam", "sample"), "seed": ("sample",)}  # whose parameters are others
 
 
 def check_read(config: ConfigDict, base: ConfigDict, keys: Iterable[str]) -> None:

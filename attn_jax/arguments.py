@@ -150,8 +150,6 @@ def _check_options(given: dict[str, Any]) -> None:
             raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes)}")
     if number < 1:
         raise UserError(f"--num_processes={number}: expected at least 1")
-    if number > 1 and mode != "train":
-        raise UserError(f"--num_processes={number} is for training; --mode={mode} is the work of one process")
     coordinator, place = given.get("coordinator", ""), given.get("process_id", 0)
     if number > 1 and (not coordinator or not 0 <= place < number):
         raise UserError(

@@ -122,8 +122,8 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         pairs = trained.evaluator.read(files.source, files.target)
     else:
         split, pairs = own_split(build.build_task(config, kind_of(config).load(workdir)))
-    result = measure(config, trained, pairs, split, files.overrides)
     before = load_json(path) if path.exists() else {}
+    result = measure(config, trained, pairs, split, files.overrides)
     result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
     say(table(result, workdir / "eval.json"))
     save_json(workdir / "eval.json", result)

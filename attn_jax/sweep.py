@@ -91,10 +91,10 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
         overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
         command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
         save_json(where / "sweep.json", asked)
-        code, number = run(command, where / "log.txt")
-        if number:
+        code, came = run(command, where / "log.txt")
+        if came:
             notice(f"{'interrupted':<14}the same command goes on from there")
-            raise Interrupted(number)
+            raise Interrupted(came)
         if code or not (where / "result.json").exists():
             lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
             notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")

@@ -145,7 +145,6 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--coordinator=zz"], "--coordinator=zz is for several processes; say how many: --num_processes="),
         ([QUICKSTART, "--num_processes=2", "--coordinator=zz", "--process_id=2"], "0 to 1; got 'zz' and 2"),
         ([QUICKSTART, "--num_processes=2", "--process_id=1"], "needs --coordinator=HOST:PORT (of process 0) and --p"),
-        ([QUICKSTART, "--num_processes=2", "--mode=eval"], "--num_processes=2 is for training; --mode=eval is the wor"),
         (
             [QUICKSTART, "--source=x"],
             "--mode=train takes no --source; it is for --mode=eval or --mode=predict or --mod",

@@ -17,6 +17,8 @@ import pytest
 from launch_server import ENVIRONMENT, ROOT, Server
 from tiny_run import TINY, WORDS, timeless, write_pairs
 
+from attn_jax import commands
+
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
 
 
@@ -106,6 +108,15 @@ def test_train(workdir, trained, data):
     assert result["checkpoint"] == "best checkpoint (step 6)" and result["versions"]["jax"] and result["date"]
     (count,) = re.findall(r"^model         ([\d,]+) parameters; at least .* KB with gradients", err, re.MULTILINE)
     assert result["num_parameters"] == int(count.replace(",", "")) > 1000
+
+
+def test_the_header_names_what_makes_it_another_run_than_the_description_says():
+    given = ["--config.model.num_layers=1", "--noconfig.model.bidirectional", "--config.model.input_feeding"]
+    unseen = ["--config.seed=3", "--config.data_dir=x", "--config.decode.method=beam", "--config.train.log_every=1"]
+    text = ", with model.num_layers=1, model.bidirectional=False, model.input_feeding=True"
+    assert commands.changes((*unseen[:2], *given, *unseen[2:])) == text
+    assert commands.changes((*given, *given)) == f"{text}, model.num_layers=1 and 2 more"
+    assert commands.changes(tuple(unseen)) == ""
 
 
 def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):

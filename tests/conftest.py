@@ -10,6 +10,8 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Numbers are those of a CPU; JAX_PLATFORMS=cuda asks for the same tests elsewhere.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Eight devices on one CPU, so that pmap and meshes are tested everywhere.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 

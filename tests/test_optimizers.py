@@ -114,6 +114,12 @@ def test_since_best_counts_and_is_spent_every_patience():
     assert counts == [(0, False), (0, False), (1, False), (2, True), (3, False), (4, True), (0, False)]
 
 
+def test_since_best_counts_on_where_there_never_was_a_number():
+    since = SinceBest("min")
+    counts = [(int(since.update(v)), bool(since.spent(2))) for v in [float("nan")] * 3 + [7.0, float("nan")]]
+    assert counts == [(1, False), (2, True), (3, False), (0, False), (1, False)]
+
+
 def test_since_best_of_several_seeds_and_through_json():
     import json
 

@@ -13,7 +13,7 @@ import tiny_model as tiny
 from attn_jax.errors import UserError
 from attn_jax.metrics import Mean
 from attn_jax.parallel import PARALLEL
-from attn_jax.training import Diverged, Meter, Outcome, fit, make_train_step, stop_on_signals
+from attn_jax.training import Diverged, Meter, Outcome, fit, make_train_step, split_rows, stop_on_signals
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,12 @@ def test_microbatches_change_nothing(microbatches):
     whole = jax.jit(make_train_step(tiny.loss_fn, tx))(state, batch)
     parts = jax.jit(make_train_step(tiny.loss_fn, tx, microbatches=microbatches))(state, batch)
     tiny.assert_close(whole, parts)
+
+
+def test_each_device_keeps_its_rows_in_every_microbatch():
+    """Row i is in microbatch i modulo their number, so a device with neighbouring rows has some of each."""
+    rows = np.arange(12).reshape(6, 2)
+    np.testing.assert_array_equal(split_rows(rows, 3), [[rows[0], rows[3]], [rows[1], rows[4]], [rows[2], rows[5]]])
 
 
 def test_microbatches_that_do_not_divide_are_a_user_error():

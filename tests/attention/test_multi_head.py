@@ -108,10 +108,16 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
 )
 def test_leading_axes_broadcast(query, keys):
     rng = np.random.default_rng(2)
-    query, keys = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in (query, keys))
+    query, keys = (rng.normal(size=shape).astype(np.float32) for shape in (query, keys))
     attention = Attention(Dot()).bind({})
-    attended = attention(query, attention.prepare(keys))
-    np.testing.assert_allclose(attended.context, expectation(attended.weights, keys), atol=1e-5)
+    attended = attention(jnp.asarray(query), attention.prepare(jnp.asarray(keys)))
+    lead = np.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
+    query, keys = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (query, keys))
+    for index in np.ndindex(*query.shape[:-1]):
+        own = keys[index[:-1]]
+        weights = np.exp(own @ query[index])
+        np.testing.assert_allclose(attended.weights[index], weights / weights.sum(), rtol=1e-4)
+        np.testing.assert_allclose(attended.context[index], weights / weights.sum() @ own, rtol=1e-4, atol=1e-5)
 
 
 def test_cudnn_is_for_what_it_has_a_gradient_of(monkeypatch):

@@ -105,14 +105,16 @@ def test_query_or_keys_may_lack_the_batch(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_prepared_keys_are_the_direct_score(name):
-    module, _, params, query, keys = case(name, query_axes=(2,), key_axes=(2,))
+def test_keys_prepared_once_serve_one_query_after_the_other(name):
+    module, formula, params, query, keys = case(name, query_axes=(2,), key_axes=(2,))
     variables = {"params": params}
-    whole = compiled(lambda *args: module.apply(variables, *args, method=direct))(query, keys)
     prepared = compiled(lambda keys: module.apply(variables, keys, method="project_keys"))(keys)
     one = compiled(lambda *args: module.apply(variables, *args))
     for i in range(QUERIES):
-        np.testing.assert_allclose(one(query[:, i : i + 1], prepared)[:, 0], whole[:, i], rtol=1e-5, atol=1e-6)
+        scores = one(query[:, i : i + 1], prepared)
+        for b, j in np.ndindex(2, KEYS):
+            expected = formula(params, query[b, i], keys[b, j], j)
+            np.testing.assert_allclose(scores[b, 0, j], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_location_reads_the_first_rows_so_that_padding_changes_nothing():

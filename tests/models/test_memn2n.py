@@ -141,6 +141,16 @@ def test_noise_puts_empty_memories_between_statements(batch):
     assert {0, 1, 2} == set(np.unique(shift[:, 0]))
 
 
+def test_empty_memories_stand_at_every_place_as_often():
+    """One on average, at one of 21 places: before the newest statement as often as after the oldest."""
+    source = encode_stories([("mary moved to the garden . " * 20 + "where is mary ?", "garden", ())])["source"]
+    places = find_sentences(source, 30)
+    rngs = jax.random.split(jax.random.key(2), 8000)
+    ages = jax.jit(jax.vmap(lambda rng: noisy_ages(rng, places, 0.1)))(rngs)
+    shift = np.asarray(ages - places.age())[:, 0, :20].mean(axis=0)
+    np.testing.assert_allclose(shift, np.arange(20, 0, -1) / 21, atol=0.025)
+
+
 def test_a_network_set_by_hand_answers_a_story_exactly():
     """Keys find who is asked for and, by time, the newest such statement; values hold its last word."""
     d = 8

@@ -176,6 +176,29 @@ def test_dropout_is_for_training_and_a_recurrent_mask_is_the_same_at_every_step(
     assert np.all(dropped == dropped[0]) and 0 < np.mean(dropped[0]) < 1
 
 
+def test_dropout_stands_between_the_layers():
+    """The second layer hands on what it is given, so its outputs show which of the first layer's were dropped."""
+    width = 20
+    rnn = RNN(CELLS["rnn"], width, num_layers=2, dropout=0.5)
+    params = params_of(rnn, X, MASK)
+    params["forward_1"]["kernel"][:] = 0
+    params["forward_1"]["input"] = {"kernel": np.eye(width, dtype=np.float32), "bias": np.zeros(width, np.float32)}
+    first = {"forward_0": params["forward_0"]}
+
+    @compiled
+    def outputs(rng, x, mask):
+        below = RNN(CELLS["rnn"], width).apply({"params": first}, x, mask)[1]
+        return below, *(
+            rnn.apply({"params": params}, x, mask, train, rngs={"dropout": rng})[1] for train in (False, True)
+        )
+
+    below, evaluated, trained = (array[MASK] for array in outputs(jax.random.key(0), X, MASK))
+    np.testing.assert_allclose(evaluated, np.tanh(below), atol=1e-5)
+    kept = trained != 0
+    np.testing.assert_allclose(trained[kept], np.tanh(2 * below)[kept], atol=1e-5)
+    assert 0.3 < np.mean(kept) < 0.7
+
+
 # torch as the oracle
 
 

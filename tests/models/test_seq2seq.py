@@ -11,7 +11,7 @@ from tiny_seq2seq import PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params, 
 
 from attn_jax.models.model import num_parameters
 from attn_jax.models.rnn import CELLS
-from attn_jax.models.stack import Encoded, Stack, copy_bridge, dense_bridge, zeros_bridge
+from attn_jax.models.stack import BRIDGES, Encoded, Stack
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH = sentences(LENGTHS, 8, 7)
@@ -110,10 +110,16 @@ def test_bridges():
         params = params_of(stack, encoded, method="start")
         return params, jax.device_get(stack.apply({"params": params}, encoded, method="start"))
 
-    _, copied = start(copy_bridge, 2)
+    _, copied = start(BRIDGES["copy"], 2)
     np.testing.assert_array_equal(copied, jax.device_get(last))
-    np.testing.assert_array_equal(start(zeros_bridge, 2)[1], np.zeros_like(copied))
-    params, dense = start(dense_bridge, 3)
+    np.testing.assert_array_equal(start(BRIDGES["zeros"], 2)[1], np.zeros_like(copied))
+    params, hidden = start(BRIDGES["hidden"], 3)
+    for layer, (h, c) in enumerate(hidden):
+        to_h = params[f"bridges_{layer}"]
+        expected = np.tanh(last[min(layer, 1)][0] @ to_h["kernel"] + to_h["bias"])
+        np.testing.assert_allclose(h, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(c, 0)
+    params, dense = start(BRIDGES["dense"], 3)
     for layer, (h, c) in enumerate(dense):
         from_h, from_c = last[min(layer, 1)]  # the third decoder layer starts from the second encoder layer too
         to_h, to_c = (params[f"bridges_{2 * layer + i}"] for i in range(2))

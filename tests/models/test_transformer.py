@@ -2,6 +2,7 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,14 +14,14 @@ from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.decode import beam_search, greedy
 from attn_jax.errors import UserError
-from attn_jax.models.positions import POSITIONS, Relative, rotate, sinusoids
-from attn_jax.models.transformer import TransformerLayer
+from attn_jax.models.positions import POSITIONS, NoPositions, Relative, rotate, sinusoids
+from attn_jax.models.transformer import TransformerLayer, TransformerStack
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH = sentences(LENGTHS, 8, 7)
 REAL = BATCH["target_out"] != PAD
 ON_DEVICE = jax.tree.map(jnp.asarray, BATCH)
-SMALL = dict(hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
+SMALL = dict(encoder="transformer", hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
 DOT = dict(score="scaled_dot")
 
 # Each scheme of positions, both norms, shared keys, and scores and normalizers per head: each at least once.
@@ -135,6 +136,68 @@ def test_dropout_and_remat():
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_what_dropout_takes_out():
+    """Between the embedding and the first layer, in each part that is added to x, and inside the feed forward."""
+    x, mask = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8)), jnp.float32), jnp.ones((2, 8), bool)
+    places = jnp.broadcast_to(jnp.arange(8), (2, 8))
+    heads = functools.partial(MultiHead, attention=Attention(ScaledDot()), num_heads=2, features=8)
+
+    def layer(rate):
+        return TransformerLayer(heads, 8, 8, make_source_attention=heads, dropout=rate)
+
+    def of_layer(module, x, source, train=False):
+        memory = module.source_attention.prepare(source, mask=mask)
+        return module(x, mask, places, None, None, memory, None, train)[0]
+
+    params = params_of(layer(0.0), x, x, method=of_layer)
+    # The feed forward hands on what is positive in it, and all of that comes from a bias.
+    params["inner"] = {"kernel": np.zeros((8, 8), np.float32), "bias": np.arange(1, 9, dtype=np.float32)}
+    params["outer"] = {"kernel": np.eye(8, dtype=np.float32), "bias": np.zeros(8, np.float32)}
+    silent = params | {
+        name: jax.tree.map(np.zeros_like, params[name]) for name in ("self_attention", "source_attention")
+    }
+    stack = TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8, dropout=1.0)
+    stack_params = params_of(TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8), x, mask)
+
+    @compiled
+    def run(params, silent, stack_params):
+        rngs = {"dropout": jax.random.key(0)}
+        apply = lambda rate, p, train: layer(rate).apply({"params": p}, x, x, train, rngs=rngs, method=of_layer)  # noqa: E731
+        embedded = [
+            stack.apply({"params": stack_params}, y, mask, train, rngs=rngs)[1] for y in (x, -x) for train in (True, False)
+        ]
+        return apply(1.0, params, True), apply(1.0, params, False), apply(0.5, silent, True), embedded
+
+    nothing_added, evaluated, half, (blind, seen, as_blind, other) = run(params, silent, stack_params)
+    np.testing.assert_array_equal(nothing_added, x)
+    assert np.abs(evaluated - x).min() > 1e-4
+    # Dropped twice, inside and as a part: what is left of b is 4 b, a quarter of the time.
+    ratio = (half - x) / params["inner"]["bias"]
+    assert np.all(np.isclose(ratio, 0, atol=1e-5) | np.isclose(ratio, 4, atol=1e-5))
+    assert 0.1 < np.mean(ratio > 2) < 0.4
+    np.testing.assert_array_equal(blind, as_blind)  # nothing of what is embedded is left
+    assert np.abs(seen - other).max() > 1e-2
+
+
+def test_every_stack_has_dropout_in_all_its_places():
+    """In training alone, at the rate of the config."""
+    model = build(name="transformer", dropout=0.3, **SMALL, attention=DOT)
+    params = random_params(model, BATCH)
+    rates = []
+
+    def spy(call, args, kwargs, context):
+        if isinstance(context.module, nn.Dropout) and not kwargs["deterministic"]:
+            rates.append(context.module.rate)
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(spy):
+        jax.eval_shape(model.eval_fn, params, BATCH)
+        assert not rates
+        jax.eval_shape(model.loss_fn, params, BATCH, jax.random.key(0))
+    # The encoder: embedding, attention, inside and after the feed forward; the decoder: its source as well.
+    assert rates == [0.3] * (4 + 5)
+
+
 def test_bfloat16_is_near_float32():
     half = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT)
     full, params = model_of("transformer, post norm, sinusoidal")
@@ -219,6 +282,18 @@ def test_relative_buckets():
     np.testing.assert_array_equal(near[:3], [1, 2, 3])
     assert np.all(np.diff(near) >= 0) and near[-1] == 7
     assert len(set(np.asarray(both.buckets(jnp.array([-1, 1]))))) == 2
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
+    module = Relative(2, causal=causal, num_buckets=8, max_distance=16)
+    table = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    positions = np.array([[0, 2, 5], [1, 4, 3]])
+    bias = module.apply({"params": {"bias": table}}, jnp.asarray(positions), 6, method="bias")
+    buckets = {distance: int(module.buckets(jnp.array(distance))) for distance in range(-5, 6)}
+    for b, h, q, k in np.ndindex(2, 2, 3, 6):
+        assert bias[b, h, q, k] == table[buckets[k - positions[b, q]], h]
+    assert len(np.unique(bias[0, 0, 2])) == (5 if causal else 3)  # keys at a distance of 0 to -5
 
 
 def test_alibi_is_a_bias_of_distance_and_half_of_the_nape_heads_have_none():

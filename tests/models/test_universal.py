@@ -86,6 +86,39 @@ def test_halting_weights_sum_to_one_and_the_cost_counts_steps():
     assert gradient[0] < 0  # to halt sooner costs less
 
 
+def test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays():
+    module = stack(4, adaptive=True, threshold=0.8, norm_first=False)
+    params = params_for(module)
+    places = jnp.broadcast_to(jnp.arange(N), (B, N))
+
+    @compiled
+    def run(params):
+        return module.apply({"params": params}, X, MASK)
+
+    @compiled
+    def one_step(own, x):
+        return layer(False).apply({"params": own}, x, MASK, places, None, None, None, None)[0]
+
+    states, _, weights, _ = run(params)
+    x, expected, total, running = np.array(X), np.zeros(X.shape), np.zeros((B, N)), np.ones((B, N), bool)
+    counts = []
+    for t in range(4):
+        inner = x + np.asarray(sinusoids(jnp.array([t + 1]), D)) + np.asarray(sinusoids(places, D))
+        probability = 1 / (1 + np.exp(-(inner @ params["halt"]["kernel"] + params["halt"]["bias"])[..., 0]))
+        changed = one_step(params["layer"], inner.astype(np.float32))
+        counts.append(running.sum())
+        for index in zip(*np.nonzero(running), strict=True):
+            done = total[index] + probability[index] > 0.8 or t == 3
+            weight = 1 - total[index] if done else probability[index]
+            np.testing.assert_allclose(weights[(t, *index)], weight, atol=1e-5)
+            x[index] = changed[index]
+            expected[index] += weight * x[index]
+            total[index] += weight
+            running[index] = not done
+    assert counts[0] > counts[1] > 0  # some see others that have halted
+    np.testing.assert_allclose(states, expected, atol=2e-5)
+
+
 def test_a_threshold_of_zero_stops_after_one_step_and_one_that_is_never_reached_takes_all():
     _, at_once, one_step, never, all_steps, _ = adaptive()
     np.testing.assert_allclose(at_once[0], one_step[0], atol=1e-5)

@@ -76,9 +76,26 @@ def test_an_epoch_has_every_pair_that_fits_once(pairs, encoded, vocabulary):
         assert sorted(itertools.chain(*found)) == expected
 
 
-def test_epochs_differ(encoded):
+def test_every_epoch_deals_its_pairs_anew(encoded, vocabulary):
+    """Whatever the order of the batches: no two epochs have a full batch of the same pairs."""
     batches = Batches(encoded, (16,), 16)
-    assert not equal(batches.batch_at(0), batches.batch_at(batches.steps_per_epoch))
+    steps = batches.steps_per_epoch
+    dealt = [
+        {frozenset(texts(batches.batch_at(step), vocabulary)) for step in range(epoch * steps, (epoch + 1) * steps)}
+        for epoch in range(3)
+    ]
+    full = [{pairs for pairs in epoch if len(pairs) == 16} for epoch in dealt]
+    assert len(full[0]) == len(encoded) // 16
+    assert all(a.isdisjoint(b) for a, b in itertools.combinations(full, 2))
+
+
+def test_every_epoch_has_its_own_order_of_buckets_and_all_seeds_have_the_same(encoded):
+    one, other = (Batches(encoded, BUCKETS, 16, seeds=(seed,)) for seed in (0, 5))
+    steps = one.steps_per_epoch
+    shapes, same = ([b.batch_at(step)["source"].shape for step in range(4 * steps)] for b in (one, other))
+    orders = [tuple(shapes[start : start + steps]) for start in range(0, 4 * steps, steps)]
+    assert len(set(orders)) > 1 and len({tuple(sorted(order)) for order in orders}) == 1
+    assert shapes == same
 
 
 def test_a_batch_is_a_function_of_seed_and_step(encoded):

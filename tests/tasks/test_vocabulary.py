@@ -92,8 +92,8 @@ def test_not_a_vocabulary():
 
 
 def test_most_frequent_first_and_ties_alphabetical():
-    vocabulary = Words.train(["b a b c", "c a b d"], vocab_size=100, min_count=1)
-    assert vocabulary.tokens(range(4, len(vocabulary))) == ["b", "a", "c", "d"]
+    vocabulary = Words.train(["d c b d", "b a c a d"], vocab_size=100, min_count=1)  # c is seen first, then b, then a
+    assert vocabulary.tokens(range(4, len(vocabulary))) == ["d", "a", "b", "c"]
 
 
 def test_vocab_size_and_min_count():

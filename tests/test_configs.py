@@ -1,8 +1,10 @@
 """Every config loads, has the keys of configs/base.py and no others, says how to run it, and trains two steps."""
 
 import ast
+import json
 import pathlib
 
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from tiny_run import train, write_pairs
@@ -77,3 +79,6 @@ def test_a_config_trains_two_steps(name, tmp_path):
     run, fitted = train(config, tmp_path / "run")
     assert (fitted.step, fitted.reason, run.checkpoints.latest_step()) == (2, "done", 2)
     assert run.batches.num_pairs >= 25
+    records = [json.loads(line) for line in (run.workdir / "metrics.jsonl").read_text().splitlines()]
+    losses = [record[name] for record in records for name in ("train/loss", "valid/loss") if name in record]
+    assert len(losses) == 3 and np.all(np.isfinite(losses))

@@ -161,9 +161,11 @@ def worker(directory, process):
 
 
 def test_two_processes_are_one(tmp_path):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    # Held until the end, so that nobody else gets the port; the processes bind it too, as they may.
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("localhost", 0))
+    port = held.getsockname()[1]
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, __file__, str(tmp_path), str(port)]
     processes = [
@@ -173,10 +175,11 @@ def test_two_processes_are_one(tmp_path):
         for i in range(2)
     ]
     try:
-        outputs = [process.communicate(timeout=120)[0] for process in processes]
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()  # jax.distributed does not let them die of less
+        held.close()
     assert [process.returncode for process in processes] == [0, 0], "\n".join(outputs)
     assert "checkpoints/4 is damaged" in outputs[0] and "damaged" not in outputs[1]
     ends = [output.splitlines()[-1].split() for output in outputs]

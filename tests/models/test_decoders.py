@@ -198,3 +198,14 @@ def test_bfloat16_goes_through(name):
     run = lambda params, batch: model.module.apply({"params": params}, batch, method=teacher_forced)  # noqa: E731
     log_probs, _ = jax.eval_shape(run, built(name)[1], PADDED)
     assert log_probs.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["sutskever", "bahdanau"])
+def test_bfloat16_is_near_float32(name):
+    params = built(name)[1]
+    half = build(**CASES[name], dtype="bfloat16")
+    log_probs, _ = compiled(
+        lambda params, batch: half.module.apply({"params": params}, batch, method=teacher_forced)
+    )(params, PADDED)
+    error = np.abs(log_probs - padded(name)[0])[PADDED["target_out"] != 0]
+    assert 0 < np.max(error) and np.mean(error) < 0.05

@@ -6,6 +6,7 @@ matplotlib is imported when something is drawn, and used through its objects: no
 import functools
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import unicodedata
@@ -22,7 +23,8 @@ FORMATS = (".png", ".svg", ".pdf")
 LATIN, JAPANESE = "DejaVu Sans", ("IPAexGothic", "Noto Sans CJK JP")
 LONGEST_LABEL = 30  # characters; the rest of a token becomes an ellipsis
 CELL_INCHES = (0.26, 0.42)  # of many and of few tokens: a label always fits its row
-LARGEST_INCHES = 40.0  # where the cells of a very long sentence begin to shrink
+LARGEST_INCHES = 24.0  # where the cells of a very long sentence begin to shrink
+SMALLEST_LABEL = 5.0  # points; where cells are smaller than this, only some have a label
 
 
 def alignment(
@@ -35,7 +37,8 @@ def alignment(
     """Draws attention weights [t, s]: a row for each target token, a column for each source token.
 
     The colour of row i, column j is the weight in [0, 1] that target token i gives to source token j (as in figure 3
-    of Bahdanau 2015, arXiv 1409.0473). Spaces are shown as '␣'. The picture grows with the number of tokens.
+    of Bahdanau 2015, arXiv 1409.0473). Spaces are shown as '␣'. The picture grows with the number of tokens, up to
+    about 4,000 pixels a side; then the cells shrink, and only some have a label.
 
     Raises:
         UserError: the weights' shape is not [len(target_tokens), len(source_tokens)], or path cannot be written.
@@ -106,9 +109,8 @@ def draw_alignment(
             f"attention weights of shape {list(weights.shape)} do not fit {shape[0]} target tokens and "
             f"{shape[1]} source tokens; expected [target, source] = {list(shape)}, both at least 1"
         )
-    cell = np.clip(5 / max(shape), *CELL_INCHES) * min(1.0, LARGEST_INCHES / (CELL_INCHES[0] * max(shape)))
-    size = min(11.0, 0.55 * 72 * cell)  # of the labels, in points
-    height, width = shape[0] * cell, shape[1] * cell
+    cell = np.clip(5 / max(shape), *CELL_INCHES)
+    height, width = (float(min(count * cell, LARGEST_INCHES)) for count in shape)
     # The axes fill the figure and everything else lies outside: the tight bounding box of `save` takes it in. So
     # every cell has its size, however long the labels are.
     figure = Figure(figsize=(width, height))
@@ -120,10 +122,13 @@ def draw_alignment(
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     # A "$" in a token is a dollar, not the begin of a formula.
-    axes.set_xticks(range(shape[1]), source_labels, fontsize=size, parse_math=False)
-    axes.set_yticks(range(shape[0]), target_labels, fontsize=size, parse_math=False)
-    too_wide = [_width(label) * size > 0.95 * 72 * cell for label in source_labels]
-    words = any(wide and not token.startswith("<") for wide, token in zip(too_wide, source_tokens, strict=True))
+    rows, size = _labelled(shape[0], height)
+    axes.set_yticks(rows, [target_labels[i] for i in rows], fontsize=size, parse_math=False)
+    columns, size = _labelled(shape[1], width)
+    axes.set_xticks(columns, [source_labels[i] for i in columns], fontsize=size, parse_math=False)
+    room = 0.95 * 72 * width / shape[1] * columns.step
+    too_wide = [_width(source_labels[i]) * size > room for i in columns]
+    words = any(wide and not source_tokens[i].startswith("<") for wide, i in zip(too_wide, columns, strict=True))
     for label, wide in zip(axes.get_xticklabels(), too_wide, strict=True):
         if wide or words:  # of single characters and an <eos> only the latter is turned
             label.set(rotation=45, ha="left", va="bottom", rotation_mode="anchor")
@@ -132,9 +137,10 @@ def draw_alignment(
     if title:
         axes.set_title(title, pad=10, parse_math=False)
 
-    for axis, count in ((axes.xaxis, shape[1]), (axes.yaxis, shape[0])):
-        axis.set_ticks(np.arange(count - 1) + 0.5, minor=True)
-    axes.grid(which="minor", color="0.85", linewidth=2 * cell)
+    for axis, count, inches in ((axes.xaxis, shape[1], width), (axes.yaxis, shape[0], height)):
+        if inches / count > 0.05:  # else there would be nothing but lines
+            axis.set_ticks(np.arange(count - 1) + 0.5, minor=True)
+    axes.grid(which="minor", color="0.85", linewidth=2 * min(width / shape[1], height / shape[0]))
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_color("0.6")
     bar_height = float(np.clip(height, 0.9, 2.4))
@@ -172,16 +178,18 @@ def story(
             f"{len(statements)}], both at least 1"
         )
     hops, count = weights.shape
-    cell = 0.24
+    height = min(0.24 * count, LARGEST_INCHES)
+    true = set(evidence)
+    labelled, size = _labelled(count, height, largest=8.0)
+    shown = sorted({*labelled, *(i - 1 for i in true)})
     with _style():
-        figure = Figure(figsize=(0.42 * hops, cell * count))
+        figure = Figure(figsize=(0.42 * hops, height))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.imshow(weights.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        true = set(evidence)
-        labels = [f"{text}  {'→' if i in true else '  '}" for i, text in enumerate(statements, 1)]
-        axes.set_yticks(range(count), labels, fontsize=8, parse_math=False)
-        for i, label in enumerate(axes.get_yticklabels(), 1):
-            label.set_color("tab:red" if i in true else "black")  # not bold: Japanese fonts have no other weight
+        labels = [f"{statements[i]}  {'→' if i + 1 in true else '  '}" for i in shown]
+        axes.set_yticks(shown, labels, fontsize=size, parse_math=False)
+        for i, label in zip(shown, axes.get_yticklabels(), strict=True):
+            label.set_color("tab:red" if i + 1 in true else "black")  # not bold: Japanese fonts have no other weight
         axes.set_xticks(range(hops), range(1, hops + 1), fontsize=8)
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
@@ -261,6 +269,14 @@ def font_families() -> list[str]:
             font_manager.fontManager.addfont(font)
     installed = font_manager.fontManager.get_font_names()
     return [LATIN, *(family for family in JAPANESE if family in installed)]
+
+
+def _labelled(count: int, inches: float, largest: float = 11.0) -> tuple[range, float]:
+    """(which of so many rows or columns get a label, the size of the labels in points)."""
+    size = min(largest, 0.55 * 72 * inches / count)
+    if size >= SMALLEST_LABEL:
+        return range(count), size
+    return range(0, count, math.ceil(SMALLEST_LABEL / size)), SMALLEST_LABEL
 
 
 def _visible(token: str) -> str:

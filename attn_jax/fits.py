@@ -78,16 +78,25 @@ def weights(shown: Shown, places: Inputs, values: Float[np.ndarray, "q n"], path
 def draw_weights(
     axes: Any, values: Float[np.ndarray, "q n"], places: Float[np.ndarray, " q"], bar: bool = True
 ) -> None:
-    """A heat map with the places of the queries beside some of its rows; red for negative weights."""
+    """A heat map with round numbers beside the rows of these queries, which are in order; red for negative weights."""
     largest = float(np.nanmax(np.abs(values))) or 1.0
     low = -largest if values.min() < -1e-3 * largest else 0.0
     image = axes.imshow(
         values, cmap="RdBu" if low else "Blues", vmin=low, vmax=largest, aspect="auto", interpolation="nearest"
     )
-    ticks = np.linspace(0, len(places) - 1, min(6, len(places))).round().astype(int)
-    axes.set_yticks(ticks, [f"{places[i]:.3g}" for i in ticks])
+    ticks = round_numbers(places[0], places[-1])
+    axes.set_yticks(np.interp(ticks, places, np.arange(len(places))), [f"{tick + 0.0:.10g}" for tick in ticks])
     if bar:
         axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02).outline.set(edgecolor="0.6", linewidth=0.8)
+
+
+def round_numbers(low: float, high: float) -> Float[np.ndarray, " t"]:
+    """A few of them from `low` to `high`; these themselves where there is no room for any."""
+    from matplotlib.ticker import MaxNLocator
+
+    ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    inside = ticks[(ticks >= low) & (ticks <= high)]
+    return inside if len(inside) else np.unique([low, high])
 
 
 def query(

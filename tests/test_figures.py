@@ -11,7 +11,7 @@ import pytest
 from matplotlib.font_manager import fontManager, get_font
 from matplotlib.image import imread
 
-from attn_jax import figures
+from attn_jax import figures, fits
 from attn_jax.errors import UserError
 
 SOURCE = [*"令和8年 11月21日", "<eos>"]
@@ -107,6 +107,46 @@ def test_any_number_of_tokens(tmp_path, t, s):
     figures.alignment(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")
     height, width, _ = pixels(tmp_path / "0.png").shape
     assert 30 * t < height < 150 * t + 400 and 30 * s < width < 150 * s + 400
+
+
+@pytest.mark.parametrize("t, s", [(2, 3000), (700, 3)])
+def test_a_very_long_sentence_gives_a_picture_that_can_be_looked_at(tmp_path, t, s):
+    figures.alignment(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")
+    height, width, _ = pixels(tmp_path / "0.png").shape
+    assert max(height, width) < 4100 and min(height, width) > 100
+    with figures._style():
+        figure = figures.draw_alignment(diagonal(t, s), [str(i) for i in range(s)], [str(i) for i in range(t)])
+    labels = [label for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis) for label in axis.get_ticklabels()]
+    assert 20 < len(labels) < 400 and min(label.get_size() for label in labels) >= figures.SMALLEST_LABEL
+    for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis):
+        assert [label.get_text() for label in axis.get_ticklabels()] == [
+            str(int(place)) for place in axis.get_ticklocs()
+        ]
+
+
+def test_a_very_long_story_keeps_the_labels_of_its_evidence(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: kept.append(figure))
+    figures.story(np.full((2, 900), 0.01), [f"s{i}" for i in range(1, 901)], "?", tmp_path / "0.png", (2, 441))
+    labels = kept[0].axes[0].get_yticklabels()
+    assert kept[0].get_size_inches()[1] <= figures.LARGEST_INCHES and len(labels) < 400
+    red = [label.get_text().split()[0] for label in labels if label.get_color() == "tab:red"]
+    assert red == ["s2", "s441"] and all(
+        label.get_text().split()[0] == f"s{place + 1}"
+        for label, place in zip(labels, kept[0].axes[0].get_yticks(), strict=True)
+    )
+
+
+def test_ticks_of_queries_are_round_numbers_in_their_rows():
+    places = np.linspace(-0.039, 2.69, 101)
+    with fits.styled():
+        _, axes = fits.panel()
+        fits.draw_weights(axes, np.eye(101), places)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels == ["0", "0.5", "1", "1.5", "2", "2.5"]
+    np.testing.assert_allclose(axes.get_yticks(), (np.arange(6) / 2 + 0.039) / 2.729 * 100)
+    assert fits.round_numbers(3.0, 3.0).tolist() == [3.0]
+    np.testing.assert_allclose(fits.round_numbers(2026.0, 2026.25), 2026 + np.arange(6) / 20)
 
 
 def test_wrong_shapes(tmp_path):

@@ -169,7 +169,10 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Draws where the model looks when it translates each line of standard input (or of --source)."""
+    """Draws where the model looks when it translates each line of standard input (or of --source).
+
+    Beside each picture a JSON file has the same weights as numbers.
+    """
     if config.model.decoder == "none":
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to draw")
     lines = lines_of(files)
@@ -182,6 +185,9 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     trained.evaluator.draw(trained.chosen, Pairs(texts, [""] * len(texts)), paths)
     for path in paths:
         print(path)
+    more = " ..." if len(paths) > 1 else ""
+    notice(f"{'weights':<14}as numbers in {paths[0].with_suffix('.json')}{more}")
+    trained.evaluator.report(texts)
 
 
 COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": score, "visualize": visualize}

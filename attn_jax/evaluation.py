@@ -20,13 +20,15 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.progress import notice
 from attn_jax.tasks.batching import Batches, EncodedPairs, encode_pairs, eval_batches
-from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.tasks.buckets import choose_buckets, make_buckets
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
 from attn_jax.types import Array, Float, Metrics, Params, PRNGKeyArray
+from attn_jax.workdir import save_json
 
 FURTHER = 2**32 - 1  # no sentence has this number: folded in, it leads to the rngs of further samples
+LONG = 1000  # source tokens of a line beyond which a notice says what that costs
 LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a notice says so
 INDICES = 2**31  # what an int32 counts
 
@@ -80,6 +82,7 @@ class Evaluator:
 
     unit = "sentences"  # what a split has
     loss_unit = "nats per token"  # of training and validation; "" if they differ
+    _title = ""  # of the pictures
     example: ClassVar = {name: np.zeros((1, 1), np.int32) for name in ("source", "target_in", "target_out")}
 
     def __init__(
@@ -99,11 +102,17 @@ class Evaluator:
             )
         self.model, self.options, self.buckets = model, decode, buckets
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        if getattr(model.module, "reads_target", False):
+            self._title = "weight on what was given; the rest is on the target so far"
+        self._long_reported = False
         self._rng = jax.random.key(seed)
         self._rng_further = jax.random.fold_in(self._rng, FURTHER)
         self._losses = jax.jit(model.eval_fn)
         self._score = jax.jit(model.score)
         self._attend = jax.jit(model.attention_weights)
+        self._query_weights = jax.jit(
+            lambda params, source: model.module.apply({"params": params}, source, method="query_weights")
+        )
         self._decode = jax.jit(self._decode_batch)
 
     def encode(self, pairs: Pairs) -> EncodedPairs:
@@ -173,6 +182,20 @@ class Evaluator:
             shown = " ".join(unknown[:3]) + (" ..." if len(unknown) > 3 else "")
             notice(f"{'unknown':<14}{count:,} of {len(tokens):,} source tokens were never seen in training: {shown}")
 
+    def _report_long(self, texts: Sequence[str], before: int) -> None:
+        """A notice for the first line, after so many `before`, that is longer than LONG and than any bucket."""
+        if self._long_reported:
+            return
+        limit = max([LONG, *(source for source, _ in (make_buckets(self.buckets) if self.buckets else ()))])
+        for number, text in enumerate(texts, before + 1):
+            if (length := len(self.source_vocabulary.encode(text))) > limit:
+                self._long_reported = True
+                notice(
+                    f"{'long':<14}line {number} has {length:,} source tokens: compiling takes long, and memory grows "
+                    "with the length, of self-attention with its square"
+                )
+                return
+
     def losses(self, params: Params, pairs: EncodedPairs) -> Metrics:
         """The model's eval_fn over all pairs: {"loss": Mean, "accuracy": Mean} per real target token."""
         merged: Metrics = {}
@@ -200,6 +223,16 @@ class Evaluator:
                 result[index] = weights[row, :t, :s]
         return result
 
+    def query_weights(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "r s"]]:
+        """Of a classifier the attention weights on each source: a row per query, a column per token, eos last."""
+        encoded = self.encode(pairs)
+        result: list = [None] * len(encoded)
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            weights = np.asarray(self._query_weights(params, batch["source"]))
+            for row, index in enumerate(indices):
+                result[index] = weights[row, :, : encoded.source.lengths[index]]
+        return result
+
     def predict(self, params: Params, lines: Iterable[str], at_once: int) -> Iterator[tuple[list[str], list[str]]]:
         """For so many lines of input at once: (the sources read from them, the lines to print).
 
@@ -207,6 +240,7 @@ class Evaluator:
         """
         count = 0
         for texts in chunks(lines, at_once):
+            self._report_long(texts, count)
             printed = []
             for hypotheses in self.translate(params, texts, first=count):
                 missing = [Hypothesis("", -math.inf, -math.inf)] * (self.options.n_best - len(hypotheses))
@@ -221,17 +255,26 @@ class Evaluator:
         return [line for line in lines if line.strip()]
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """A picture for each source: the attention weights of its translation, whatever its target is."""
+        """A picture for each source, and beside it the same as numbers, see `save_weights`.
+
+        It shows the attention weights of the source's translation, whatever its target is; of a classifier with several
+        queries a row for each query.
+        """
+        module = self.model.module
+        several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
         outputs = [hypotheses[0].text for hypotheses in self.translate(params, pairs.source)]
         translated = Pairs(pairs.source, outputs)
-        for text, output, weights, path in zip(
-            pairs.source, outputs, self.weights(params, translated), paths, strict=True
-        ):
+        found = self.query_weights(params, translated) if several else self.weights(params, translated)
+        for text, output, weights, path in zip(pairs.source, outputs, found, paths, strict=True):
             source = [*self.source_vocabulary.tokenize(text), "<eos>"]
             target = [*self.target_vocabulary.tokenize(output), "<eos>"]
             # A classifier reads nothing for the eos.
             rows = len(target) if weights[-1].any() else len(target) - 1
-            figures.alignment(weights[:rows], source, target[:rows], path)
+            title = self._title
+            if several:
+                target, rows, title = [f"query {i}" for i in range(1, len(weights) + 1)], len(weights), output
+            figures.alignment(weights[:rows], source, target[:rows], path, title)
+            save_weights(path, weights[:rows], source=source, target=target[:rows])
 
     def overview(
         self, params: Params, task: Task, pairs: Pairs, workdir: pathlib.Path, count: int
@@ -303,10 +346,9 @@ class Evaluator:
         if options.method == "sample":
             common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
             rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]
-            if len(rngs) > 1:
-                return jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)(
-                    jnp.stack(rngs)
-                )
+            if options.n_best > 1:
+                several = jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)
+                return several(jnp.stack(rngs))
             common |= dict(rngs=rngs[0])
         return jax.tree.map(lambda x: x[:, None], METHODS[options.method](step, memory, state, **common))
 
@@ -315,6 +357,11 @@ class Evaluator:
         if not number and not self.options.seed:
             return self._rng
         return jax.random.fold_in(jax.random.fold_in(self._rng_further, self.options.seed), number)
+
+
+def save_weights(picture: pathlib.Path, weights: Float[np.ndarray, "..."], **about: Any) -> None:
+    """Attention weights as numbers, with what their rows and columns are, in the JSON file beside a picture."""
+    save_json(picture.with_suffix(".json"), {**about, "weights": np.asarray(weights, np.float64).tolist()})
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:

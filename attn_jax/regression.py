@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from attn_jax import fits
 from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation import chunks
+from attn_jax.evaluation import chunks, save_weights
 from attn_jax.metrics import summarize
 from attn_jax.models.kernel_regression import KernelRegression
 from attn_jax.progress import notice
@@ -172,9 +172,7 @@ class PointsEvaluator:
         self._report(unreached, len(params_of_seeds) * len(points))
         for name, found in values.items():
             if not np.isfinite(found).all():
-                notice(
-                    f"{'metrics':<14}{name} is not defined here: the targets of the {len(points):,} points are equal"
-                )
+                notice(f"{'metrics':<14}{name} is not defined here: all {len(points):,} targets are equal")
         return {name: summarize(list_) for name, list_ in values.items()}, {}
 
     def read(self, source: str, target: str) -> Points:
@@ -224,17 +222,26 @@ class PointsEvaluator:
         return [line for line in lines if line.strip()]
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """A picture for each line of numbers: the training points by their weight in its prediction."""
-        rows = [
-            self._numbers(text.split(self.columns.separator), None, f"line {i}")
-            for i, text in enumerate(pairs.source, 1)
-        ]
+        """A picture for each line of numbers: the training points by their weight in its prediction.
+
+        Beside it the same as numbers: "weights" has one for each of the training points in "source".
+        """
+        lines = [text.split(self.columns.separator) for text in pairs.source]
+        rows = [self._numbers(cells, None, f"line {i}") for i, cells in enumerate(lines, 1)]
         inputs = np.array(rows)
-        predictions, _ = self.predictions(params, inputs)
+        predictions, reach = self.predictions(params, inputs)
+        self.unreached += int(np.sum(~reach))
+        names, shown = self.columns.inputs, self._shown()
+        points = [
+            {**dict(zip(names, place, strict=True)), self.columns.target: self._target(target)}
+            for place, target in zip(shown.inputs.tolist(), shown.targets, strict=True)
+        ]
         for query, weights, prediction, path in zip(
             inputs, self.smoother(params, inputs), predictions, paths, strict=True
         ):
-            fits.query(self._shown(), query, weights, self._text(prediction), path)
+            fits.query(shown, query, weights, self._text(prediction), path)
+            asked = {"query": dict(zip(names, query.tolist(), strict=True)), "prediction": self._target(prediction)}
+            save_weights(path, weights, **asked, source=points)
 
     def overview(
         self, params: Params, task: PointsTask, points: Points, workdir: pathlib.Path, count: int
@@ -288,6 +295,10 @@ class PointsEvaluator:
         density = np.concatenate([np.asarray(self._density(params, query, memory))[:n] for n, query in batches])
         self._check_finite(density[:, None], inputs, "density")
         return [f"{value - units:.4f}\t{text}" for value, text in zip(density, texts, strict=True)]
+
+    def _target(self, values: Float[np.ndarray, " v"]) -> str | float:
+        """A class by its name, or a number."""
+        return self._text(values) if self.columns.classes else float(values[0])
 
     def _text(self, prediction: Float[np.ndarray, " v"]) -> str:
         classes = self.columns.classes

@@ -9,7 +9,7 @@ import numpy as np
 
 from attn_jax import figures
 from attn_jax.errors import UserError
-from attn_jax.evaluation import Evaluator, chunks
+from attn_jax.evaluation import Evaluator, chunks, save_weights
 from attn_jax.tasks.batching import EncodedPairs, eval_batches, make_ragged
 from attn_jax.tasks.stories import read_story, split_story
 from attn_jax.tasks.task import Pairs
@@ -91,7 +91,10 @@ class StoryEvaluator(Evaluator):
         return Pairs(sources, [answer.strip().lower() for answer in pairs.target])
 
     def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """A picture for each story: the weight of each statement in each hop, and the true evidence where known."""
+        """A picture for each story: the weight of each statement in each hop, and the true evidence where known.
+
+        Beside it the same as numbers: a row of "weights" for each hop, a column for each statement of "source".
+        """
         evidence = pairs.evidence or [()] * len(pairs)
         answers = [hypotheses[0].text for hypotheses in self.translate(params, pairs.source)]
         for source, target, answer, numbers, hops, path in zip(
@@ -100,6 +103,9 @@ class StoryEvaluator(Evaluator):
             statements, question = split_story(source)
             verdict = f"  ({target})" if target and target != answer else ""
             figures.story(hops, statements, f"{question}?  {answer}{verdict}", path, numbers)
+            target_rows = [f"hop {number}" for number in range(1, len(hops) + 1)]
+            asked = {"question": f"{question} ?", "answer": answer}
+            save_weights(path, hops, **asked, source=statements, target=target_rows)
 
 
 def evidence_line(hops: Float[np.ndarray, "h n"], statements: Sequence[str]) -> str:

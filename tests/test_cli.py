@@ -217,10 +217,17 @@ def test_score(server, workdir, data):
 
 
 def test_visualize(server, workdir):
-    code, out, err = server.run("--mode=visualize", f"--workdir={workdir}", stdin=b"a bird can\n\ndance\n")
+    code, out, err = server.run("--mode=visualize", f"--workdir={workdir}", stdin=b"a bird zebra\n\ndance\n")
     paths = [pathlib.Path(line) for line in out.splitlines()]
-    assert (code, err, paths) == (0, "", [workdir / "visualize" / f"00{i}.png" for i in range(2)])
+    assert (code, paths) == (0, [workdir / "visualize" / f"00{i}.png" for i in range(2)])
+    assert err == (
+        f"weights       as numbers in {workdir}/visualize/000.json ...\n"
+        "unknown       1 of 4 source tokens were never seen in training: zebra\n"
+    )
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    shown = json.loads(paths[0].with_suffix(".json").read_text())
+    assert shown["source"] == ["a", "bird", "zebra", "<eos>"]
+    np.testing.assert_allclose(np.sum(shown["weights"], axis=1), np.ones(len(shown["target"])), rtol=1e-5)
 
 
 def test_help(server):

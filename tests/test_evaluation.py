@@ -4,7 +4,7 @@ The parameters are random and large, so that translations differ, end early or l
 """
 
 import functools
-import pathlib
+import json
 from unittest import mock
 
 import jax
@@ -242,12 +242,61 @@ def test_wrong_options():
 
 
 @pytest.mark.parametrize(("last", "rows"), [([0.0, 0.0], ["a"]), ([0.2, 0.8], ["a", "<eos>"])])
-def test_a_row_of_the_eos_is_drawn_where_it_reads_something(last, rows, monkeypatch):
+def test_a_row_of_the_eos_is_drawn_where_it_reads_something(last, rows, monkeypatch, tmp_path):
     drawn, evaluator = [], mock.Mock(spec=Evaluator)
-    monkeypatch.setattr(figures, "alignment", lambda weights, source, target, path: drawn.append((weights, target)))
+    monkeypatch.setattr(figures, "alignment", lambda weights, source, target, *_: drawn.append((weights, target)))
+    evaluator.model = mock.Mock(module=object())
     evaluator.translate.return_value = [[Hypothesis("a", 0.0, 0.0)]]
     evaluator.weights.return_value = [np.array([[0.5, 0.5], last])]
     evaluator.source_vocabulary = evaluator.target_vocabulary = mock.Mock(tokenize=str.split)
-    Evaluator.draw(evaluator, {}, Pairs(["x"], [""]), [pathlib.Path("one.png")])
+    Evaluator.draw(evaluator, {}, Pairs(["x"], [""]), [tmp_path / "one.png"])
     [(weights, target)] = drawn
     assert target == rows and len(weights) == len(rows)
+    assert json.loads((tmp_path / "one.json").read_text()) == {
+        "source": ["x", "<eos>"],
+        "target": rows,
+        "weights": [[0.5, 0.5], last][: len(rows)],
+    }
+
+
+def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
+    changes = {"model__name": "classifier", "model__pooling": "structured", "model__num_queries": 3}
+    evaluator = make(**changes, model__tie_embeddings=False, model__attention__score="dot")
+    batch = jax.tree.map(jax.numpy.asarray, evaluator.encode(Pairs(TEXTS[:2], WORDS[:2])).batch(np.arange(2), (16, 16)))
+    params = fill(jax.eval_shape(evaluator.model.init, jax.random.key(0), batch), seed=1, scale=0.9)
+    titles = []
+    monkeypatch.setattr(figures, "alignment", lambda *arguments: titles.append(arguments[-1]))
+    evaluator.draw(params, Pairs(TEXTS[:2], ["", ""]), [tmp_path / "0.png", tmp_path / "1.png"])
+    assert titles == [found[0].text for found in evaluator.translate(params, TEXTS[:2])]
+    mean = evaluator.weights(params, Pairs(TEXTS[:2], ["a", "a"]))
+    for i, text in enumerate(TEXTS[:2]):
+        shown = json.loads((tmp_path / f"{i}.json").read_text())
+        assert shown["source"] == [*text.split(), "<eos>"] and shown["target"] == ["query 1", "query 2", "query 3"]
+        assert not np.allclose(shown["weights"][0], shown["weights"][1])
+        np.testing.assert_allclose(np.mean(shown["weights"], axis=0), mean[i][0], rtol=1e-5)
+
+
+def test_the_picture_of_a_language_model_says_what_its_rows_lack():
+    transformer = {
+        "model__encoder": "transformer",
+        "model__attention__score": "scaled_dot",
+        "model__positions": "rotary",
+    }
+    assert "the rest is on the target so far" in make(model__name="language_model", **transformer)._title
+    assert make()._title == ""
+
+
+def test_a_very_long_line_is_said_once(capsys, monkeypatch):
+    evaluator = build_evaluator(tiny_config(task__buckets=((12, 12),)), VOCABULARIES)
+    monkeypatch.setattr(
+        evaluator, "translate", lambda params, texts, first: [[Hypothesis("", 0.0, 0.0)] for _ in texts]
+    )
+    assert len(list(evaluator.predict({}, ["a " * 1000] * 3, 2))) == 2 and capsys.readouterr().err == ""
+    list(evaluator.predict({}, ["a", "a", "a " * 1001, "a " * 5000], 2))
+    assert capsys.readouterr().err.startswith("long          line 3 has 1,001 source tokens: compiling takes long, and")
+    list(evaluator.predict({}, ["a " * 5000], 2))
+    assert capsys.readouterr().err == ""
+    wide = build_evaluator(tiny_config(task__buckets=(12, (6000, 12))), VOCABULARIES)
+    monkeypatch.setattr(wide, "translate", evaluator.translate)
+    list(wide.predict({}, ["a " * 5000], 2))
+    assert capsys.readouterr().err == ""

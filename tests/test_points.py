@@ -145,9 +145,15 @@ def test_predict_reads_lines_as_the_training_file_and_drops_a_byte_order_mark(tm
 
 def test_visualize_draws_each_line(trained, capsys, monkeypatch):
     config, workdir = trained
-    out, _ = use("visualize", config, workdir, capsys, monkeypatch, "1.5,0.5\n4,0\n")
+    out, err = use("visualize", config, workdir, capsys, monkeypatch, "1.5,0.5\n4,0\n")
+    assert err == f"weights       as numbers in {workdir}/visualize/000.json ...\n"
     assert out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
     assert (workdir / "visualize" / "001.png").read_bytes().startswith(b"\x89PNG")
+    kept, shown = load_points(workdir).splits["train"], json.loads((workdir / "visualize" / "000.json").read_text())
+    assert shown["query"] == {"x": 1.5, "part": 0.5} and len(shown["weights"]) == len(shown["source"]) == 25
+    assert [shown["source"][7][name] for name in ("x", "part")] == kept.inputs[0, 7].tolist()
+    read = sum(weight * point["y"] for weight, point in zip(shown["weights"], shown["source"], strict=True))
+    np.testing.assert_allclose([read, sum(shown["weights"])], [shown["prediction"], 1], rtol=1e-4)
 
 
 def test_score_is_not_for_points(trained, capsys, monkeypatch):
@@ -213,7 +219,7 @@ def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
     one = type(train)(train.inputs[:, :1], train.targets[:, :1])
     metrics, _ = evaluator.measure([params], one, ["r2", "rmse"], "none")
     assert np.isnan(metrics["r2"]["mean"]) and np.isfinite(metrics["rmse"]["mean"])
-    assert "r2 is not defined here: the targets of the 1 points are equal" in capsys.readouterr().err
+    assert "r2 is not defined here: all 1 targets are equal" in capsys.readouterr().err
 
 
 def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():

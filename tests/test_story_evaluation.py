@@ -175,12 +175,19 @@ def test_a_story_is_drawn_for_each_question(finished, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
     capsys.readouterr()
     commands.visualize(config, workdir, commands.Files())
-    assert capsys.readouterr().out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
+    out, err = capsys.readouterr()
+    assert out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
+    assert err.startswith(f"weights       as numbers in {workdir}/visualize/000.json ...")
+    shown = json.loads((workdir / "visualize" / "000.json").read_text())
+    assert shown["source"] == ["mary moved to the garden", "john went to the office"]
+    assert shown["question"] == "where is mary ?" and shown["target"] == ["hop 1", "hop 2", "hop 3"]
+    assert np.shape(shown["weights"]) == (3, 2) and np.min(shown["weights"]) > 0
 
 
 def test_pictures_of_a_run(finished):
     _, workdir = finished
-    assert [path.name for path in sorted((workdir / "attention").iterdir())] == ["000.png", "001.png"]
+    names = [path.name for path in sorted((workdir / "attention").iterdir())]
+    assert names == ["000.json", "000.png", "001.json", "001.png"]
 
 
 def test_the_line_of_what_was_read():

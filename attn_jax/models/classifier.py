@@ -20,6 +20,8 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int
 class MeanPooling(nn.Module):
     """The mean of the states: attention that finds all equal."""
 
+    num_queries: ClassVar[int] = 1
+
     def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
         """(vector [b, d], weights [b, 1, s], penalty [b])."""
         weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
@@ -99,6 +101,10 @@ class Classifier(nn.Module):
         weights = jnp.mean(weights, axis=1, keepdims=True)
         weights = jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
         return self._first(nll, targets), self._first(correct, targets), weights
+
+    def query_weights(self, source: Int[Array, "b s"]) -> Float[Array, "b r s"]:
+        """The attention weights of each query."""
+        return self.read(source)[1]
 
     def start(self, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
         hidden, _, _ = self.read(source)

@@ -5,6 +5,8 @@
 The loss is that of the target. With an empty source this is plain language modelling.
 """
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -34,6 +36,7 @@ class LanguageModel(TeacherForced, kw_only=True):
     continue_source: bool = False
     bos: int = 2
     eos: int = 3
+    reads_target: ClassVar[bool] = True  # the weights on the source do not sum to one: the target so far has the rest
 
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
         both = jnp.concatenate([source, target_in], axis=1)

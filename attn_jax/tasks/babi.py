@@ -64,8 +64,8 @@ def babi(
         max_sentences: keep only so many last statements of each story; 0 keeps all.
         num_examples: the first so many training questions of each task (or of the file), those held out included; 0
             means all.
-        train, valid, test: file names in data_dir, (name, "") each. Two names of `train`, as in configs/base.py, or none
-            are the twenty tasks.
+        train, valid, test: file names in data_dir, (name, "") each. Two names of `train`, as in configs/base.py, or
+            none are the twenty tasks.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the stories made here.
 

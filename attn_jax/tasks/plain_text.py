@@ -92,8 +92,8 @@ def plain_text(
         what = "lines" if not block else "characters" if kind is Characters else "words"
         if most < 1:
             raise UserError(
-                f"the training text has {len(whole)} {what}, too few to hold {size} of them out; name a validation file "
-                "in task.valid, or set a smaller task.block"
+                f"the training text has {len(whole)} {what}, too few to hold {size} of them out; name a validation "
+                "file in task.valid, or set a smaller task.block"
             )
         if not 0 < valid_size <= most:
             raise UserError(

@@ -158,7 +158,7 @@ def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):
         with pytest.raises(UserError, match=message):
             task(**options)
     (tmp_path / "own.txt").write_text("1 Mary left.\n3 Where is Mary?\there\t1\n", encoding="utf-8")
-    with pytest.raises(UserError, match="own.txt, line 2: the number 3; expected 2, or 1 for a new story"):
+    with pytest.raises(UserError, match=r"own.txt, line 2: the number 3; expected 2, or 1 for a new story"):
         task(train=("own.txt", ""))
 
 

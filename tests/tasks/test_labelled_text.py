@@ -165,8 +165,8 @@ def test_one_label_is_none(task, tmp_path):
 def test_nothing_left_to_train_on_is_told(task, tmp_path):
     write(tmp_path / "train.tsv", ["a text", "a text", "a text"])
     message = (
-        "no training lines are left: of 3 there are 1 held out for validation, and the others equal one of these; set a "
-        "smaller task.valid_size, or name a validation file in task.valid"
+        "no training lines are left: of 3 there are 1 held out for validation, and the others equal one of these; set "
+        "a smaller task.valid_size, or name a validation file in task.valid"
     )
     with pytest.raises(UserError, match=f"^{message}$"):
         task(valid_size=1)

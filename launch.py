@@ -19,7 +19,7 @@ from absl import flags, logging  # noqa: E402
 from ml_collections import config_flags  # noqa: E402
 
 from attn_jax.arguments import parse  # noqa: E402
-from attn_jax.errors import Interrupted, Lost, UserError  # noqa: E402
+from attn_jax.errors import Interrupted, Lost, UserError, printable  # noqa: E402
 
 MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
 WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
             COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
         sys.stdout.flush()
     except UserError as error:
-        print(f"launch.py: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        print(f"launch.py: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
         if isinstance(error, Lost):  # at an orderly end jax would wait for the other process, and then abort
             os._exit(1)
         return 1
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:  # a full disk, say
         reason = (error.strerror or str(error)).lower()
-        print(f"launch.py: {error.filename or 'cannot write'}: {reason}", file=sys.stderr)
+        print(printable(f"launch.py: {error.filename or 'cannot write'}: {reason}"), file=sys.stderr)
         return 1
     return 0
 

@@ -2,8 +2,12 @@
 
 import contextlib
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Iterator
+
+# Control characters but the tab, ends of lines, marks that turn the direction of writing, halves of characters.
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class UserError(ValueError):
@@ -30,7 +34,17 @@ def one_line(program: str) -> Iterator[None]:
     except Interrupted as error:
         sys.exit(error.status)
     except UserError as error:
-        sys.exit(f"{program}: {' '.join(str(error).split())}")
+        sys.exit(f"{program}: {printable(' '.join(str(error).split()))}")
+
+
+def printable(line: str) -> str:
+    """The line with visible escapes, such as \\x1b, for what would act on a terminal instead of being shown by it."""
+
+    def escape(match: re.Match) -> str:
+        code = ord(match[0])
+        return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+    return UNPRINTABLE.sub(escape, line)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
+from attn_jax.errors import printable
+
 
 def notice(message: str) -> None:
-    """One line for the user on standard error, beside results and progress."""
-    print(message, file=sys.stderr, flush=True)
+    """One line for the user on standard error, beside results and progress; what is not printable is escaped."""
+    print(printable(message), file=sys.stderr, flush=True)
 
 
 class Progress:

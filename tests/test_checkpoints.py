@@ -264,7 +264,7 @@ def test_a_full_disk_is_a_user_error_and_the_checkpoints_before_it_stay(small_di
     assert str(small_disk) in str(error.value) and "\n" not in str(error.value)
     with Checkpoints(small_disk / "checkpoints", keep=20) as checkpoints:
         restored = checkpoints.restore(large(0))
-        assert 0 < restored.step < saved or restored.step == saved - 1
+        assert restored.step > 0 and restored.step in (saved - 1, saved)  # only the last may have failed unseen
         np.testing.assert_array_equal(restored.state["params"]["matrix"], large(restored.step)["params"]["matrix"])
 
 
@@ -298,8 +298,11 @@ def test_what_cannot_be_opened_is_a_user_error(tmp_path):
 NUM_STEPS = 120
 
 
-def worker(directory):
-    """A training of NUM_STEPS that saves after each tenth step and, asked by SIGTERM, after the one it is at."""
+def worker(directory, pause):
+    """A training of NUM_STEPS that saves after each tenth step and, asked by SIGTERM, after the one it is at.
+
+    Before each step it waits `pause` seconds.
+    """
     tx = tiny.optimizer()
     rng = jax.random.key(0)
     state = tiny.create(tx)
@@ -312,7 +315,7 @@ def worker(directory):
         print(step, flush=True)
 
     def batch_at(step):
-        time.sleep(0.005)
+        time.sleep(pause)
         return tiny.batch_at(step)
 
     with Checkpoints(directory, keep=1) as checkpoints, stop_on_signals() as should_stop:
@@ -329,9 +332,9 @@ def worker(directory):
         np.savez(directory.with_suffix(".npz"), *tiny.bits(parallel.get_state(fitted.state)))
 
 
-def start_worker(directory):
+def start_worker(directory, pause=0.005):
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, __file__, str(directory)]
+    command = [sys.executable, __file__, str(directory), str(pause)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -339,8 +342,8 @@ def test_killed_while_saving_and_terminated_is_bitwise_never_stopped(tmp_path):
     whole = start_worker(tmp_path / "whole")  # meanwhile
     broken = tmp_path / "broken"
 
-    killed = start_worker(broken)
-    deadline = time.monotonic() + 60
+    killed = start_worker(broken, pause=0.1)  # twelve seconds, in which to see a file half written
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:  # kill -9 as soon as the first step is there and a later one is half written
         names = [path.name for path in broken.glob("*")]
         if any(name.isdigit() for name in names) and any("tmp" in name for name in names):
@@ -352,20 +355,20 @@ def test_killed_while_saving_and_terminated_is_bitwise_never_stopped(tmp_path):
     steps = sorted(int(path.name) for path in broken.glob("*") if path.name.isdigit())
     assert steps and steps[-1] < NUM_STEPS
 
-    terminated = start_worker(broken)
+    terminated = start_worker(broken, pause=0.1)
     assert terminated.stdout.readline() in [f"start {step}\n" for step in steps]
     terminated.stdout.readline()  # it has saved once
     terminated.terminate()
-    out, err = terminated.communicate(timeout=60)
+    out, err = terminated.communicate(timeout=120)
     last = out.splitlines()[-1].split()
     assert (terminated.returncode, last[0], last[2]) == (0, "end", "interrupted"), err
     assert not list(broken.glob("*tmp*")) and (broken / last[1]).is_dir()
 
     resumed = start_worker(broken)
-    out, err = resumed.communicate(timeout=60)
+    out, err = resumed.communicate(timeout=120)
     assert (resumed.returncode, err) == (0, "")
     assert out.splitlines()[0] == f"start {last[1]}" and out.splitlines()[-1] == f"end {NUM_STEPS} done"
-    out, err = whole.communicate(timeout=60)
+    out, err = whole.communicate(timeout=120)
     assert (whole.returncode, err) == (0, "") and out.startswith("start 0")
     with np.load(tmp_path / "whole.npz") as expected, np.load(tmp_path / "broken.npz") as found:
         tiny.assert_same(dict(found), dict(expected))
@@ -380,4 +383,4 @@ def test_only_the_first_of_several_failed_writes_is_reported(tmp_path, caplog):
 
 
 if __name__ == "__main__":
-    worker(pathlib.Path(sys.argv[1]))
+    worker(pathlib.Path(sys.argv[1]), float(sys.argv[2]))

@@ -5,6 +5,7 @@ matplotlib is imported when something is drawn, and used through its objects: no
 
 import functools
 import importlib.util
+import io
 import json
 import math
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.files import write
 from attn_jax.types import Array, Float
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -83,11 +85,12 @@ def save(figure: Any, path: str | os.PathLike) -> None:
     if path.suffix.lower() not in FORMATS:
         raise UserError(f"cannot draw {path}: expected a file name that ends in {', '.join(FORMATS)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn = io.BytesIO()
         with warnings.catch_warnings():
             # A character that no installed font has is an empty box in the picture; that says enough.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.12)
+            figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight", pad_inches=0.12)
+        write(path, drawn.getvalue())
     except OSError as error:
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
 

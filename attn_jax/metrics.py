@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.errors import UserError, nearest
+from attn_jax.files import append, write
 
 
 def _module(x):
@@ -222,10 +223,8 @@ class MetricsWriter:
         with self._disk_errors():
             self._directory.mkdir(parents=True, exist_ok=True)
             kept = _until(path.read_bytes(), step) if step > 0 and path.exists() else b""
-            partial = path.with_suffix(".partial")
-            partial.write_bytes(kept)
-            partial.replace(path)  # at once: killed here, a run loses nothing
-            self._file = path.open("a", encoding="utf-8", buffering=1)
+            write(path, kept)  # at once: killed here, a run loses nothing
+            self._file = append(path)
             try:
                 self._board = _Board(self._directory / "tensorboard", step)
             except ImportError:

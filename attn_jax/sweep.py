@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from attn_jax.arguments import load_file
-from attn_jax.errors import Interrupted, UserError
+from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.files import append, check_links, is_link, load_json, reason, save_json
 from attn_jax.progress import notice
-from attn_jax.workdir import load_json, save_json
 
 LONGEST_NAME = 240
 # Overrides that change no number of a result. What decoding and metrics are asked does, though not what is trained.
@@ -68,7 +68,7 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
     """Runs all jobs one after the other, then prints the table. `common` are overrides as written, for every job."""
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
     failed = run_jobs(todo, folder, common)
-    print(table(folder, todo))
+    print("\n".join(map(printable, table(folder, todo).splitlines())))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
 
@@ -83,6 +83,9 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
     for number, job in enumerate(todo, 1):
         where = folder / job.name
         notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
+        if where.is_symlink():
+            raise is_link(where)
+        check_links(where)
         asked = {"overrides": [text for text in common if not text.startswith(UNSEEN, len("--config."))]}
         if (where / "result.json").exists():
             check_same(where, asked)
@@ -117,7 +120,11 @@ def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
     It is passed on, so that a training saves where it is.
     """
     came: list[int] = []
-    with open(log, "a", encoding="utf-8") as file:
+    try:
+        file = append(log)
+    except OSError as error:
+        raise UserError(f"cannot write {log}: {reason(error)}") from error
+    with file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
 
         def pass_on(number: int, frame: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LAYERS = [
     {"__init__", "types", "errors"},
-    {"attention", "outputs", "tasks", "metrics", "progress"},
+    {"files", "attention", "outputs", "tasks", "metrics", "progress"},
     {
         "models",
         "decode",

@@ -88,6 +88,20 @@ def test_a_run_that_ends_with_an_error_has_failed_even_with_a_result(fake, tmp_p
     assert "failed: launch.py: no space left for the pictures" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("planted", ["log.txt", "sweep.json", ""])
+def test_a_planted_link_is_named_and_leads_nowhere(fake, tmp_path, planted):
+    path, victim = fake(1), tmp_path / "victim"
+    victim.mkdir() if not planted else victim.write_text("mine\n")
+    (name,) = [job.name for job in sweep.jobs(path)]
+    link = tmp_path / "runs" / name / planted
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    with pytest.raises(UserError, match=r" is a link; .*: remove it$") as error:
+        sweep.run_sweep(path, str(tmp_path / "runs"), [])
+    assert str(error.value).startswith(str(link))
+    assert not any(victim.iterdir()) if not planted else victim.read_text() == "mine\n"
+
+
 def test_sigterm_is_passed_on(fake, tmp_path):
     path = fake(3, 0)
     code = "import sys, pathlib; from attn_jax import errors, sweep; sweep.LAUNCH = pathlib.Path(sys.argv[2])\n"

@@ -257,12 +257,17 @@ def _load_config(spec: str) -> ConfigDict:
     config = load_file(path, "get_config", *([argument] if argument else []))
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config() gave a {type(config).__name__}; expected a ConfigDict")
-    own, known = set(keys(config)), set(keys(load_file(CONFIGS / "base.py", "get_config")))
+    own, known = set(keys(config)), set(keys(defaults()))
     if unknown := sorted(own - known):
         raise UserError(f"{path}: unknown config key {unknown[0]}; {nearest(unknown[0], known)}")
     if missing := sorted(known - own):
         raise UserError(f"{path}: there is no config key {missing[0]}; start from configs/base.py, which has them all")
     return config
+
+
+def defaults() -> ConfigDict:
+    """Every option with its default, which means what was before the option was there: configs/base.py."""
+    return load_file(CONFIGS / "base.py", "get_config")
 
 
 def keys(config: ConfigDict, prefix: str = "") -> list[str]:

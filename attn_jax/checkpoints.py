@@ -19,7 +19,6 @@ import os
 import pathlib
 import shutil
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from attn_jax.errors import UserError
+from attn_jax.files import checksum, text_checksum
 from attn_jax.parallel import is_key
 from attn_jax.progress import notice
 from attn_jax.types import Callable, Params, PyTree
@@ -58,6 +58,7 @@ class Checkpoints:
         when a run is interrupted; the average must not depend on whether it was.)
     best_metric: (name in `metrics`, "min" or "max"). A checkpoint saved without a finite value of it is never best.
     read_only: for prediction and reports; leaves a training that may be under way alone.
+    check: called as (step, config, extra) of each checkpoint that is about to be used; may raise a UserError.
     With jax.distributed every process makes one, and calls its methods in the same order. Use as a context manager.
     """
 
@@ -69,10 +70,11 @@ class Checkpoints:
         average: int = 0,
         best_metric: tuple[str, str] = ("loss", "min"),
         read_only: bool = False,
+        check: Callable = lambda step, config, extra: None,
     ):
         self.directory = pathlib.Path(directory).absolute()
         self.best_name, self.best_mode = best_metric
-        self.read_only = read_only
+        self.read_only, self.check = read_only, check
         if self.best_mode not in ("min", "max"):
             raise UserError(f"best_metric {self.best_name!r}: expected 'min' or 'max', got {self.best_mode!r}")
         if keep < 1:
@@ -182,6 +184,14 @@ class Checkpoints:
             used.append(good.step)
         return jax.tree.map(lambda total, x: (total / len(used)).astype(x.dtype), sums, target), tuple(used)
 
+    def newest(self) -> tuple[int, dict] | None:
+        """(The newest step, its `extra`), for which no array is read; None if there is no step, or it is damaged."""
+        step = self.latest_step()
+        try:
+            return None if step is None else (step, self._read_checked_meta(step)["extra"])
+        except Damaged:
+            return None
+
     def all_steps(self) -> list[int]:
         """The steps that are there, in order."""
         return sorted(int(step) for step in self.manager.all_steps())
@@ -260,9 +270,14 @@ class Checkpoints:
             raise Damaged("wrong checksum of meta")
         return meta["content"]
 
+    def _read_checked_meta(self, step: int) -> dict:
+        meta = self._read_meta(step)
+        self.check(step, meta["config"], meta["extra"])
+        return meta
+
     def _read(self, step: int, only_params: bool = False) -> Restored:
         """Arrays as a nested dict; Damaged if they cannot be read or are not what was saved."""
-        meta = self._read_meta(step)
+        meta = self._read_checked_meta(step)
         names = ("params",) if only_params else ("params", "state")
         found = self._read_items(step, **{name: ocp.args.StandardRestore() for name in names})
         tree = {"params": found["params"], **found.get("state", {})}
@@ -332,17 +347,6 @@ def describe(x: Any) -> str:
     """Such as float32[3,4]; typed keys as the bits they are saved as."""
     x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
     return f"{np.dtype(x.dtype).name}[{','.join(map(str, np.shape(x)))}]"
-
-
-def text_checksum(content: Any) -> int:
-    """crc32 of what JSON writes for it."""
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
-
-
-def checksum(x: np.ndarray) -> int:
-    """crc32 of the type, the shape and the bytes."""
-    header = f"{x.dtype.name}{x.shape}".encode()
-    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8), zlib.crc32(header))
 
 
 @dataclasses.dataclass

@@ -14,8 +14,9 @@ import jax
 from ml_collections import ConfigDict
 
 from attn_jax import build, experiment, figures
-from attn_jax.arguments import CONFIGS, load_file, overridden_keys
-from attn_jax.errors import Interrupted, UserError
+from attn_jax.arguments import defaults, overridden_keys
+from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.files import check_links, load_json, save_json
 from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.model_size import num_parameters
 from attn_jax.progress import notice
@@ -24,7 +25,7 @@ from attn_jax.tasks import Pairs
 from attn_jax.tasks.text import read_parallel
 from attn_jax.types import Params
 from attn_jax.unread import check_read
-from attn_jax.workdir import MAY_CHANGE, check_model, load_json, save_json
+from attn_jax.workdir import MAY_CHANGE, check_model
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
 
@@ -60,9 +61,18 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     Raises:
         Interrupted: a signal came, and the training is saved.
     """
+    path = workdir / "result.json"
+    if (steps := experiment.finished_before(config, workdir)) is not None:
+        say(header(config, workdir, files.overrides))
+        say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
+        try:
+            say(table(load_json(path), path))
+        except (KeyError, TypeError, AttributeError, IndexError):
+            raise UserError(f"cannot read {path}: expected the result of a run; --mode=eval measures again") from None
+        return
     run = experiment.open_run(config, workdir)
     with run.checkpoints:
-        say(header(config, workdir, run, files.overrides))
+        say(header(config, workdir, files.overrides))
         for what, count in run.task.note.items():
             notice(f"{'data':<14}{what}: {count:,}")
         if how := build.describe(config):
@@ -73,14 +83,9 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
                 f"than any bucket and left out; see task.buckets"
             )
         fitted = experiment.train(run)
-        path = workdir / "result.json"
         if fitted.reason == "interrupted":
             say(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there")
             raise Interrupted(fitted.signal)
-        if fitted.reason == "finished before" and path.exists():
-            say(f"{'finished':<14}{fitted.step} steps are done already; the result is in {path}")
-            say(table(load_json(path), path))
-            return
         params, used = experiment.final_params(config, run.checkpoints, run.evaluator)
         trained = Trained(run.evaluator, params, used, experiment.choose_seed(config, run.evaluator, params, run.task))
         split, pairs = own_split(run.task)
@@ -141,8 +146,10 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     # On a terminal each line by itself, so that a person gets an answer at once.
     at_once = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
     sources: list[str] = []
+    # Predictions are data: a pipe gets them as they are, a terminal gets nothing that would act on it.
+    shown = printable if sys.stdout.isatty() else str
     for texts, printed in trained.evaluator.predict(trained.chosen, lines, at_once):
-        print("".join(f"{line}\n" for line in printed), end="", flush=True)
+        print("".join(f"{shown(line)}\n" for line in printed), end="", flush=True)
         sources += texts
     trained.evaluator.report(sources)
 
@@ -201,7 +208,7 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
     """
     if overrides:
         experiment.check(config)
-        check_read(config, load_file(CONFIGS / "base.py", "get_config"), overridden_keys(overrides))
+        check_read(config, defaults(), overridden_keys(overrides))
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -213,9 +220,9 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def say(line: str) -> None:
-    """A line on standard output; of several processes only the first speaks."""
+    """A line on standard output, what is not printable escaped; of several processes only the first speaks."""
     if jax.process_index() == 0:
-        print(line, flush=True)
+        print(printable(line), flush=True)
 
 
 def own_split(task: AnyTask) -> tuple[str, AnySplit]:
@@ -226,7 +233,8 @@ def own_split(task: AnyTask) -> tuple[str, AnySplit]:
 
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     """The trained model of a work directory."""
-    check_model(workdir, config)
+    check_links(workdir)
+    check_model(workdir, config, defaults())
     evaluator = build.build_evaluator(config, kind_of(config).load(workdir))
     with experiment.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
@@ -284,11 +292,11 @@ def label(split: str) -> str:
     return split if len(split) < 13 else "files"
 
 
-def header(config: ConfigDict, workdir: pathlib.Path, run: experiment.Run, overrides: tuple[str, ...] = ()) -> str:
+def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...] = ()) -> str:
     """The first line of a run: the description in its config, and the overrides that make it another run."""
-    devices = jax.devices()
+    devices, seeds = jax.devices(), experiment.seeds_of(config)
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
-    seeds = f"seed{'s' * (len(run.seeds) > 1)} {', '.join(map(str, run.seeds))}"
+    seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     what = f"{config.description}{changes(overrides)}"
     return f"{config.name:<13} {what}    {where}, {config.dtype}, {seeds}    {workdir}"
 

@@ -13,11 +13,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax import model_size
-from attn_jax.arguments import check_ranges
+from attn_jax.arguments import check_ranges, defaults
 from attn_jax.attention import READINGS
 from attn_jax.build import build_evaluator, build_task
 from attn_jax.checkpoints import Checkpoints
+from attn_jax.data_files import data_checksums, has_checksums
 from attn_jax.errors import UserError, check_known, lookup
+from attn_jax.files import check_links
 from attn_jax.kinds import AnyBatches, AnyEvaluator, AnyTask, kind_of
 from attn_jax.metrics import MetricsWriter
 from attn_jax.optimizers import SinceBest, halve, make_optimizer, make_schedule, plateau_scale
@@ -26,7 +28,7 @@ from attn_jax.progress import Progress, notice
 from attn_jax.tasks import TASKS
 from attn_jax.training import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.types import Params, PyTree
-from attn_jax.workdir import holds, lock, plain, save_json
+from attn_jax.workdir import check_checkpoint, claim, holds, plain, save_config
 
 
 @dataclasses.dataclass
@@ -52,6 +54,7 @@ class Run:
         self.scale = np.ones((), np.float32)  # of the plateau
         _, mode = best_metric(self.config)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
+        self.data = data_checksums(self.workdir)
 
     @property
     def trained_seconds(self) -> float:
@@ -67,6 +70,7 @@ class Run:
             "plateau": self.plateau.state,
             "seconds": self.trained_seconds,
             "finished": self.finished,
+            "data": self.data,
         }
 
     def remember(self, extra: dict) -> None:
@@ -183,7 +187,12 @@ def choose_seed(config: ConfigDict, evaluator: AnyEvaluator, params: list[Params
 def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
     """The checkpoints of a run."""
     options = dict(keep=config.train.keep, average=config.train.average, best_metric=best_metric(config))
-    return Checkpoints(workdir / "checkpoints", read_only=read_only, **options)
+    base = defaults()
+
+    def check(step: int, trained: dict, extra: dict) -> None:
+        check_checkpoint(workdir, base, step, trained, extra.get("data", {}))
+
+    return Checkpoints(workdir / "checkpoints", read_only=read_only, check=check, **options)
 
 
 def check(config: ConfigDict) -> None:
@@ -214,21 +223,39 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     check(config)
     seeds = seeds_of(config)
     kind = kind_of(config)
-    stored = kind.load(workdir) if holds(workdir, config) else None
-    task = build_task(config, stored)
-    evaluator = build_evaluator(config, task.kept)
-    devices = 1 if choose(config.parallel) == "single" else len(jax.devices())
-    batches = evaluator.batches(task.splits["train"], config.task, seeds, devices)
-    check_num_samples(config, batches.longest)
-    num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
-    locked = None
-    if jax.process_index() == 0:
-        locked = lock(workdir)
-        if stored is None:
-            kind.save(workdir, task.kept)
-        save_json(workdir / "config.json", plain(config))
-    checkpoints = open_checkpoints(config, workdir)
-    return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps, locked)
+    first = jax.process_index() == 0
+    # Before the data, which may take long: whether anything can be written there.
+    with claim(workdir) if first else contextlib.nullcontext() as locked:
+        stored = kind.load(workdir) if holds(workdir, config, defaults()) else None
+        if stored is not None:
+            with open_checkpoints(config, workdir, read_only=True) as checkpoints:
+                checkpoints.newest()  # a UserError if it is of other files
+        task = build_task(config, stored)
+        evaluator = build_evaluator(config, task.kept)
+        devices = 1 if choose(config.parallel) == "single" else len(jax.devices())
+        batches = evaluator.batches(task.splits["train"], config.task, seeds, devices)
+        check_num_samples(config, batches.longest)
+        num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
+        if first:
+            if stored is None or not has_checksums(workdir):
+                kind.save(workdir, task.kept)
+            save_config(workdir, config)
+        checkpoints = open_checkpoints(config, workdir)
+        return Run(config, workdir, evaluator, task, batches, checkpoints, seeds, num_steps, locked)
+
+
+def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
+    """The number of steps of the run in a work directory if it is finished and measured, else None.
+
+    Neither data nor parameters are read. UserError for what is wrong with the config or the work directory.
+    """
+    check(config)
+    check_links(workdir)
+    if not (workdir / "result.json").exists() or not holds(workdir, config, defaults()):
+        return None
+    with open_checkpoints(config, workdir, read_only=True) as checkpoints:
+        newest = checkpoints.newest()
+    return newest[0] if newest and newest[1].get("finished") else None
 
 
 def train(run: Run) -> Fitted:

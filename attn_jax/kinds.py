@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.build import MODELS
 from attn_jax.build_regression import check_regression
+from attn_jax.data_files import load_points, load_vocabularies, save_points, save_vocabularies
 from attn_jax.errors import lookup
 from attn_jax.evaluation import TEXT_METRICS, TOKEN_METRICS, DecodeOptions, Evaluator, check_metrics
 from attn_jax.regression import METRICS, PointBatches, PointsEvaluator
@@ -15,7 +16,6 @@ from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.regression import Points
 from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES
 from attn_jax.types import Callable
-from attn_jax.workdir import load_points, load_vocabularies, save_points, save_vocabularies
 
 AnyTask = Task | PointsTask
 AnySplit = Pairs | Points

@@ -1,50 +1,34 @@
 """Work directories: a run's config.json, vocabularies.json (or points.npz) and checkpoints/ are enough to go on with
 the training, or to evaluate, translate and draw, without the training data.
+
+Each of these files has its own checksum, and a checkpoint remembers the config and the checksums of the data that its
+parameters were trained with. Directories of earlier versions have no checksums; of their files the config alone is
+compared with the checkpoint. They lack the options that were added since, whose defaults mean what was before.
 """
 
-import dataclasses
+import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import pathlib
-import zipfile
+import sys
+from collections.abc import Iterator
 from typing import Any, TextIO
 
-import numpy as np
 from ml_collections import ConfigDict
 
+from attn_jax.data_files import data_checksum
 from attn_jax.errors import UserError
-from attn_jax.tasks.regression import Columns, Points, PointsTask, make_task
-from attn_jax.tasks.vocabulary import Vocabulary, from_json
+from attn_jax.files import check_links, clear_partial, is_text, load_checked, open_plain, reason, save_checked, short
+from attn_jax.progress import notice
 
 # What may differ between a run and its continuation: nothing of this changes what is trained.
 MAY_CHANGE = ("name", "description", "data_dir", "parallel", "decode.", "eval.", "train.log_every", "train.keep")
 MAY_CHANGE += ("model.attention.k_max",)  # of evaluation and decoding alone
-
-
-def save_json(path: pathlib.Path, data: Any) -> None:
-    """Written as a whole or not at all."""
-    partial = path.with_suffix(".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror.lower()}") from error
-
-
-def load_json(path: pathlib.Path) -> dict:
-    """The contents, or a UserError where the file is missing or no JSON object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: {path.parent} is not the work directory of a run") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    if not isinstance(data, dict):
-        raise UserError(f"cannot read {path}: expected a JSON object")
-    return data
+SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of a config.json of any version
+KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
 
 
 def plain(config: ConfigDict) -> dict:
@@ -60,35 +44,163 @@ def flatten(config: dict, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
-    """Whether the work directory holds a run of this config; a UserError if it holds the run of another one.
+def save_config(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Writes config.json."""
+    save_checked(workdir / "config.json", plain(config))
 
-    A run without a checkpoint is none: it failed before there was anything to lose.
+
+def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
+    """The config of a work directory; what it lacks is that of `base`, every option with its default.
+
+    Raises:
+        UserError: config.json is missing, damaged, changed, or has a value of another type than the default.
+    """
+    stored, _ = _stored_config(workdir, base)
+    config = base.copy_and_resolve_references()
+    with config.unlocked():
+        config.update_from_flattened_dict({key: _tuples(value) for key, value in stored.items()})
+    return config
+
+
+def _stored_config(workdir: pathlib.Path, base: ConfigDict) -> tuple[dict[str, Any], list[str]]:
+    """(The values in config.json of the keys of `base`, flat; the other keys there)."""
+    path = workdir / "config.json"
+    stored, _ = load_checked(path)
+    flat, unknown = {}, []
+    if missing := [section for section in SECTIONS if section in base and section not in stored]:
+        raise UserError(f"cannot read {path}: it has no section {missing[0]!r}; expected the config of a run")
+
+    def walk(stored: dict, base: dict, prefix: str) -> None:
+        for name, value in stored.items():
+            key = prefix + name
+            if name not in base:
+                unknown.append(key)
+            elif isinstance(base[name], dict) and isinstance(value, dict):
+                walk(value, base[name], f"{key}.")
+            elif isinstance(base[name], dict):
+                raise UserError(f"cannot read {path}: {key} is {short(value)}; expected a section of options")
+            elif not _fits(value, base[name]):
+                kind = KINDS.get(type(base[name]), type(base[name]).__name__)
+                raise UserError(f"cannot read {path}: {key} is {short(value)}; expected {kind}")
+            else:
+                flat[key] = value
+
+    walk(stored, base.to_dict(), "")
+    return flat, unknown
+
+
+def _fits(value: Any, default: Any) -> bool:
+    """Whether a value of JSON is of the type of a default."""
+    if isinstance(default, float):
+        return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
+    if isinstance(default, tuple):
+        return type(value) is list and all(
+            _fits(part, ()) if type(part) is list else type(part) in (bool, int, float) or is_text(part)
+            for part in value
+        )
+    return is_text(value) if isinstance(default, str) else type(value) is type(default)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def holds(workdir: pathlib.Path, config: ConfigDict, base: ConfigDict) -> bool:
+    """Tells whether the work directory holds a run of this config; a UserError if it holds the run of another one.
+
+    A run without a checkpoint is none: it failed before there was anything to lose. `base` has every option with its
+    default, which counts where an option was added since the run began. Of one that is gone a notice is given.
     """
     path = workdir / "config.json"
-    if not path.exists() or not any(entry.name.isdigit() for entry in (workdir / "checkpoints").glob("*")):
+    if not any(entry.name.isdigit() for entry in (workdir / "checkpoints").glob("*")):
         return False
-    before, now = flatten(load_json(path)), flatten(plain(config))
-    for key in sorted(before.keys() | now.keys()):
-        if not key.startswith(MAY_CHANGE) and before.get(key) != now.get(key):
-            raise other(workdir, key, before.get(key), now.get(key))
+    if not path.exists():
+        raise UserError(
+            f"{workdir} has checkpoints but no config.json, so it is not known what they are of; put it back, or "
+            "choose another --workdir"
+        )
+    stored, unknown = _stored_config(workdir, base)
+    if different := _difference(stored, flatten(plain(config)), base):
+        raise other(workdir, *different)
+    if unknown:
+        notice(f"{'config':<14}{', '.join(unknown[:3])} of {path}: there is no such option any more; left out")
     return True
 
 
-def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
+def check_model(workdir: pathlib.Path, config: ConfigDict, base: ConfigDict) -> None:
     """UserError if a trained model is to be used as another one: its parameters might fit and mean something else."""
-    before, now = flatten(load_json(workdir / "config.json")), flatten(plain(config))
-    for key in sorted(before.keys() & now.keys()):
-        if key.startswith(("model.", "seed")) and not key.startswith(MAY_CHANGE) and before[key] != now[key]:
-            raise other(workdir, key, before[key], now[key])
+    stored, _ = _stored_config(workdir, base)
+    if different := _difference(stored, flatten(plain(config)), base, ("model.", "seed")):
+        raise other(workdir, *different)
+
+
+def check_checkpoint(workdir: pathlib.Path, base: ConfigDict, step: int, config: dict, sums: dict[str, int]) -> None:
+    """UserError if config.json, vocabularies.json or points.npz is not the one of a checkpoint.
+
+    Args:
+        workdir: the work directory.
+        base: every option with its default.
+        step: of the checkpoint.
+        config: of the checkpoint.
+        sums: of the checkpoint, `data_checksums` when it was saved; {} if it is of an earlier version.
+    """
+    stored, _ = _stored_config(workdir, base)
+    if different := _difference(stored, flatten(config), base):
+        key, here, there = different
+        raise UserError(
+            f"{workdir / 'config.json'} is not that of the run: {key} is {short(here)}, but {short(there)} in "
+            f"checkpoint {step}; put it back as it was, and set options on the command line: --config.key=value"
+        )
+    for name, expected in sums.items():
+        if data_checksum(workdir / name) != expected:
+            raise UserError(
+                f"{workdir / name} is not that of the run: checkpoint {step} was trained with another one; put it "
+                "back as it was"
+            )
+
+
+def _difference(
+    before: dict[str, Any], now: dict[str, Any], base: ConfigDict, only: tuple[str, ...] = ("",)
+) -> tuple[str, Any, Any] | None:
+    """The first key that may not change and does, with its two values; of a key that is missing it is the default."""
+    for key, default in sorted(flatten(plain(base)).items()):
+        a, b = before.get(key, default), now.get(key, default)
+        both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
+        if key.startswith(only) and not key.startswith(MAY_CHANGE) and a != b and not both_nan:
+            return key, a, b
+    return None
 
 
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
-    """That a work directory is not one of this config."""
+    """The error of a work directory that is not one of this config."""
     return UserError(
         f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
         "--workdir, or leave it as it was"
     )
+
+
+@contextlib.contextmanager
+def claim(workdir: pathlib.Path) -> Iterator[TextIO]:
+    """Locks a work directory, and keeps it locked, unless there is an error within: then it is left as it was.
+
+    Raises:
+        UserError: as check_links and lock.
+    """
+    check_links(workdir)
+    new = [folder for folder in (workdir, *workdir.parents) if not folder.exists()]
+    locked_before = (workdir / "lock").exists()
+    file = lock(workdir)
+    try:
+        clear_partial(workdir)
+        yield file
+    except BaseException:
+        if not locked_before:
+            (workdir / "lock").unlink(missing_ok=True)
+        file.close()
+        with contextlib.suppress(OSError):  # not empty: what was written stays
+            for folder in new:
+                folder.rmdir()
+        raise
 
 
 def lock(workdir: pathlib.Path) -> TextIO:
@@ -97,82 +209,17 @@ def lock(workdir: pathlib.Path) -> TextIO:
     Raises:
         UserError: another process has it, or nothing can be written there.
     """
+    path = workdir / "lock"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open(workdir / "lock", "w", encoding="utf-8")
+        file = open_plain(path)  # to which nothing is ever written: it may be a second name of another file
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # another process gave it up just now
+            file.close()
+            return lock(workdir)
     except OSError as error:
         if error.errno == errno.EAGAIN:
             raise UserError(f"{workdir} is in use: another process is training there") from None
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
-            raise UserError(f"cannot write {workdir}: {error.strerror.lower()}") from error
+            raise UserError(f"cannot write {workdir}: {reason(error)}") from error
     return file
-
-
-def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
-    """The config of a work directory, typed like `base`."""
-    config = base.copy_and_resolve_references()
-    known = flatten(plain(base))
-    stored = {key: value for key, value in flatten(load_json(workdir / "config.json")).items() if key in known}
-    try:
-        with config.unlocked():
-            config.update_from_flattened_dict({k: _tuples(v) if isinstance(v, list) else v for k, v in stored.items()})
-    except TypeError as error:
-        raise UserError(f"cannot read {workdir / 'config.json'}: {' '.join(str(error).split())}") from error
-    return config
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
-    """As vocabularies.json."""
-    source, target = (vocabulary.to_json() for vocabulary in vocabularies)
-    save_json(workdir / "vocabularies.json", {"source": source, "target": target})
-
-
-def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
-    """Those that a run was trained with."""
-    path = workdir / "vocabularies.json"
-    stored = load_json(path)
-    try:
-        return from_json(stored["source"]), from_json(stored["target"])
-    except (UserError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-
-
-def save_points(workdir: pathlib.Path, task: PointsTask) -> None:
-    """As points.npz: the memory of a kernel regression, and the points it is measured on."""
-    path = workdir / "points.npz"
-    partial = workdir / "points.partial.npz"
-    train, test = task.splits["train"], task.splits["test"]
-    arrays = {
-        "inputs": train.inputs,
-        "targets": train.targets,
-        "test_inputs": test.inputs,
-        "test_targets": test.targets,
-    }
-    names = {"columns": dataclasses.asdict(task.columns), "note": task.note, "examples": task.examples}
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(partial, names=json.dumps(names, ensure_ascii=False), **arrays)
-        os.replace(partial, path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror.lower()}") from error
-
-
-def load_points(workdir: pathlib.Path) -> PointsTask:
-    """Those that a run was trained with."""
-    path = workdir / "points.npz"
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            names = json.loads(str(stored["names"]))
-            train = Points(stored["inputs"], stored["targets"])
-            test = Points(stored["test_inputs"], stored["test_targets"])
-        columns = Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in names["columns"].items()})
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: {workdir} is not the work directory of a regression") from None
-    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    return make_task(train, test, columns, names["note"], tuple(names["examples"]))

@@ -21,9 +21,10 @@ sys.path.insert(0, str(ROOT))
 from attn_jax import figures  # noqa: E402
 from attn_jax.build import build_task  # noqa: E402
 from attn_jax.commands import own_split, restore  # noqa: E402
+from attn_jax.data_files import load_vocabularies  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.metrics import corpus_bleu  # noqa: E402
-from attn_jax.workdir import load_config, load_vocabularies  # noqa: E402
+from attn_jax.workdir import load_config  # noqa: E402
 from configs import base  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

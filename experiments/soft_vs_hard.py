@@ -26,11 +26,11 @@ from attn_jax.attention import READINGS  # noqa: E402
 from attn_jax.build import build_seq2seq, build_task  # noqa: E402
 from attn_jax.build_attention import choose_baseline, configure_reading  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.files import load_json  # noqa: E402
 from attn_jax.optimizers import make_optimizer  # noqa: E402
 from attn_jax.sweep import jobs  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.training import TrainState, make_train_step  # noqa: E402
-from attn_jax.workdir import load_json  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

@@ -11,7 +11,8 @@ from absl import flags
 import launch
 from attn_jax.arguments import RANGES, keys, load_file, parse
 from attn_jax.errors import UserError
-from attn_jax.workdir import plain, save_json
+from attn_jax.files import save_json
+from attn_jax.workdir import plain
 from configs import base
 
 ROOT = pathlib.Path(launch.__file__).parent

@@ -62,6 +62,37 @@ def test_what_is_restored_is_what_was_saved(three):
         tiny.assert_same(checkpoints.restore_params(state_of(0).params, step=1)[0], state_of(1, 1).params)
 
 
+def test_each_checkpoint_is_checked_before_it_is_used(three):
+    seen, params = [], state_of(0).params
+
+    def check(step, config, extra):
+        seen.append((step, config, extra))
+        if step == 1:
+            raise UserError("of other files")
+
+    with Checkpoints(three, read_only=True, check=check) as checkpoints:
+        assert checkpoints.newest() == (3, {"n": [3]})
+        checkpoints.restore(state_of(0))
+        checkpoints.restore_params(params)
+        checkpoints.average(params, 2)
+        assert seen == [(step, {"seed": 1}, {"n": [step]}) for step in (3, 3, 2, 3, 2)]
+        for use in (lambda: checkpoints.restore_params(params, step=1), lambda: checkpoints.average(params, 3)):
+            with pytest.raises(UserError, match="of other files"):
+                use()
+
+
+def test_the_newest_is_known_without_its_arrays(three, tmp_path):
+    shutil.copytree(three, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "3" / "params" / "d")
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.newest() == (3, {"n": [3]})
+    shutil.rmtree(tmp_path / "3" / "meta")
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.newest() is None
+    with Checkpoints(tmp_path / "new") as checkpoints:
+        assert checkpoints.newest() is None
+
+
 def test_average_is_the_mean_of_the_newest(three):
     with Checkpoints(three, read_only=True) as checkpoints:
         for count, fill in ((1, 3.0), (2, 2.5), (3, 2.0), (9, 2.0)):

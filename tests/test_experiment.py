@@ -325,7 +325,7 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
     assert [line.split()[0] for line in out.splitlines()] == ["quickstart", "valid", "pictures", "try"]
     assert any(f"echo '{line}' | python launch.py" in out for line in first)
     stored = json.loads((tmp_path / "run" / "vocabularies.json").read_text())
-    assert {side["kind"] for side in stored.values()} == {vocabulary}
+    assert {stored[side]["kind"] for side in ("source", "target")} == {vocabulary}
 
     # The vocabulary is the stored one, whatever the files say now.
     with pytest.raises(UserError, match="holds the run of another config"):

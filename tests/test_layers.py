@@ -17,6 +17,7 @@ LAYERS = [
         "optimizers",
         "checkpoints",
         "workdir",
+        "data_files",
         "model_size",
         "provenance",
         "failures",

@@ -11,10 +11,10 @@ from attn_jax import commands, experiment
 from attn_jax.attention.kernels import KERNELS
 from attn_jax.build import build_evaluator, build_task
 from attn_jax.commands import COMMANDS, Files
+from attn_jax.data_files import load_points, save_points
 from attn_jax.errors import UserError
 from attn_jax.kinds import kind_of
 from attn_jax.tasks.regression import true_curve
-from attn_jax.workdir import load_points, save_points
 from configs import kernel_classification, kernel_csv, kernel_learned_width
 
 NO_FILES = Files()

@@ -1,55 +1,20 @@
 """A work directory is complete in itself, and belongs to one run."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
+from test_data_files import flips
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.vocabulary import VOCABULARIES
-from attn_jax.workdir import (
-    MAY_CHANGE,
-    flatten,
-    holds,
-    load_config,
-    load_json,
-    load_vocabularies,
-    lock,
-    plain,
-    save_json,
-    save_vocabularies,
-)
+from attn_jax.files import save_json
+from attn_jax.workdir import MAY_CHANGE, claim, flatten, holds, load_config, lock, plain, save_config
 from configs import base, iwslt2017_soft, quickstart
 
+BASE = base.get_config()
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-
-
-def test_json_is_written_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "new" / "x.json"
-    save_json(path, {"日": [1, 2.5, None]})
-    assert load_json(path) == {"日": [1, 2.5, None]} and "日" in path.read_text(encoding="utf-8")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(UserError, match=f"cannot write {path}: no space left on device"):
-        save_json(path, {})
-    assert load_json(path) == {"日": [1, 2.5, None]}
-
-
-def test_what_is_no_json_is_a_user_error(tmp_path):
-    for content, words in (
-        (b"{", "cannot read .*x.json: "),
-        (b"\xff", "cannot read"),
-        (b"[]", "expected a JSON object"),
-    ):
-        (tmp_path / "x.json").write_bytes(content)
-        with pytest.raises(UserError, match=words):
-            load_json(tmp_path / "x.json")
-    with pytest.raises(UserError, match=r"is not the work directory of a run"):
-        load_json(tmp_path / "y.json")
-    with pytest.raises(UserError, match=r"cannot write .*: file exists"):
-        save_json(tmp_path / "x.json" / "z.json", {})
 
 
 def test_flatten():
@@ -60,7 +25,7 @@ def test_flatten():
 def test_a_config_comes_back_as_it_was(tmp_path, get_config):
     config = get_config()
     config.seeds, config.eval.metrics, config.description = (1, 2), (), "日本"
-    save_json(tmp_path / "config.json", plain(config))
+    save_config(tmp_path, config)
     loaded = load_config(tmp_path, base.get_config())
     assert loaded.to_dict() == config.to_dict()
     assert {key: type(value) for key, value in flatten(loaded.to_dict()).items()} == {
@@ -69,41 +34,117 @@ def test_a_config_comes_back_as_it_was(tmp_path, get_config):
     assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [1, 2]
 
 
-def test_a_config_of_another_version_or_a_damaged_one(tmp_path):
+def test_a_config_of_another_version(tmp_path):
     stored = plain(quickstart.get_config())
     del stored["model"]["cell"]
     stored["model"]["new_key"] = 3
     save_json(tmp_path / "config.json", stored)
-    loaded = load_config(tmp_path, base.get_config())
-    assert loaded.model.cell == base.get_config().model.cell and "new_key" not in loaded.model
-    stored["model"]["hidden_size"] = "wide"
-    save_json(tmp_path / "config.json", stored)
-    with pytest.raises(UserError, match=r"cannot read .*config.json: .*wide") as error:
-        load_config(tmp_path, base.get_config())
+    loaded = load_config(tmp_path, BASE)
+    assert loaded.model.cell == BASE.model.cell and "new_key" not in loaded.model
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": 3}, "model is 3; expected a section of options"),
+        ({"model": None}, "model is null; expected a section of options"),
+        ({"model.hidden_size": "wide"}, 'model.hidden_size is "wide"; expected an integer'),
+        ({"model.hidden_size": None}, "model.hidden_size is null; expected an integer"),
+        ({"model.hidden_size": {"a": 1}}, 'model.hidden_size is {"a": 1}; expected an integer'),
+        ({"model.hidden_size": True}, "model.hidden_size is true; expected an integer"),
+        ({"model.hidden_size": 8.5}, "model.hidden_size is 8.5; expected an integer"),
+        ({"model.bidirectional": 1}, "model.bidirectional is 1; expected true or false"),
+        ({"train.num_epochs": 10**400}, "train.num_epochs is 10{59} ...; expected a number"),
+        ({"seeds": 3}, "seeds is 3; expected a list"),
+        ({"seeds": [{"a": 1}]}, r'seeds is \[{"a": 1}\]; expected a list'),
+        ({"name": "\ud800"}, r'name is "\\ud800"; expected a text'),
+        ({"name": 3}, "name is 3; expected a text"),
+    ],
+    ids=str,
+)
+def test_a_malformed_config_is_one_clear_line(tmp_path, changes, words):
+    stored = plain(quickstart.get_config())
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        (stored[section] if section else stored)[name] = value
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(stored))  # as of an earlier version: no checksum
+    with pytest.raises(UserError, match=f"^cannot read {path}: {words}$") as error:
+        load_config(tmp_path, BASE)
     assert "\n" not in str(error.value)
+    del stored["model"]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=f"^cannot read {path}: it has no section 'model'; expected the config of"):
+        load_config(tmp_path, BASE)
+
+
+def test_every_single_bit_of_a_config_counts(tmp_path):
+    config = quickstart.get_config()
+    save_config(tmp_path, config)
+    path, refused = tmp_path / "config.json", 0
+    for content in flips(path.read_bytes()):
+        path.write_bytes(content)
+        try:
+            found = load_config(tmp_path, BASE)
+        except UserError as error:
+            refused += 1
+            assert str(path) in str(error) and "\n" not in str(error)
+        else:
+            assert found.to_dict() == config.to_dict()
+    assert refused > 100  # nearly all: white space may change
+
+
+def test_a_config_changed_by_hand_is_told_and_how_to_set_options(tmp_path):
+    save_config(tmp_path, quickstart.get_config())
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"beam_size": 5', '"beam_size": 6'))
+    with pytest.raises(UserError, match=rf"^{path} was changed since the run wrote it .* --config.key=value$"):
+        load_config(tmp_path, BASE)
 
 
 def test_a_directory_holds_one_run(tmp_path):
     config = quickstart.get_config()
-    assert not holds(tmp_path, config)
-    save_json(tmp_path / "config.json", plain(config))
+    assert not holds(tmp_path, config, BASE)
+    save_config(tmp_path, config)
     other = quickstart.get_config()
     other.model.hidden_size = 3
-    assert not holds(tmp_path, config) and not holds(tmp_path, other)  # there is no checkpoint yet
+    assert not holds(tmp_path, config, BASE) and not holds(tmp_path, other, BASE)  # there is no checkpoint yet
     (tmp_path / "checkpoints" / "500").mkdir(parents=True)
-    assert holds(tmp_path, config)
+    assert holds(tmp_path, config, BASE)
     with pytest.raises(UserError, match=r"another config: model.hidden_size is 128 there and 3 here; choose another"):
-        holds(tmp_path, other)
+        holds(tmp_path, other, BASE)
 
 
 def test_what_does_not_change_the_training_may_change(tmp_path):
     config = quickstart.get_config()
-    save_json(tmp_path / "config.json", plain(config))
+    save_config(tmp_path, config)
     (tmp_path / "checkpoints" / "500").mkdir(parents=True)
     config.name, config.description, config.parallel, config.data_dir = "other", "x", "mesh", "elsewhere"
     config.decode.beam_size, config.eval.metrics, config.train.log_every, config.train.keep = 9, (), 7, 8
-    assert holds(tmp_path, config)
+    assert holds(tmp_path, config, BASE)
     assert all(any(key.startswith(prefix) for key in flatten(plain(config))) for prefix in MAY_CHANGE)
+
+
+def test_an_option_that_came_later_means_what_was_before(tmp_path, capsys):
+    config = quickstart.get_config()
+    stored = plain(config)
+    del stored["train"]["goal"]
+    stored["train"]["gone"] = 3
+    save_json(tmp_path / "config.json", stored)
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    assert holds(tmp_path, config, BASE)
+    assert capsys.readouterr().err == (
+        f"config        train.gone of {tmp_path}/config.json: there is no such option any more; left out\n"
+    )
+    config.train.goal = 99.0
+    with pytest.raises(UserError, match=r"another config: train.goal is 0.0 there and 99.0 here"):
+        holds(tmp_path, config, BASE)
+
+
+def test_checkpoints_without_a_config_are_no_free_place(tmp_path):
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    with pytest.raises(UserError, match=f"^{tmp_path} has checkpoints but no config.json, .*; put it back, or choose"):
+        holds(tmp_path, BASE, BASE)
 
 
 def test_one_process_at_a_time(tmp_path):
@@ -123,17 +164,32 @@ def test_one_process_at_a_time(tmp_path):
         lock(tmp_path / "file")
 
 
-def test_vocabularies_come_back(tmp_path):
-    lines = ["a bird in a tree", "令和 in june"]
-    options = {"vocab_size": 22, "min_count": 1, "model_type": "bpe"}
-    for kind in VOCABULARIES.values():
-        both = kind.train(lines, **options), kind.train(lines[::-1], **options)
-        save_vocabularies(tmp_path, both)
-        for before, after in zip(both, load_vocabularies(tmp_path), strict=True):
-            assert type(after) is kind and after.to_json() == before.to_json()
-            assert after.encode(lines[0]) == before.encode(lines[0])
-    path = tmp_path / "vocabularies.json"
-    for stored in ({}, {"source": {}, "target": {}}, {"source": {"kind": "word"}, "target": 3}):
-        save_json(path, stored)
-        with pytest.raises(UserError, match=f"cannot read {path}"):
-            load_vocabularies(tmp_path)
+def test_the_lock_empties_no_file_and_follows_no_link(tmp_path):
+    workdir, victim = tmp_path / "work", tmp_path / "thesis.tex"
+    workdir.mkdir()
+    victim.write_text("mine\n")
+    (workdir / "lock").symlink_to(victim)
+    for claimed in (lock, lambda path: claim(path).__enter__()):
+        with pytest.raises(UserError, match=f"^{workdir}/lock is a link; .*: remove it$"):
+            claimed(workdir)
+    (workdir / "lock").unlink()
+    (workdir / "lock").hardlink_to(victim)
+    lock(workdir).close()
+    assert victim.read_text() == "mine\n"
+
+
+def test_what_fails_leaves_a_work_directory_as_it_was(tmp_path):
+    for workdir in (tmp_path / "new" / "run", tmp_path):
+        with pytest.raises(KeyError):
+            with claim(workdir) as file:
+                assert file.name == str(workdir / "lock")
+                raise KeyError
+        assert file.closed and not any(tmp_path.iterdir())
+    with claim(tmp_path) as file:
+        pass
+    assert not file.closed and (tmp_path / "lock").exists()
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(KeyError):
+        with claim(tmp_path):
+            raise KeyError
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", "config.json"}

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from attn_jax import figures
 from attn_jax.decode import METHODS, check_sampling, replace_unk, sample
 from attn_jax.errors import UserError, lookup
+from attn_jax.files import save_json
 from attn_jax.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.progress import notice
 from attn_jax.tasks.batching import Batches, EncodedPairs, encode_pairs, eval_batches
@@ -25,7 +26,6 @@ from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
 from attn_jax.types import Array, Float, Metrics, Params, PRNGKeyArray
-from attn_jax.workdir import save_json
 
 FURTHER = 2**32 - 1  # no sentence has this number: folded in, it leads to the rngs of further samples
 LONG = 1000  # source tokens of a line beyond which a notice says what that costs

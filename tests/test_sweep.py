@@ -27,7 +27,7 @@ if options["config.seed"] == "4":
 seeds = [float(options["config.seed"]), 2.0]
 metrics = {"loss": {"mean": 1.25, "std": 0.5, "seeds": seeds}, "bleu": {"mean": 30.0, "std": 0.0, "seeds": [30.0]}}
 pathlib.Path(options["workdir"], "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0, 1]}))
-if options["config.seed"] == "4":
+if options["config.seed"] == "5":
     sys.exit("launch.py: no space left for the pictures")
 """
 
@@ -83,8 +83,8 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
 
 
 def test_a_run_that_ends_with_an_error_has_failed_even_with_a_result(fake, tmp_path, capsys):
-    with pytest.raises(UserError, match=r"1 of 1 runs failed: quickstart,seed=4,score=dot"):
-        sweep.run_sweep(fake(4), str(tmp_path / "runs"), [])
+    with pytest.raises(UserError, match=r"1 of 1 runs failed: quickstart,seed=5,score=dot"):
+        sweep.run_sweep(fake(5), str(tmp_path / "runs"), [])
     assert "failed: launch.py: no space left for the pictures" in capsys.readouterr().err
 
 

@@ -204,8 +204,8 @@ def test_bfloat16_goes_through(name):
 def test_bfloat16_is_near_float32(name):
     params = built(name)[1]
     half = build(**CASES[name], dtype="bfloat16")
-    log_probs, _ = compiled(
-        lambda params, batch: half.module.apply({"params": params}, batch, method=teacher_forced)
-    )(params, PADDED)
+    log_probs, _ = compiled(lambda params, batch: half.module.apply({"params": params}, batch, method=teacher_forced))(
+        params, PADDED
+    )
     error = np.abs(log_probs - padded(name)[0])[PADDED["target_out"] != 0]
     assert 0 < np.max(error) and np.mean(error) < 0.05

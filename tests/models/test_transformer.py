@@ -164,7 +164,9 @@ def test_what_dropout_takes_out():
         rngs = {"dropout": jax.random.key(0)}
         apply = lambda rate, p, train: layer(rate).apply({"params": p}, x, x, train, rngs=rngs, method=of_layer)  # noqa: E731
         embedded = [
-            stack.apply({"params": stack_params}, y, mask, train, rngs=rngs)[1] for y in (x, -x) for train in (True, False)
+            stack.apply({"params": stack_params}, y, mask, train, rngs=rngs)[1]
+            for y in (x, -x)
+            for train in (True, False)
         ]
         return apply(1.0, params, True), apply(1.0, params, False), apply(0.5, silent, True), embedded
 

@@ -85,6 +85,12 @@ def test_the_files_have_these_answers(number, folder, split):
             (1,),
         ),
         (
+            5,  # of two things that were given, and stayed there, the one given last
+            "bill gave the milk to fred . bill passed the football to fred . what did bill give to fred ?",
+            "football",
+            (2,),
+        ),
+        (
             7,
             "mary got the milk there . mary got the apple there . mary gave the milk to john . "
             "how many objects is mary carrying ?",
@@ -135,6 +141,13 @@ def test_the_files_have_these_answers(number, folder, split):
             18,
             "the box of chocolates fits inside the box . the chest is bigger than the box . "
             "is the chest bigger than the box of chocolates ?",
+            "yes",
+            (2, 1),
+        ),
+        (
+            18,  # it follows from two pairs, of which the first is named
+            "the box fits inside the chest . the chest fits inside the suitcase . the box fits inside the crate . "
+            "the crate fits inside the suitcase . does the box fit in the suitcase ?",
             "yes",
             (2, 1),
         ),

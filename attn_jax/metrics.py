@@ -213,7 +213,8 @@ class MetricsWriter:
 
     A run that goes on at `step` first drops the lines of later steps, which it will write again, and a half-written
     last line. So its file equals that of a run that never stopped, but for times that the metrics tell, if each
-    checkpoint is saved after the lines of its step were written. At step 0, a new run, nothing is kept. Of several hosts only the first may write.
+    checkpoint is saved after the lines of its step were written. At step 0, a new run, nothing is kept.
+    Of several hosts only the first may write.
     """
 
     def __init__(self, workdir: str | os.PathLike, step: int = 0):

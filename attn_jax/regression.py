@@ -137,7 +137,7 @@ class PointsEvaluator:
             found, reach = jax.device_get(self._predict(params, query, **memory, members=members, exclude=index))
             results.append((found[:rows], reach[:rows]))
         found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
-        self._check_finite(found, inputs, "prediction")
+        self._check_finite(found, inputs)
         found = self.target_center[seed] + self.target_scale[seed] * found.astype(np.float64)
         if self.columns.classes:  # a local polynomial may leave [0, 1]
             found = np.clip(found, 0, 1)
@@ -291,10 +291,8 @@ class PointsEvaluator:
             return texts
         units = np.sum(np.log(self.scale[0]))
         memory = self._memory_of(0)["inputs"]
-        batches = self._batched(inputs, 0)
-        density = np.concatenate([np.asarray(self._density(params, query, memory))[:n] for n, query in batches])
-        self._check_finite(density[:, None], inputs, "density")
-        return [f"{value - units:.4f}\t{text}" for value, text in zip(density, texts, strict=True)]
+        density = [np.asarray(self._density(params, query, memory))[:n] for n, query in self._batched(inputs, 0)]
+        return [f"{value - units:.4f}\t{text}" for value, text in zip(np.concatenate(density), texts, strict=True)]
 
     def _target(self, values: Float[np.ndarray, " v"]) -> str | float:
         """A class by its name, or a number."""
@@ -304,14 +302,14 @@ class PointsEvaluator:
         classes = self.columns.classes
         return classes[int(np.argmax(prediction))] if classes else f"{prediction[0]:.6g}"
 
-    def _check_finite(self, values: Float[np.ndarray, "n v"], inputs: Float[np.ndarray, "n d"], what: str) -> None:
-        """UserError that names the first inputs whose values are not all finite."""
-        wrong = np.flatnonzero(~np.isfinite(values).all(axis=-1))
+    def _check_finite(self, predictions: Float[np.ndarray, "n v"], inputs: Float[np.ndarray, "n d"]) -> None:
+        """UserError that names the first inputs whose prediction is not finite."""
+        wrong = np.flatnonzero(~np.isfinite(predictions).all(axis=-1))
         if len(wrong):
             at = ", ".join(f"{n} {value:.6g}" for n, value in zip(self.columns.inputs, inputs[wrong[0]], strict=True))
             raise UserError(
-                f"the {what} at {at} is not a finite number: it is too far from the training points for float32, or "
-                "the training went wrong"
+                f"the prediction at {at} is not a finite number: it is too far from the training points for float32, "
+                "or the training went wrong"
             )
 
     def _report(self, unreached: int, total: int) -> None:

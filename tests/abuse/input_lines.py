@@ -1,0 +1,131 @@
+"""Lines that are predicted, scored and drawn: wrong ones are told with their number, strange ones are only text."""
+
+import pathlib
+from collections.abc import Callable
+
+from case import RAW, Case, Result
+from command_line import lines, says
+from sandbox import RUNS, question
+
+PREDICT, SCORE = ["--mode=predict", "--workdir={words}"], ["--mode=score", "--workdir={words}"]
+# (name, run, mode, standard input, words of the refusal)
+WRONG = [
+    ("no UTF-8", "words", "predict", b"a bird\n\xff\n", "standard input, line 2: not valid UTF-8"),
+    ("a surrogate", "words", "predict", b"\xed\xa0\x80\n", "line 1: not valid UTF-8"),
+    ("UTF-16", "words", "predict", "a bird\n".encode("utf-16"), "line 1: not valid UTF-8"),
+    ("no tab", "words", "score", b"a\tb\na b\n", "line 2: expected source TAB target"),
+    ("an empty line to score", "words", "score", b"\n", "line 1: expected source TAB target"),
+    ("empty to score of labels", "labels", "score", b"a bird\n", "line 1: expected source TAB target"),
+    ("a word", "table", "predict", b"1,2\nx,2\n", "line 2"),
+    ("one number", "table", "predict", b"1\n", "line 1"),
+    ("three numbers", "table", "predict", b"1,2,3\n", "line 1"),
+    ("nan", "table", "predict", b"nan,3\n", "line 1"),
+    ("inf", "table", "predict", b"1,2\n1,-inf\n", "line 2"),
+    ("1e300", "table", "predict", b"1e300,3\n", "too large"),
+    ("1e400", "table", "predict", b"1e400,3\n", "line 1"),
+    ("a question about nothing", "stories", "predict", b"where is mary ?\n", "without a story"),
+    ("no question", "stories", "predict", b"mary moved to the office .\n", "no question"),
+    ("a wrong number", "stories", "predict", b"1 Mary moved.\n3 Where is Mary?\n", "the number 3"),
+    ("a number alone", "stories", "predict", b"1\n", "line 1"),
+    ("nothing", "stories", "predict", b"", "no question"),
+    ("no UTF-8 to draw", "words", "visualize", b"\xff\n", "not valid UTF-8"),
+    ("only empty lines to draw", "words", "visualize", b"\n\n", "got no sentence"),
+    ("numbers to draw that are none", "table", "visualize", b"a,b\n", "line 1|not a number"),
+]
+# (name, standard input, lines of output)
+STRANGE = [
+    ("escapes", b"the \x1b]0;pwned\x07\x1b[2J\x1b[31mzebra .\n", 1),
+    ("NUL", b"a\0b bird\n", 1),
+    ("right to left", "مرحبا \u202e bird\n".encode(), 1),
+    ("script", b"<script>alert(1)</script> a bird\n", 1),
+    ("U+2028 and U+0085", "a\u2028bird\u0085can\n".encode(), 1),
+    ("form feeds", b"a\x0cbird\x0bcan\x1cdance\n", 1),
+    ("percent and braces", b"%s %d {} {0} \\n $(touch PWNED) `ls`\n", 1),
+    ("empty lines", b"\na bird\n\n\ncan\n", 5),
+    ("spaces", b"   \n\t\n", 2),
+    ("no end of line", b"a bird", 1),
+    ("CRLF", b"a bird\r\ncan\r\n", 2),
+    ("special tokens", b"<s> </s> <unk> <pad> <eos>\n", 1),
+    ("emoji", "👩‍👩‍👧 \U0010ffff a\n".encode(), 1),
+    ("two thousand words", b"a bird " * 1000 + b"\n", 1),
+    ("one long word", b"x" * 100_000 + b"\n", 1),
+]
+
+
+def cases() -> list[Case]:
+    """All of these, and answers that must be the same however they are asked for."""
+    found = [
+        Case(
+            "input_lines", f"{run} {mode}: {name}", [f"--mode={mode}", "--workdir={here}/run"], stdin, run=run
+        )._replace(words=(told,))
+        for name, run, mode, stdin, told in WRONG
+    ]
+    for name, stdin, count in STRANGE:
+        found.append(Case("right", f"lines: {name}", PREDICT, stdin, check=quiet(lines(count))))
+    files = [("predict", "source", b"\xef\xbb\xbfa bird\r\ncan", 2), ("predict", "source", b"\n\na\n", 3)]
+    for number, (mode, option, content, count) in enumerate(files):
+        argv = [f"--mode={mode}", "--workdir={words}", f"--{option}={{here}}/mine.txt"]
+        found.append(
+            Case(
+                "right", f"file {number}", argv, prepare=lambda here, c=content: (here / "mine.txt").write_bytes(c)
+            )._replace(check=lines(count))
+        )
+    found += [
+        Case("right", "score: a source with a tab", SCORE, b"a\tbird\tBIRD\n", check=lines(1)),
+        Case("right", "score: an empty target", SCORE, b"a bird\t\n", check=lines(1)),
+        Case("right", "score: nothing", SCORE, check=lines(0)),
+        Case("right", "table: far outside", ["--mode=predict", "--workdir={table}"], b"1e6,-5e6\n", check=lines(1)),
+        Case("right", "table: spaces", ["--mode=predict", "--workdir={table}"], b" 0.5 , 0.25 \n", check=lines(1)),
+        Case("right", "table: BOM", ["--mode=predict", "--workdir={table}"], b"\xef\xbb\xbf0.5,0.25\n", check=near_two),
+        Case("right", "labels: BOM", ["--mode=predict", "--workdir={labels}"], b"\xef\xbb\xbfglad\n", check=a_label),
+        Case(
+            "right",
+            "stories: capitals and numbers",
+            ["--mode=predict", "--workdir={stories}"],
+            b"1 Mary moved to the office.\n2 Where is Mary?\n",
+            check=lines(1),
+        ),
+        Case(
+            "right",
+            "visualize: strange words",
+            ["--mode=visualize", "--workdir={here}/run"],
+            "<script> $x^2$ \x1b[31m \0 日本 مرحبا\n".encode(),
+            run="words",
+            check=quiet(lines(1)),
+        ),
+        Case("right", "eval", ["--mode=eval", "--workdir={here}/run"], run="words", check=says("eval.json")),
+        Case("right", "eval of a table", ["--mode=eval", "--workdir={here}/run"], run="table", check=says("rmse")),
+    ]
+    sample = [*PREDICT, "--config.decode.method=sample", "--config.decode.temperature=3.0"]
+    found.append(Case("right", "samples", [*sample, "--config.decode.seed=7"], b"a bird can\n" * 5, check=lines(5)))
+    found.append(
+        Case("right", "several samples", [*sample, "--config.decode.n_best=3"], b"a bird can\n", check=differ(3))
+    )
+    for name in RUNS:
+        argv, stdin = question(name, f"{{{name}}}")
+        found.append(Case("right", f"{name} asked again", argv, stdin, check=lines(stdin.count(b"\n"))))
+    return found
+
+
+def quiet(check: Callable) -> Callable:
+    """A check that also looks at standard output: nothing that a terminal would obey."""
+    return lambda here, result: "raw control characters" if RAW.search(result.out) else check(here, result)
+
+
+def differ(count: int) -> Callable:
+    """A check: so many lines, not all the same."""
+
+    def check(here: pathlib.Path, result: Result) -> str:
+        return lines(count)(here, result) or ("all the same" if len(set(result.out.splitlines())) == 1 else "")
+
+    return check
+
+
+def near_two(here: pathlib.Path, result: Result) -> str:
+    """A check of y = 3 a - 2 b + 1 with a = 0.5, b = 0.25, so y = 2; the run is short."""
+    return "" if abs(float(result.out) - 2.0) < 0.3 else f"expected about 2, got {result.out!r}"
+
+
+def a_label(here: pathlib.Path, result: Result) -> str:
+    """A check: one of the two labels."""
+    return "" if result.out in ("good\n", "bad\n") else f"expected a label, got {result.out!r}"

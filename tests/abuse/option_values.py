@@ -1,0 +1,202 @@
+"""Every option of configs/base.py with values that make no sense: a wrong type, negative, nan, huge, unknown, misspelt.
+
+A value that is taken would start a training; the file or the bucket of each command leaves nothing to train on, so that
+the command ends at once, with another line, which gives the value away as taken.
+"""
+
+from case import Case
+from sandbox import MAKERS, labels, stories, table, words
+
+from attn_jax.arguments import keys
+from configs import base
+
+BASE = base.get_config()
+KEYS = keys(BASE)
+# Which run reads an option, by the beginning of its name; the first that fits. The others are for all.
+READERS = {
+    "model.stories.": "stories",
+    "model.degrees": "table",
+    "model.num_widths": "table",
+    "model.criterion": "table",
+    "model.projection_size": "table",
+    "model.chunk": "table",
+    "task.inputs": "table",
+    "task.target": "table",
+    "task.classification": "table",
+    "task.noise": "table",
+    "task.numbers": "stories",
+    "task.max_sentences": "stories",
+    "task.size": "stories",
+    "model.attention.width": "table",
+    "model.attention.per_column": "table",
+    "model.pooling": "labels",
+    "model.num_queries": "labels",
+    "model.penalty": "labels",
+    "model.encoder": "labels",
+    "model.kernel_size": "labels",
+}
+DECOYS = {  # (options that leave nothing to train on, words of the refusal)
+    "words": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
+    "labels": ({"task__buckets": ((1, 2),)}, "no pair fits any"),
+    "stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
+    "table": ({"task__train": ("missing.csv", "")}, "missing.csv: no such file"),
+}
+# Beside these options anything may be refused or be taken: texts, and numbers that may well be negative.
+TEXTS = ("name", "description", "data_dir", "task.language", "task.target")
+NEGATIVE = ("train.goal", "decode.length_penalty")
+UNKNOWN = {  # tuples of names
+    "eval.metrics": "('nonsense',)",
+    "task.inputs": "('nonsense',)",
+    "task.labels": "('nonsense',)",
+}
+TUPLES = {
+    "seeds": ("(0, 0)", "(-1,)", "(4294967296,)", "(1.5,)", "('a',)", "((1,),)"),
+    "task.buckets": ("(0,)", "(-4,)", "((4,),)", "((1, 2, 3),)", "('a',)", "(1.5,)", "((4, -4),)"),
+    "task.vocab_size": ("(0, 0)", "(8000,)", "(8000, 8000, 8000)", "(-1, -1)", "('a', 'b')", "(1, 1)"),
+    "task.train": ("('train.source',)", "('', '')", "('train.source', '')", "(1, 2)"),
+    "task.valid": ("('test.source',)", "('test.source', '')", "(1, 2)"),
+    "task.test": ("('test.source',)", "('', 'test.target')", "(1, 2)"),
+    "task.numbers": ("(0,)", "(21,)", "(1, 1)", "('a',)", "(1.5,)"),
+    "task.inputs": ("('a', 'a')", "('y',)", "(1,)", "('',)"),
+    "model.degrees": ("()", "(-1,)", "(1.5,)", "('a',)", "(0, 0)"),
+    "model.attention.width": ("(-1.0,)", "(0.0,)", "('a',)", "(1.0, 2.0, 3.0)", "(1e400,)"),
+    "eval.metrics": ("(1,)", "('bleu', 1)"),
+    "task.lengths": ("(0, 4)", "(5, 2)", "(4,)", "('a', 'b')"),
+    "task.test_lengths": ("(5, 2)", "(4,)", "(0, 0)"),
+}
+# Combinations, and numbers beyond what their neighbours allow.
+OTHERS = {
+    "words": {
+        "decode.method=beam --config.decode.n_best=7 --config.decode.beam_size=5": "n_best",
+        "decode.method=beam --config.decode.beam_size=0": "beam_size",
+        "decode.method=beam --config.decode.beam_size=1000000000": "beam_size",
+        "decode.method=sample --config.decode.temperature=0": "temperature",
+        "decode.method=sample --config.decode.top_p=1.5": "top_p",
+        "decode.method=sample --config.decode.top_p=0": "top_p",
+        "decode.n_best=3": "n_best",
+        "decode.max_length=0": "max_length",
+        "decode.max_length=3000000000": "max_length",
+        "decode.replace_unk=true --config.model.decoder=none": "nothing reads|replace_unk|none",
+        "optimizer.learning_rate=0": "learning_rate",
+        "optimizer.b1=1.0": "b1",
+        "optimizer.b2=2.0": "b2",
+        "optimizer.eps=0": "eps",
+        "train.num_steps=0 --config.train.num_epochs=0": "num_epochs",
+        "train.microbatches=5": "microbatches",
+        "train.best_metric=blue": "bleu",
+        "train.best_metric=r2": "train.best_metric",
+        "task.min_count=1000": "seen 1000 times",
+        "task.valid_size=60": "expected 1 to 59",
+        "task.valid_size=0": "task.valid_size",
+        "task.num_examples=100000": "task.num_examples",
+        "task.batch_unit=words": "sentences, tokens",
+        "task.vocabulary=sentencepiece --config.task.vocab_size=(5000,30)": "too large",
+        "task.vocabulary=sentencepiece --config.task.vocab_size=(1,1)": "vocab_size",
+        "model.hidden_size=100000000": "memory|at most",
+        "model.num_layers=100000000": "memory|at most|expected",
+        "model.attention.score=__class__": "unknown",
+        "model.attention.score=gaussian": "score",
+        "model.attention.read=hard --config.model.attention.num_samples=100": "num_samples|reading|read",
+        "model.decoder=none --config.model.objective=hard": "objective|decoder",
+        "model.self_attention=true --config.model.input_feeding=true": "self_attention|input_feeding",
+        "model.bidirectional=true --config.model.hidden_size=9": "hidden_size",
+        "model.tie_embeddings=true --config.model.embedding_size=16": "tie_embeddings|embedding_size",
+        "model.share_embeddings=true": "share_embeddings|vocabulary",
+        "model.attention.normalize=monotonic --config.model.self_attention=true": "monotonic|self_attention",
+        "model.attention.score=boxcar": "boxcar",
+        "model.name=memn2n": "stories|babi",
+        "model.name=classifier": "label|classifier|read",
+        "model.name=kernel_regression": "regression|kernel",
+        "model.name=transformer --config.model.hidden_size=8 --config.model.num_heads=3": "heads",
+        "model.name=transformer --config.model.num_kv_heads=3": "num_kv_heads|heads",
+        "model.name=transformer --config.model.attention.read=hard": "hard|read",
+        "model.name=transformer --config.model.attention.normalize=monotonic": "monotonic",
+        "task.name=regression": "task.name|model.name|regression",
+        "dtype=float64": "float64",
+        "parallel=many": "unknown",
+        "seeds=(0,1) --config.model.objective=hard": "seeds|objective|no pair fits",
+    },
+    "stories": {
+        "model.stories.encoding=none": "encoding",
+        "decode.method=beam": "beam|greedy|decode",
+        "task.vocabulary=words": "stories|vocabulary",
+        "task.max_sentences=-1": "max_sentences",
+        "task.size=100k": "size",
+        "task.num_examples=3": "expected 0 (all)",
+    },
+    "table": {
+        "eval.metrics=('bleu',)": "metric",
+        "model.attention.normalize=softmax --config.model.attention.score=boxcar": "boxcar|softmax",
+        "model.attention.score=dot": "score|kernel",
+        "task.noise=-1": "noise",
+        "model.name=seq2seq": "regression",
+        "train.best_metric=bleu": "best_metric",
+    },
+    "labels": {
+        "model.pooling=max": "pooling",
+        "model.encoder=lstm": "encoder",
+        "decode.method=beam --config.decode.n_best=4": "n_best|decode|labels",
+        "eval.metrics=('blue',)": "bleu",
+        "model.kernel_size=0": "kernel_size",
+    },
+}
+
+
+def cases() -> list[Case]:
+    """Some five hundred."""
+    found = []
+    for key in KEYS:
+        value = BASE[key]
+        add = found.append
+        name = name_of(key)
+        misspelt = f"{key}{name[-1]}"
+        add(case("misspelt", key, f"{misspelt}=1", "unknown config key", f"did you mean {key}?"))
+        if isinstance(value, bool):
+            add(case("wrong_type", key, f"{key}=perhaps", "expected true or false"))
+        elif isinstance(value, int):
+            add(case("wrong_type", key, f"{key}=many", "expected an integer"))
+            add(case("fraction", key, f"{key}=1.5", "expected an integer"))
+            add(case("negative", key, f"{key}=-7", name))
+            add(case("huge", key, f"{key}=10000000000000", name))
+        elif isinstance(value, float):
+            add(case("wrong_type", key, f"{key}=many", "expected a number"))
+            if key not in NEGATIVE:
+                add(case("negative", key, f"{key}=-7.5", name))
+            for word in ("nan", "inf", "-inf"):
+                add(case("not_finite", f"{key}={word}", f"{key}={word}", name))
+        elif isinstance(value, tuple):
+            add(case("wrong_type", key, f"{key}=(1,", "expected a tuple"))
+            add(case("wrong_type", f"{key}=dict", f"{key}={{}}", "expected a tuple"))
+            if key in UNKNOWN:
+                add(case("unknown", key, f"{key}={UNKNOWN[key]}", "nonsense|" + name))
+        elif key not in TEXTS:
+            add(case("unknown", key, f"{key}=nonsense", "nonsense|" + name))
+    for key, values in TUPLES.items():
+        found += [case("tuples", f"{key}={value}", f"{key}={value}", name_of(key)) for value in values]
+    for run, others in OTHERS.items():
+        for setting, word in others.items():
+            short = setting.replace("--config.", "")
+            found.append(case("combinations", f"{run} {short}", setting, word, run=run))
+    return found
+
+
+def name_of(key: str) -> str:
+    """The last word of a key."""
+    return key.rpartition(".")[2]
+
+
+def case(family: str, name: str, setting: str, *told: str, run: str = "") -> Case:
+    """A training with this setting, which is to be refused with these words; "a=1 --config.b=2" are two settings."""
+    key = setting.split("=")[0]
+    run = run or next((reader for prefix, reader in READERS.items() if key.startswith(prefix)), "words")
+    changes, decoy = DECOYS[run]
+    if key in ("task.buckets", "task.train", "model.hidden_size", "model.num_layers", "train.microbatches"):
+        changes, decoy = {}, ""
+    data = "" if run == "stories" else f"{{{run}}}/../data"
+    maker = {"words": words, "table": table, "stories": stories, "labels": labels}[run]
+    settings = [f"--config.{part}" for part in setting.split(" --config.")]
+    argv = [*maker(data, **changes), *settings, "--workdir={here}/new"]
+    return Case(f"options_{family}", name, argv, words=told, decoy=decoy)
+
+
+assert set(DECOYS) == set(MAKERS)

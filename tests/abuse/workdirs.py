@@ -1,0 +1,376 @@
+"""Work directories that were damaged, edited, or made by a stranger: refused, or the answers are those of before."""
+
+import json
+import os
+import pathlib
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from case import Case, Result
+from sandbox import MAKERS, RUNS, question
+
+# Values in config.json that would make another model, another decoding or none; (run, key, value)
+CONFIG = [
+    ("words", "model.attention.normalize", "sigmoid"),
+    ("words", "model.attention.normalize", "sparsemax"),
+    ("words", "model.attention.score", "scaled_dot"),
+    ("words", "model.attention.score", "__class__"),
+    ("words", "model.input_feeding", True),
+    ("words", "model.hidden_size", 16),
+    ("words", "model.cell", "lstm"),
+    ("words", "model.dropout", 0.7),
+    ("words", "model.name", "transformer"),
+    ("words", "task.vocabulary", "characters"),
+    ("words", "task.name", "plain_text"),
+    ("words", "seed", 4),
+    ("words", "dtype", "bfloat16"),
+    ("words", "optimizer.learning_rate", 5.0),
+    ("table", "model.degrees", [0]),
+    ("table", "model.attention.score", "epanechikov"),
+    ("table", "model.attention.per_column", False),
+    ("table", "task.name", "dates"),
+    ("stories", "model.stories.num_hops", 2),
+    ("stories", "model.stories.encoding", "bag"),
+    ("stories", "model.stories.attend_empty", False),
+    ("stories", "seeds", [1, 0]),
+    ("stories", "train.choose_seed", "valid"),
+    ("labels", "model.pooling", "structured"),
+    ("labels", "model.kernel_size", 5),
+    ("labels", "model.encoder", "rnn"),
+]
+# Values of config.json that are of another type; of the run "words"
+TYPES = [
+    ("model", 3),
+    ("model", None),
+    ("model", []),
+    ("task", "dates"),
+    ("train", {}),
+    ("decode", False),
+    ("model.attention", "softmax"),
+    ("model.attention", None),
+    ("model.hidden_size", None),
+    ("model.hidden_size", "8"),
+    ("model.hidden_size", True),
+    ("model.hidden_size", 8.5),
+    ("model.hidden_size", [8]),
+    ("model.hidden_size", {"a": 1}),
+    ("model.hidden_size", -8),
+    ("model.hidden_size", 10**400),
+    ("model.hidden_size", "__import__('os').system('touch PWNED')"),
+    ("model.dropout", float("nan")),
+    ("model.dropout", "0.1"),
+    ("model.bidirectional", 1),
+    ("seed", -1),
+    ("seeds", 3),
+    ("seeds", ["a"]),
+    ("seeds", [[1]]),
+    ("seeds", {"a": 1}),
+    ("name", 3),
+    ("name", "\ud800"),
+    ("eval.metrics", [1]),
+    ("task.buckets", [[1, 2, 3]]),
+    ("decode.max_length", 3_000_000_000),
+    ("decode.method", "beem"),
+]
+# (name, (text of config.json) -> text)
+JSON = [
+    ("empty", lambda text: ""),
+    ("half", lambda text: text[: len(text) // 2]),
+    ("a list", lambda text: "[]"),
+    ("null", lambda text: "null"),
+    ("a number", lambda text: "3"),
+    ("an empty object", lambda text: "{}"),
+    ("no JSON", lambda text: "name = 'quickstart'\n"),
+    ("two objects", lambda text: text + text),
+    ("NaN", lambda text: text.replace('"seed": 0', '"seed": NaN')),
+    ("deep", lambda text: "[" * 100_000 + "]" * 100_000),
+    ("deep object", lambda text: '{"model":' * 50_000 + "1" + "}" * 50_000),
+    ("many digits", lambda text: text.replace('"seed": 0', f'"seed": {"9" * 10_000}')),
+    ("UTF-16", lambda text: text.encode("utf-16")),
+    ("no UTF-8", lambda text: text.encode().replace(b"dates", b"\xff")),
+    ("binary", lambda text: bytes(range(256))),
+]
+# (name, (contents of vocabularies.json) -> None, in place); of the run "words"
+VOCABULARIES = [
+    ("tokens reversed", lambda v: v["target"]["tokens"].reverse()),
+    ("two tokens swapped", lambda v: swap(v["target"]["tokens"])),
+    ("an empty token", lambda v: put(v["target"]["tokens"], "")),
+    ("a number", lambda v: put(v["target"]["tokens"], 3)),
+    ("null among the tokens", lambda v: put(v["source"]["tokens"], None)),
+    ("a list among the tokens", lambda v: put(v["source"]["tokens"], ["a"])),
+    ("half a character", lambda v: put(v["target"]["tokens"], "\ud800")),
+    ("a token twice", lambda v: put(v["source"]["tokens"], v["source"]["tokens"][0])),
+    ("a token less", lambda v: v["target"]["tokens"].pop()),
+    ("a token more", lambda v: v["target"]["tokens"].append("NEW")),
+    ("escapes", lambda v: put(v["target"]["tokens"], "\x1b[2J")),
+    ("tokens a text", lambda v: v["target"].update(tokens="abc")),
+    ("tokens null", lambda v: v["target"].update(tokens=None)),
+    ("no tokens", lambda v: v["target"].pop("tokens")),
+    ("no target", lambda v: v.pop("target")),
+    ("target null", lambda v: v.update(target=None)),
+    ("target a list", lambda v: v.update(target=[])),
+    ("another kind", lambda v: v["source"].update(kind="characters")),
+    ("an unknown kind", lambda v: v["source"].update(kind="__class__")),
+    ("a kind that is a number", lambda v: v["source"].update(kind=3)),
+    ("no kind", lambda v: v["source"].pop("kind")),
+    ("source for target", lambda v: v.update(target=v["source"], source=v["target"])),
+    ("a model", lambda v: v.update(source={"kind": "sentencepiece", "model": "AAAA"})),
+]
+CHECKSUMS = ("kept", "dropped", "renewed")  # what becomes of a file's own checksum
+
+
+def cases() -> list[Case]:
+    """About three hundred."""
+    found = []
+    for run, key, value in CONFIG:
+        for how in CHECKSUMS:
+            prepare = edits("config.json", sets(key, value), how)
+            told = ("config.json", "another config", key.rpartition(".")[2])
+            found.append(asked("config", f"{run} {key}={value} {how}", run, prepare, *told))
+    for key, value in TYPES:
+        for how in CHECKSUMS[:2]:
+            prepare = edits("config.json", sets(key, value), how)
+            found.append(asked("config", f"{key}={str(value)[:30]!r} {how}", "words", prepare))
+    for name, change in VOCABULARIES:
+        for how in CHECKSUMS:
+            prepare = edits("vocabularies.json", change, how)
+            found.append(asked("vocabularies", f"{name} {how}", "words", prepare, "vocabularies.json"))
+    for run, file in (("words", "config.json"), ("words", "vocabularies.json"), ("labels", "vocabularies.json")):
+        for name, change in JSON:
+            found.append(asked("json", f"{run} {file} {name}", run, rewrites(file, change), file))
+    for name, prepare in points():
+        found.append(asked("points", name, "table", prepare, "points.npz"))
+    for run in RUNS:
+        kept = "points.npz" if run == "table" else "vocabularies.json"
+        for file in ("config.json", kept, "checkpoints"):
+            found.append(asked("missing", f"{run} {file}", run, removes(file), file))
+            found.append(asked("missing", f"{run} {file} is something else", run, replaces(file)))
+            argv = [*MAKERS[run]("" if run == "stories" else f"{{{run}}}/../data"), "--workdir={here}/run"]
+            again = Case(
+                "missing", f"{run} {file} is something else, trained again", argv, run=run, prepare=replaces(file)
+            )
+            found.append(again)
+    return found + checkpoints() + results()
+
+
+def checkpoints() -> list[Case]:
+    """Checkpoints that lack something, or have something more: refused, or a good one answers and a notice says so."""
+    found = []
+    for run in ("words", "table"):
+        for name, spoil in (
+            ("an empty step more", lambda steps: (steps[-1].parent / "9999").mkdir()),
+            ("a step abc", lambda steps: (steps[-1].parent / "abc").mkdir()),
+            ("a file for a step", lambda steps: (steps[-1].parent / "9999").write_text("x")),
+            ("no params", lambda steps: shutil.rmtree(steps[-1] / "params")),
+            ("no meta", lambda steps: shutil.rmtree(steps[-1] / "meta")),
+            ("no state", lambda steps: shutil.rmtree(steps[-1] / "state")),
+            ("all without params", lambda steps: [shutil.rmtree(step / "params") for step in steps]),
+            ("all without meta", lambda steps: [shutil.rmtree(step / "meta") for step in steps]),
+            ("a huge step", lambda steps: steps[-1].rename(steps[-1].parent / str(10**30))),
+            ("a step renamed", lambda steps: steps[-1].rename(steps[-1].parent / "77")),
+            ("no steps", lambda steps: [shutil.rmtree(step) for step in steps]),
+            ("largest files cut", lambda steps: [cut(largest(step)) for step in steps]),
+            ("largest files empty", lambda steps: [largest(step).write_bytes(b"") for step in steps]),
+            ("largest file of the newest cut", lambda steps: cut(largest(steps[-1]))),
+            ("swapped", lambda steps: exchange(steps[0] / "params", steps[-1] / "params")),
+        ):
+            case = asked("checkpoints", f"{run} {name}", run, lambda here, spoil=spoil: spoil(steps_of(here)))
+            found.append(case._replace(either=True, check=same_or_told(run)))
+    foreign = asked("checkpoints", "of another run", "words", of_another_run)
+    return [*found, foreign._replace(words=("of another configuration|not that of the run",))]
+
+
+def results() -> list[Case]:
+    """A result.json that is none: what it says is shown and used when the run is finished."""
+    texts = (
+        "",
+        "{}",
+        "[]",
+        "{",
+        '{"metrics": 3, "split": "test"}',
+        '{"split": 3, "metrics": {}}',
+        "\xff",
+        '{"chosen_seed": []}',
+    )
+    texts += ('{"metrics": {"loss": {"mean": "x", "seeds": [1]}}, "split": "test"}', '{"chosen_seed": 1e400}')
+    found = []
+    for text in texts:
+        spoil = rewrites("result.json", lambda _, text=text: text)
+        for run in ("words", "stories"):
+            case = asked("results", f"{run} {text!r}", run, spoil)
+            found.append(case._replace(either=True, check=same_or_told(run)))
+        argv = [*MAKERS["words"]("{words}/../data"), "--workdir={here}/run"]
+        case = Case("results", f"trained again {text!r}", argv, run="words", prepare=spoil, either=True)
+        found.append(case._replace(check=lambda here, result: ""))
+    return found
+
+
+def points() -> list[tuple[str, Callable]]:
+    """(name, preparation) of a points.npz that is damaged or made to do harm."""
+
+    def member(name: str, change: Callable) -> Callable:
+        def prepare(here: pathlib.Path) -> None:
+            with np.load(here / "run" / "points.npz") as stored:
+                arrays = {key: stored[key] for key in stored.files}
+            changed = change(arrays[name])
+            arrays = {key: x for key, x in arrays.items() if key != name} | ({} if changed is None else {name: changed})
+            np.savez_compressed(here / "run" / "points.npz", **arrays)
+
+        return prepare
+
+    return [
+        ("empty", rewrites("points.npz", lambda _: b"")),
+        ("half", lambda here: cut(here / "run" / "points.npz")),
+        ("text", rewrites("points.npz", lambda _: "a,b,y\n")),
+        ("a zip of something else", zip_of_text),
+        ("one number changed", member("inputs", lambda x: x + np.eye(*x.shape[1:]) * 1e-3)),
+        ("targets changed", member("targets", lambda x: -x)),
+        ("rows in another order", member("targets", lambda x: x[:, ::-1])),
+        ("inputs missing", member("inputs", lambda x: None)),
+        ("names missing", member("names", lambda x: None)),
+        ("names a list", member("names", lambda x: np.array("[]"))),
+        ("names no JSON", member("names", lambda x: np.array("{"))),
+        ("a row less", member("targets", lambda x: x[:, 1:])),
+        ("a column less", member("inputs", lambda x: x[:, :, 1:])),
+        ("a dimension less", member("inputs", lambda x: x[0])),
+        ("texts for numbers", member("inputs", lambda x: x.astype(str))),
+        ("nan", member("inputs", lambda x: x * np.nan)),
+        ("a pickled object", member("inputs", lambda x: np.array([Harm()], dtype=object))),
+    ]
+
+
+class Harm:
+    """Makes a file when it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch PWNED",)
+
+
+def asked(section: str, name: str, run: str, prepare: Callable, *told: str) -> Case:
+    """The questions of a run, asked of a copy that was spoilt."""
+    argv, stdin = question(run, "{here}/run")
+    words = ("|".join(told),) if told else ()
+    return Case(section, name, argv, stdin, run=run, prepare=prepare, words=words)
+
+
+def same_or_told(run: str) -> Callable:
+    """A check: the answers of before, or of another checkpoint and a notice says that one was damaged."""
+
+    def check(here: pathlib.Path, result: Result) -> str:
+        answers = json.loads((here.parents[1] / "answers.json").read_text())
+        if result.out == answers[run] or " is damaged " in result.err:
+            return ""
+        return f"other answers than before, without a word: {result.out!r}"
+
+    return check
+
+
+def edits(name: str, change: Callable[[dict], Any], how: str) -> Callable:
+    """A preparation: a JSON file with other contents, and its checksum "kept", "dropped", or "renewed"."""
+
+    def prepare(here: pathlib.Path) -> None:
+        path = here / "run" / name
+        content = json.loads(path.read_text(encoding="utf-8"))
+        kept = content.pop("crc32", None)
+        change(content)
+        if how == "renewed":
+            kept = zlib.crc32(json.dumps(content, sort_keys=True).encode())
+        content |= {} if how == "dropped" or kept is None else {"crc32": kept}
+        path.write_text(json.dumps(content), encoding="utf-8")
+
+    return prepare
+
+
+def sets(key: str, value: Any) -> Callable[[dict], None]:
+    """A change: content["a"]["b"] = value for "a.b"."""
+
+    def change(content: dict) -> None:
+        *sections, name = key.split(".")
+        for section in sections:
+            content = content[section]
+        content[name] = value
+
+    return change
+
+
+def put(tokens: list, value: Any) -> None:
+    tokens[-2] = value
+
+
+def swap(tokens: list) -> None:
+    tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
+
+
+def rewrites(name: str, change: Callable[[str], str | bytes]) -> Callable:
+    """A preparation: a file of the copy with another content."""
+
+    def prepare(here: pathlib.Path) -> None:
+        path = here / "run" / name
+        new = change(path.read_text(encoding="utf-8", errors="replace"))
+        path.write_bytes(new.encode("utf-8") if isinstance(new, str) else new)
+
+    return prepare
+
+
+def removes(name: str) -> Callable:
+    """A preparation: a file or folder of the copy is gone."""
+
+    def prepare(here: pathlib.Path) -> None:
+        path = here / "run" / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return prepare
+
+
+def replaces(name: str) -> Callable:
+    """A preparation: a folder where there was a file, a file where there was a folder."""
+
+    def prepare(here: pathlib.Path) -> None:
+        path = here / "run" / name
+        folder = path.is_dir()
+        removes(name)(here)
+        path.write_text("x") if folder else path.mkdir()
+
+    return prepare
+
+
+def steps_of(here: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoints of the copy, oldest first."""
+    folders = [path for path in (here / "run" / "checkpoints").iterdir() if path.name.isdigit()]
+    return sorted(folders, key=lambda path: int(path.name))
+
+
+def largest(folder: pathlib.Path) -> pathlib.Path:
+    """The largest file below a folder."""
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+
+
+def cut(path: pathlib.Path) -> None:
+    """Leaves the first half of a file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def exchange(a: pathlib.Path, b: pathlib.Path) -> None:
+    """Each gets the name of the other."""
+    if a == b:
+        return
+    other = a.with_name("other")
+    a.rename(other)
+    b.rename(a)
+    other.rename(b)
+
+
+def of_another_run(here: pathlib.Path) -> None:
+    """The checkpoints of the classifier in the directory of the seq2seq."""
+    removes("checkpoints")(here)
+    shutil.copytree(here.parents[1] / "labels" / "run" / "checkpoints", here / "run" / "checkpoints")
+
+
+def zip_of_text(here: pathlib.Path) -> None:
+    with zipfile.ZipFile(here / "run" / "points.npz", "w") as file:
+        file.writestr("names.npy", "hello")

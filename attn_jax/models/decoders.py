@@ -42,7 +42,7 @@ class Steps:
     weights: Float[Array, "... s"]
     log_prob: Float[Array, "..."]  # log weight of the key that was sampled; 0 where none was
     top: Float[Array, "... h"]  # state of the last layer, from which `readout` reads another context
-    query: Float[Array, "... h"]  # state that asked the memory: it knows what was read before, not at this step
+    query: Float[Array, "... q"]  # state that asked the memory: it knows what was read before, not at this step
     embedded: Float[Array, "... e"]
 
 

@@ -42,8 +42,9 @@ class Result(NamedTuple):
 class Case(NamedTuple):
     """One attempt.
 
-    In argv, stdin and words "{here}" is the case's own folder, and "{words}" the work directory of the run of that
-    name, which is to stay as it is. A copy of the run named by `run` is {here}/run, of its data {here}/data.
+    In argv "{here}" is the case's own folder, "{words}" the work directory of the run of that name, which is to stay as
+    it is, and "{words_data}" what it was trained on. A copy of the run named by `run` is {here}/run, of its data
+    {here}/data. In words "{here}" has the same meaning.
     """
 
     section: str

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from case import Case, Result
 from sandbox import LABELS, QUICKSTART, ROOT, STORIES, TABLE, words
 
-DATA = "{words}/../data"
+DATA = "{words_data}"
 # (name, argv, words of the refusal)
 OPTIONS = [
     ("nothing", [], "nothing to do"),

@@ -30,7 +30,7 @@ WRITTEN = [
 ]
 POINTS = ["points.npz", "points.partial.npz", "predictions.png"]
 MODES = {
-    "train": [*words("{words}/../data", train__num_steps=1, train__eval_every=1), "--workdir={here}/run"],
+    "train": [*words("{words_data}", train__num_steps=1, train__eval_every=1), "--workdir={here}/run"],
     "eval": ["--mode=eval", "--workdir={here}/run"],
     "predict": ["--mode=predict", "--workdir={here}/run"],
     "visualize": ["--mode=visualize", "--workdir={here}/run"],
@@ -54,7 +54,7 @@ def cases() -> list[Case]:
                     Case("links", f"{mode}: {name}", argv, b"a bird\n", run="words", prepare=plants(name), words=told)
                 )
     for name in POINTS:
-        argv = [*table("{table}/../data", train__num_steps=1), "--workdir={here}/run"]
+        argv = [*table("{table_data}", train__num_steps=1), "--workdir={here}/run"]
         found.append(Case("links", f"train table: {name}", argv, prepare=plants(name), words=("is a link", name)))
     # A sweep writes sweep.json and a log for each run.
     sweep = ["--sweep={here}/sweep.py", "--workdir={here}/run"]

@@ -13,15 +13,15 @@ from command_line import says
 from sandbox import question, table, words
 
 FOUR = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"}
-TRAIN = [*words("{words}/../data", train__num_steps=1, train__eval_every=1), "--workdir={here}/run"]
+TRAIN = [*words("{words_data}", train__num_steps=1, train__eval_every=1), "--workdir={here}/run"]
 
 
 def cases() -> list[Case]:
     """Those that need root are skipped without it."""
     argv, stdin = question("words", "{here}/run")
-    parallel = [*words("{words}/../data", parallel="mesh"), "--workdir={here}/run"]
+    parallel = [*words("{words_data}", parallel="mesh"), "--workdir={here}/run"]
     return [
-        Case("machine", "in use", [*words("{words}/../data"), "--workdir={here}/run"], around=in_use)._replace(
+        Case("machine", "in use", [*words("{words_data}"), "--workdir={here}/run"], around=in_use)._replace(
             words=("{here}/run is in use: another process is training there",)
         ),
         Case("machine", "workdir below a file", [*TRAIN[:-1], "--workdir={here}/file/run"])._replace(
@@ -32,7 +32,7 @@ def cases() -> list[Case]:
         ),
         Case("machine", "workdir too long", [*TRAIN[:-1], f"--workdir={{here}}/{'x' * 300}"], words=("name too long",)),
         Case("machine", "train, read-only", TRAIN, around=read_only, words=("read-only",)),
-        Case("machine", "train a table, read-only", [*table("{table}/../data"), "--workdir={here}/run"])._replace(
+        Case("machine", "train a table, read-only", [*table("{table_data}"), "--workdir={here}/run"])._replace(
             around=read_only, words=("read-only",)
         ),
         Case("machine", "eval, read-only", ["--mode=eval", "--workdir={here}/run"], around=read_only_run)._replace(

@@ -39,8 +39,10 @@ DECOYS = {  # (options that leave nothing to train on, words of the refusal)
     "words": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
     "labels": ({"task__buckets": ((1, 2),)}, "no pair fits any"),
     "stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
-    "table": ({"task__train": ("missing.csv", "")}, "missing.csv: no such file"),
+    "table": ({"task__valid_size": 40}, "there are 40 rows of data"),
 }
+# What is looked at later than the decoys, or instead of them.
+LATE = ("task.buckets", "task.batch_unit", "model.hidden_size", "model.num_layers", "train.microbatches")
 # Beside these options anything may be refused or be taken: texts, and numbers that may well be negative.
 TEXTS = ("name", "description", "data_dir", "task.language", "task.target")
 NEGATIVE = ("train.goal", "decode.length_penalty")
@@ -90,12 +92,15 @@ OTHERS = {
         "task.valid_size=0": "task.valid_size",
         "task.num_examples=100000": "task.num_examples",
         "task.batch_unit=words": "sentences, tokens",
-        "task.vocabulary=sentencepiece --config.task.vocab_size=(5000,30)": "too large",
-        "task.vocabulary=sentencepiece --config.task.vocab_size=(1,1)": "vocab_size",
+        "task.min_count=2 --config.task.vocabulary=sentencepiece --config.task.vocab_size=(5000,30)": "too large",
+        "task.min_count=2 --config.task.vocabulary=sentencepiece --config.task.vocab_size=(1,1)": "vocab_size",
         "model.hidden_size=100000000": "memory|at most",
         "model.num_layers=100000000": "memory|at most|expected",
+        f"model.hidden_size={10**400}": "model.hidden_size",
+        f"optimizer.learning_rate={10**400}": "optimizer.learning_rate",
+        f"seed={10**400}": "seed",
+        f"seeds=({10**400},)": "seed",
         "model.attention.score=__class__": "unknown",
-        "model.attention.score=gaussian": "score",
         "model.attention.read=hard --config.model.attention.num_samples=100": "num_samples|reading|read",
         "model.decoder=none --config.model.objective=hard": "objective|decoder",
         "model.self_attention=true --config.model.input_feeding=true": "self_attention|input_feeding",
@@ -170,13 +175,14 @@ def cases() -> list[Case]:
             if key in UNKNOWN:
                 add(case("unknown", key, f"{key}={UNKNOWN[key]}", "nonsense|" + name))
         elif key not in TEXTS:
-            add(case("unknown", key, f"{key}=nonsense", "nonsense|" + name))
+            more = " --config.eval.metrics=('bleu',)" if key == "eval.tokenize" else ""  # which reads it
+            add(case("unknown", key, f"{key}=nonsense{more}", "nonsense|" + name))
     for key, values in TUPLES.items():
         found += [case("tuples", f"{key}={value}", f"{key}={value}", name_of(key)) for value in values]
     for run, others in OTHERS.items():
         for setting, word in others.items():
             short = setting.replace("--config.", "")
-            found.append(case("combinations", f"{run} {short}", setting, word, run=run))
+            found.append(case("combinations", f"{run} {short[:80]}", setting, word, run=run))
     return found
 
 
@@ -190,9 +196,9 @@ def case(family: str, name: str, setting: str, *told: str, run: str = "") -> Cas
     key = setting.split("=")[0]
     run = run or next((reader for prefix, reader in READERS.items() if key.startswith(prefix)), "words")
     changes, decoy = DECOYS[run]
-    if key in ("task.buckets", "task.train", "model.hidden_size", "model.num_layers", "train.microbatches"):
-        changes, decoy = {}, ""
-    data = "" if run == "stories" else f"{{{run}}}/../data"
+    if key in LATE:
+        changes, decoy = {"train__num_steps": 1}, ""
+    data = "" if run == "stories" else f"{{{run}_data}}"
     maker = {"words": words, "table": table, "stories": stories, "labels": labels}[run]
     settings = [f"--config.{part}" for part in setting.split(" --config.")]
     argv = [*maker(data, **changes), *settings, "--workdir={here}/new"]

@@ -217,7 +217,7 @@ class Sandbox:
             verdict, message = "skipped", str(skip)
         finally:
             shutil.rmtree(here, ignore_errors=True)
-        message = message.replace(str(here), "HERE").replace(str(self.folder), "RUNS")
+        message = " | ".join(message.replace(str(here), "HERE").replace(str(self.folder), "RUNS").splitlines())
         return {"id": case.id, "expected": case.expects, "verdict": verdict, "message": message[:400]} | {
             "seconds": round(time.monotonic() - begin, 2)
         }
@@ -229,7 +229,8 @@ class Sandbox:
             shutil.copytree(self.folder / case.data / "data", here / "data")
         if case.prepare:
             case.prepare(here)
-        argv = [fill(argument, here, **self.runs) for argument in case.argv]
+        data = {f"{name}_data": self.folder / name / "data" for name in RUNS}
+        argv = [fill(argument, here, **self.runs, **data) for argument in case.argv]
         originals = {name: snapshot(path, contents=False) for name, path in self.runs.items()}
 
         def run() -> Result:

@@ -87,7 +87,6 @@ LABELLED = [
     ("one label", lambda t: t.replace("\tbad", "\tgood"), {}, "only the label 'good'"),
     ("one text, each label once", lambda t: "a\tx\na\ty\na\tz\n", {"task__valid_size": 1}, "no training"),
     ("all held out", lambda t: "a\tx\n" * 30 + "a\ty\n", {"task__valid_size": 5}, "no training|only the label"),
-    ("all equal", lambda t: "a b\tx\n" * 40 + "a c\ty\n" * 1, {"task__valid_size": 20}, "no training|label"),
     ("a label of no training line", lambda t: t, {"task__test": ("other.tsv", "")}, "is not in the training file"),
     ("nothing seen often", lambda t: t, {"task__min_count": 1000}, "seen 1000 times"),
 ]

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 from case import REFUSED, RIGHT, SILENT, TRACEBACK, UNCLEAR, Case
+from checkpoints import same_or_told
 from sandbox import Sandbox
-from workdirs import asked, same_or_told
+from workdirs import asked
 
 FILES = {"config.json": "words", "vocabularies.json": "words", "points.npz": "table"}  # and the run it is of
 COUNT, COUNT_CHECKPOINT, COUNT_COMMANDS = 200, 10, 10

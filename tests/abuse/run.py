@@ -34,6 +34,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
+import checkpoints  # noqa: E402
 import command_line  # noqa: E402
 import data_files  # noqa: E402
 import flips  # noqa: E402
@@ -46,7 +47,7 @@ import workdirs  # noqa: E402
 from case import GOOD, VERDICTS  # noqa: E402
 from sandbox import Sandbox  # noqa: E402
 
-SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, links, machine)
+SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, checkpoints, links, machine)
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml_collections", "numpy")
 
 

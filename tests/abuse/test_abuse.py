@@ -88,8 +88,10 @@ def test_verdicts(tmp_path):
         assert judge(tried, tmp_path, result, harmed)[0] == verdict, result
 
 
-def test_the_script_prints_a_table_and_writes_results(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(run.Sandbox, "train", lambda self: None)
+def test_the_script_prints_a_table_and_writes_results(box, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "Sandbox", lambda folder: box)
+    monkeypatch.setattr(box, "train", lambda: None)
+    monkeypatch.setattr(box, "close", lambda: None)
     out = tmp_path / "results.json"
     monkeypatch.setattr(sys, "argv", ["run.py", "--only=command_line/(nothing|empty config)$", f"--out={out}"])
     assert run.main() == 0

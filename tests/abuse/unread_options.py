@@ -1,6 +1,7 @@
 """Options that the chosen model, task or method does not read: they are refused, not ignored."""
 
 from case import Case
+from command_line import empty_file
 
 from attn_jax.arguments import CONFIGS, keys, load_file
 from configs import base
@@ -135,7 +136,9 @@ def cases() -> list[Case]:
         for key in keys(BASE):
             if any(key == prefix or (prefix.endswith(".") and key.startswith(prefix)) for prefix in prefixes):
                 argv = [f"--config={CONFIGS}/{config}.py", f"--config.{key}={another(key, given[key])}"]
-                found.append(Case("unread", f"{config} {key}", [*argv, "--workdir={here}/new"], words=(key,)))
+                # Below a file there is no place for a run: so an option that is taken is known at once.
+                case = Case("unread", f"{config} {key}", [*argv, "--workdir={here}/file/new"], prepare=empty_file)
+                found.append(case._replace(words=(key,), decoy="cannot write"))
     return found
 
 

@@ -28,23 +28,24 @@ RANGES = {
     "task.valid_size": (1, None),
     "task.source_buckets": (1, None),
     "task.batch_size": (1, None),
+    "task.min_count": (0, None),
     "model.embedding_size": (1, None),
     "model.hidden_size": (1, None),
     "model.readout_size": (1, None),
-    "model.num_layers": (1, None),
+    "model.num_layers": (1, 1000),
     "model.dropout": (0, 0.999),
     "model.recurrent_dropout": (0, 0.999),
     "model.kernel_size": (1, None),
     "model.num_heads": (1, None),
     "model.num_kv_heads": (0, None),
     "model.feed_forward_size": (1, None),
-    "model.num_decoder_layers": (0, None),
+    "model.num_decoder_layers": (0, 1000),
     "model.max_length": (1, None),
     "model.num_queries": (1, None),
     "model.penalty": (0, None),
     "model.stories.memory_size": (1, None),
     "model.stories.shortest": (1, None),
-    "model.stories.num_hops": (1, None),
+    "model.stories.num_hops": (1, 1000),
     "model.stories.noise": (0, 1),
     "model.stories.linear_steps": (0, None),
     "model.stories.margin": (0, None),
@@ -79,6 +80,9 @@ RANGES = {
     "train.keep": (1, None),
     "train.patience": (0, None),
     "train.average": (0, None),
+    "optimizer.b1": (0, 0.999999),
+    "optimizer.b2": (0, 0.999999),
+    "optimizer.eps": (0, None),
     "decode.beam_size": (1, 10_000),
     "decode.max_length": (1, 100_000),
     "decode.batch_size": (1, None),
@@ -235,12 +239,24 @@ def check_types(config: ConfigDict) -> None:
         value, kind = config[key], type(base[key])
         if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
             raise UserError(f"{key} is {value!r}; expected {KINDS[kind]}, such as {base[key]!r}")
+        if key.startswith(("data_dir", "task.")) and "\0" in "".join(map(str, value if kind is tuple else [value])):
+            raise UserError(f"{key} is {value!r}; expected no NUL in a name")
         for number in _numbers(value):
-            if not math.isfinite(number):
+            if isinstance(number, float) and not math.isfinite(number):
                 raise UserError(f"{key} is {value}; expected a finite number")
-            # Seeds have a range of their own.
-            if isinstance(number, int) and abs(number) > LARGEST and key not in ("seed", "seeds"):
-                raise UserError(f"{key} is {value}; expected integers of at most {LARGEST:,}")
+            # Seeds may be twice as large, and are compared with that where they are used.
+            largest = 2 * LARGEST + 1 if key in ("seed", "seeds") else LARGEST
+            if isinstance(number, int) and abs(number) > largest:
+                raise UserError(f"{key} is {_shown(value)}; expected integers of at most {largest:,}")
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value that may have thousands of digits, more than Python is willing to print."""
+    try:
+        text = str(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:60]} ..."
 
 
 def _numbers(value: Any) -> list[int | float]:

@@ -75,7 +75,7 @@ def build_convolution(model: ConfigDict, dtype: Dtype) -> Convolution:
 def build_positions(model: ConfigDict, dtype: Dtype, causal: bool, features: int) -> NoPositions:
     """config.model.positions as a module, for embeddings of `features` columns."""
     kind = lookup(POSITIONS, model.positions, "model.positions")
-    return kind(model.num_heads, features, model.max_length, causal, dtype)
+    return kind(model.num_heads, features, model.max_length if kind.limited else 0, causal, dtype)
 
 
 def build_stack(

@@ -166,6 +166,8 @@ class Checkpoints:
 
         If the best is damaged it is the next best; without metrics, the newest.
         """
+        if step is None:
+            self._report_unmeasured()
         good = next(self._good(self._by_merit() if step is None else [step], only_params=True))
         return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
 
@@ -175,6 +177,7 @@ class Checkpoints:
 
         Only those saved with metrics count, unless none was.
         """
+        self._report_unmeasured()
         sums, used = None, []
         steps = self.all_steps()
         for good in itertools.islice(self._good(self._evaluated(steps) or reversed(steps), only_params=True), count):
@@ -235,6 +238,12 @@ class Checkpoints:
     def _evaluated(self, steps: Iterable[int], count: int | None = None) -> list[int]:
         """The newest `count` (or all) of `steps` that were saved with metrics, newest first."""
         return sorted((step for step in steps if self.metrics(step)), reverse=True)[:count]
+
+    def _report_unmeasured(self) -> None:
+        """Gives a notice of each checkpoint whose metrics cannot be read: it may have been the best one."""
+        for step in self.all_steps():
+            if step not in self.measured:
+                notice(f"checkpoint {self.directory}/{step} is damaged (its metrics cannot be read); it is left out")
 
     def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Restored]:
         """Those of `steps` that can be read, with a notice for each that cannot; UserError if that is all of them."""

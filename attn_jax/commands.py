@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from attn_jax import build, experiment, figures
 from attn_jax.arguments import defaults, overridden_keys
 from attn_jax.errors import Interrupted, UserError, printable
-from attn_jax.files import check_links, load_json, save_json
+from attn_jax.files import check_links, load_json, save_json, short
 from attn_jax.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.model_size import num_parameters
 from attn_jax.progress import notice
@@ -67,7 +67,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
         try:
             say(table(load_json(path), path))
-        except (KeyError, TypeError, AttributeError, IndexError):
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
             raise UserError(f"cannot read {path}: expected the result of a run; --mode=eval measures again") from None
         return
     run = experiment.open_run(config, workdir)
@@ -242,6 +242,11 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
         seeds, path = experiment.seeds_of(config), workdir / "result.json"
         # Which seed was chosen is known once a run is finished; before that it is the first.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
+        if config.train.choose_seed and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
+            raise UserError(
+                f"cannot read {path}: chosen_seed is {short(chosen)}; expected one of {seeds}; remove the file and "
+                "train again, which only measures what is trained already"
+            )
         place = seeds.index(chosen) if chosen in seeds else 0
         return Trained(evaluator, *experiment.final_params(config, checkpoints, evaluator), place)
 

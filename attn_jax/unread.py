@@ -46,6 +46,8 @@ def check_read(config: ConfigDict, base: ConfigDict, keys: Iterable[str]) -> Non
     for key in keys:
         if config[key] == base[key] or key == "model.name":
             continue
+        if key == "eval.tokenize" and "bleu" not in config.eval.metrics:
+            raise UserError(f"{key} is read by eval.metrics bleu, which is not among {tuple(config.eval.metrics)}")
         section, _, name = key.partition(".")
         readers = {"task": _readers_of_task, "decode": _readers_of_decoding}.get(section)
         if readers is not None:

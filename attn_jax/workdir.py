@@ -53,8 +53,9 @@ def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
     """The config of a work directory; what it lacks is that of `base`, every option with its default.
 
     Raises:
-        UserError: config.json is missing, damaged, changed, or has a value of another type than the default.
+        UserError: config.json is missing, damaged, changed, a link, or has a value of another type than the default.
     """
+    check_links(workdir)
     stored, _ = _stored_config(workdir, base)
     config = base.copy_and_resolve_references()
     with config.unlocked():

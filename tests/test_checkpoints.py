@@ -246,6 +246,15 @@ def test_a_damaged_best_gives_way_to_the_next_best(three, tmp_path, capsys):
     assert (tmp_path / "2").is_dir()
 
 
+def test_a_checkpoint_that_lost_its_metrics_is_spoken_of(three, tmp_path, capsys):
+    """It may have been the best one: another is used, but not without a word."""
+    shutil.copytree(three, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "2" / "meta")
+    with Checkpoints(tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.restore_params(state_of(0).params)[1] != (2,)
+    assert f"checkpoint {tmp_path}/2 is damaged (its metrics cannot be read); it is left out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("names", [("pmap", "single"), ("single", "mesh")])
 def test_other_devices_go_on_with_it(tmp_path, names):
     tx = tiny.optimizer()

@@ -83,6 +83,18 @@ def restored(workdir, config=CONFIG):
         return checkpoints.restore_params({"w": np.zeros(3, np.float32)})
 
 
+@pytest.mark.parametrize("result", [{}, {"chosen_seed": 7}, {"chosen_seed": []}, {"chosen_seed": True}])
+def test_a_result_that_lost_the_chosen_seed_does_not_mean_the_first(tmp_path, result):
+    config = tiny_config(seeds=(0, 1), train__choose_seed="valid")
+    both = tuple(Characters.train(lines, vocab_size=30) for lines in (["abcd"], ["wxyz"]))
+    make(tmp_path, config, lambda: save_vocabularies(tmp_path, both))
+    save_json(tmp_path / "result.json", result)
+    with pytest.raises(
+        UserError, match=r"result.json: chosen_seed is .*; expected one of \(0, 1\); remove the file and"
+    ):
+        commands.restore(config, tmp_path)
+
+
 def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_is_built):
     workdir = copy("text")
     COMMANDS["train"](CONFIG, workdir, Files())
@@ -94,7 +106,8 @@ def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_i
         f"test          loss 0.5   ({workdir}/result.json)",
     ]
     assert not (workdir / "lock").exists()
-    for result in ({}, {"metrics": []}, {"metrics": {"loss": 3}}):
+    text = {"split": "test", "metrics": {"loss": {"mean": "a text", "std": 0.0, "seeds": [0.5]}}}
+    for result in ({}, {"metrics": []}, {"metrics": {"loss": 3}}, text):
         save_json(workdir / "result.json", result)
         with pytest.raises(UserError, match=f"^cannot read {workdir}/result.json: expected the result of a run; "):
             COMMANDS["train"](CONFIG, workdir, Files())

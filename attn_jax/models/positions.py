@@ -30,6 +30,7 @@ class NoPositions(nn.Module):
     causal: bool = False
     dtype: Dtype = jnp.float32
     rotary = False
+    limited = False  # whether there are positions up to max_length only
 
     @property
     def num_scaled(self) -> int:
@@ -71,6 +72,8 @@ class Learned(NoPositions):
 
     Gehring 2017 (arXiv 1705.03122). No vector is learned for a position that training never reaches.
     """
+
+    limited = True
 
     def setup(self):
         self.table = self.param("embedding", nn.initializers.normal(0.02), (self.max_length, self.features))

@@ -121,7 +121,6 @@ OTHERS = {
     },
     "stories": {
         "model.stories.encoding=none": "encoding",
-        "decode.method=beam": "beam|greedy|decode",
         "task.vocabulary=characters": "task.vocabulary",
         "task.max_sentences=-1": "max_sentences",
         "task.size=100k": "size",

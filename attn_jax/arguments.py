@@ -125,6 +125,10 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
             if inside := [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]:
                 raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
             raise UserError(f"unknown config key {key}; {nearest(key, known)}")
+        if isinstance(config[key], tuple) and given[f"config.{key}"].lstrip().startswith(
+            "{"
+        ):  # its keys would be taken
+            raise UserError(f"--config.{key}={given[f'config.{key}']}: expected a tuple, such as {config[key]!r}")
     sys.argv = argv  # config_flags looks for the overrides there
     try:
         rest = flags.FLAGS(argv)[1:]

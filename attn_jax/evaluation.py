@@ -30,7 +30,6 @@ from attn_jax.types import Array, Float, Metrics, Params, PRNGKeyArray
 FURTHER = 2**32 - 1  # no sentence has this number: folded in, it leads to the rngs of further samples
 LONG = 1000  # source tokens of a line beyond which a notice says what that costs
 LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a notice says so
-INDICES = 2**31  # what an int32 counts
 
 
 class Hypothesis(NamedTuple):
@@ -95,11 +94,6 @@ class Evaluator:
         seed: int = 0,
     ):
         decode.check()
-        if decode.method == "beam" and decode.beam_size * len(target_vocabulary) >= INDICES:
-            most = (INDICES - 1) // len(target_vocabulary)
-            raise UserError(
-                f"decode.beam_size is {decode.beam_size}; with {len(target_vocabulary):,} target tokens at most {most}"
-            )
         self.model, self.options, self.buckets = model, decode, buckets
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         if getattr(model.module, "reads_target", False):

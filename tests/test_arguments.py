@@ -184,6 +184,7 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--config.optimizer.b2=-7.5"], "optimizer.b2 is -7.5; expected 0 to 0.999999"),
         ([QUICKSTART, "--config.optimizer.eps=-7.5"], "optimizer.eps is -7.5; expected at least 0"),
         ([QUICKSTART, "--config.task.min_count=-7"], "task.min_count is -7; expected at least 0"),
+        ([QUICKSTART, "--config.eval.metrics={'bleu': 1}"], "expected a tuple, such as ('exact_match', 'perplexity')"),
         ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),
         ([QUICKSTART, "--config.train.keep", "0"], "train.keep is 0; expected at least 1"),
         ([QUICKSTART, "--config.train.num_epochs=nan"], "train.num_epochs is nan; expected a finite number"),

@@ -105,13 +105,6 @@ def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed)
     assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
 
 
-def test_a_beam_that_an_int32_cannot_count_is_refused():
-    with pytest.raises(UserError, match=r"^decode.beam_size is 200000000; with 20 target tokens at most 107374182$"):
-        build_evaluator(
-            tiny_config(decode__method="beam", decode__beam_size=200_000_000), (Words(WORDS), Words(WORDS[:16]))
-        )
-
-
 def test_beam_1_without_penalty_is_greedy(params):
     beam = make(decode__method="beam", decode__beam_size=1, decode__length_penalty=0.0)
     assert_same(beam.translate(params, TEXTS), make().translate(params, TEXTS))

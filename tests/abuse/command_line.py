@@ -40,7 +40,7 @@ OPTIONS = [
     ("processes a word", [QUICKSTART, "--num_processes=two"], "expected an integer"),
     ("processes without a coordinator", [QUICKSTART, "--num_processes=2"], "needs --coordinator=HOST:PORT"),
     ("process id too large", [QUICKSTART, "--num_processes=2", "--process_id=2", "--coordinator=a:1"], "0 to 1"),
-    ("processes in eval", ["--mode=eval", "--workdir={words}", "--num_processes=2"], "is for training"),
+    ("processes in eval", ["--mode=eval", "--workdir={words}", "--num_processes=2"], "needs --coordinator"),
     ("source in training", [QUICKSTART, "--source=x"], "takes no --source"),
     ("target in training", [QUICKSTART, "--target=x"], "takes no --target"),
     ("target in predict", ["--mode=predict", "--workdir={words}", "--target=x"], "takes no --target"),

@@ -9,6 +9,8 @@ import pytest
 
 from attn_jax import sweep
 from attn_jax.errors import Interrupted, UserError, one_line
+from attn_jax.workdir import save_config
+from configs import base
 from experiments import babi
 
 # Mean errors as printed in the papers, or counted from their tables by others.
@@ -59,12 +61,19 @@ def test_an_unknown_family_is_one_line(tmp_path):
         babi.main(["--tasks=1,21", f"--data_dir={tmp_path}"])
 
 
+def save_config_of(workdir, number):
+    """Writes the config.json of a run on one of the twenty tasks."""
+    config = base.get_config()
+    config.task.numbers = (number,)
+    save_config(workdir, config)
+
+
 def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatch, capsys):
     metrics = {"accuracy": {"mean": 75.0, "std": 0.0, "seeds": [75.0]}}
     for job in sweep.named(babi.runs("memn2n", (1, 2)), pathlib.Path("babi.py")):
         (tmp_path / job.name).mkdir()
         (tmp_path / job.name / "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0]}))
-        (tmp_path / job.name / "config.json").write_text(json.dumps({"task": {"numbers": [1]}}))
+        save_config_of(tmp_path / job.name, 1)
     monkeypatch.setattr(babi, "RESULTS", tmp_path)
     arguments = [f"--data_dir={tmp_path}", f"--runs={tmp_path}"]
 
@@ -97,7 +106,7 @@ def test_a_finished_run_is_read_from_its_result(tmp_path):
     job = next(iter(sweep.named(babi.runs("memn2n", (4,)), pathlib.Path("babi.py"))))
     metrics = {"accuracy": {"mean": 75.0, "std": 1.0, "seeds": [70.0, 80.0]}}
     (tmp_path / "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [3, 5], "chosen_seed": 5}))
-    (tmp_path / "config.json").write_text(json.dumps({"task": {"numbers": [4]}}))
+    save_config_of(tmp_path, 4)
     assert babi.measure(job, tmp_path, "", False, False) == [babi.Row(4, [30.0, 20.0], 1, None)]
     (tmp_path / "result.json").unlink()
     with pytest.raises(UserError, match=r"result\.json"):

@@ -198,14 +198,15 @@ def build_classifier(config: ConfigDict, source_vocab_size: int, target_vocab_si
     model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
     if model.tie_embeddings:
         raise UserError("model.tie_embeddings: a classifier has no embedding of its classes")
+    pooling = lookup(POOLINGS, model.pooling, "model.pooling")(model)
     module = Classifier(
         source_vocab_size=source_vocab_size,
         embedding_size=model.hidden_size if model.encoder == "transformer" else model.embedding_size,
         encoder=build_encoder(config),
-        pooling=lookup(POOLINGS, model.pooling, "model.pooling")(model),
+        pooling=pooling,
         output=build_output(config, target_vocab_size),
         features=model.readout_size,
-        penalty=model.penalty,
+        penalty=model.penalty if isinstance(pooling, StructuredPooling) else 0.0,  # its queries are kept apart
         dropout=model.dropout,
         eos=EOS,
         dtype=dtype,

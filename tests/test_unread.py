@@ -67,6 +67,7 @@ def check(name, /, **changes):
         ),
         ("quickstart", dict(eval__tokenize="none"), "eval.tokenize is read by eval.metrics bleu"),
         ("quickstart_transformer", dict(model__positions="sinusoidal", model__max_length=3), "model.max_length"),
+        ("language_id_conv", dict(model__penalty=0.5), "nothing reads model.penalty with model.name classifier"),
         ("quickstart", dict(optimizer__momentum=0.5), "nothing reads optimizer.momentum with optimizer.name adam"),
         ("quickstart", dict(optimizer__name="sgd", optimizer__b2=0.5), "nothing reads optimizer.b2"),
         ("quickstart", dict(optimizer__plateau_patience=5), "schedule cosine"),

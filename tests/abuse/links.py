@@ -58,7 +58,7 @@ def cases() -> list[Case]:
         found.append(Case("links", f"train table: {name}", argv, prepare=plants(name), words=("is a link", name)))
     # A sweep writes sweep.json and a log for each run.
     sweep = ["--sweep={here}/sweep.py", "--workdir={here}/run"]
-    for name in ("sweep.json", "base,seed=1", "base,seed=1/log.txt", "base,seed=1/lock"):
+    for name in ("base,seed=1/sweep.json", "base,seed=1", "base,seed=1/log.txt", "base,seed=1/lock"):
         found.append(
             Case("links", f"sweep: {name}", sweep, prepare=both(plants(name), write_sweep), either=True)._replace(
                 check=lambda here, result: ""

@@ -37,17 +37,17 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 import checkpoints  # noqa: E402
 import command_line  # noqa: E402
 import data_files  # noqa: E402
+import faults  # noqa: E402
 import flips  # noqa: E402
 import input_lines  # noqa: E402
 import links  # noqa: E402
-import machine  # noqa: E402
 import option_values  # noqa: E402
 import unread_options  # noqa: E402
 import workdirs  # noqa: E402
 from case import GOOD, VERDICTS  # noqa: E402
 from sandbox import Sandbox  # noqa: E402
 
-SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, checkpoints, links, machine)
+SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, checkpoints, links, faults)
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml_collections", "numpy")
 
 

@@ -371,8 +371,12 @@ def test_a_loss_that_becomes_nan(server, data, tmp_path):
     assert set(first_words(err)) == {"data", "attention", "model", "training", "launch.py:"}
 
 
-LONG = {"train__num_steps": 300, "train__eval_every": 20, "train__log_every": 7, "eval__metrics": ("perplexity",)} | {
-    "eval__tokenize": "13a"
+LONG = {
+    "train__num_steps": 300,
+    "train__eval_every": 20,
+    "train__log_every": 7,
+    "eval__metrics": ("perplexity",),
+    "eval__tokenize": "13a",
 }
 
 

@@ -91,8 +91,3 @@ def one_word(
     """A decoding step of models whose target is one word with these log_probs: the word, then eos."""
     end = jnp.where(jnp.arange(log_probs.shape[-1]) == eos, 0.0, -jnp.inf)
     return state + 1, jnp.where((state == 0)[:, None], log_probs, end)
-
-
-def num_parameters(params: Params) -> int:
-    """How many numbers the parameters hold."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))

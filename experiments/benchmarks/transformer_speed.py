@@ -26,7 +26,7 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.build import build_transformer
-from attn_jax.models.model import num_parameters
+from attn_jax.model_size import num_parameters
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
 from configs import base

@@ -39,7 +39,8 @@ import torch
 from ml_collections import ConfigDict
 
 from attn_jax.build import build_seq2seq
-from attn_jax.models.model import Model, num_parameters
+from attn_jax.model_size import num_parameters
+from attn_jax.models.model import Model
 from attn_jax.optimizers import make_optimizer
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
 from attn_jax.tasks.buckets import choose_buckets

@@ -9,7 +9,7 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params, sentences
 
-from attn_jax.models.model import num_parameters
+from attn_jax.model_size import num_parameters
 from attn_jax.models.rnn import CELLS
 from attn_jax.models.stack import BRIDGES, Encoded, Stack
 

@@ -18,7 +18,7 @@ warnings.filterwarnings("ignore")
 from absl import flags, logging  # noqa: E402
 from ml_collections import config_flags  # noqa: E402
 
-from attn_jax.arguments import parse  # noqa: E402
+from attn_jax.cli.overrides import parse  # noqa: E402
 from attn_jax.errors import Interrupted, Lost, UserError, printable  # noqa: E402
 
 MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
             return 0
         config, overrides = parse(argv, CONFIG)
         if SWEEP.value:
-            from attn_jax.sweep import run_sweep
+            from attn_jax.cli.sweep import run_sweep
 
             run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides)
             return 0
@@ -50,8 +50,8 @@ def main(argv: list[str]) -> int:
         if MODE.value != "train" and not WORKDIR.value:
             raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
         workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
-        from attn_jax.commands import COMMANDS, Files, check_overrides, join
-        from attn_jax.failures import told_in_one_line
+        from attn_jax.cli.commands import COMMANDS, Files, check_overrides, join
+        from attn_jax.cli.failures import told_in_one_line
 
         with told_in_one_line(NUM_PROCESSES.value):
             if NUM_PROCESSES.value > 1:

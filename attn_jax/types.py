@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree
 
 Params = PyTree  # nested dict of arrays, as flax.linen's `init` returns under "params"
 Batch = dict[str, Array | np.ndarray]  # see attn_jax.tasks.batching
-Metrics = dict[str, Any]  # name -> attn_jax.metrics.Mean
+Metrics = dict[str, Any]  # name -> attn_jax.models.metrics.Mean
 Dtype = Any  # what numpy accepts as one: jnp.float32, jnp.bfloat16
 
 __all__ = ["Array", "Batch", "Bool", "Callable", "Dtype", "Float", "Int", "Metrics", "PRNGKeyArray", "Params", "PyTree"]

@@ -13,7 +13,7 @@ def get_config() -> ConfigDict:
     config.data_dir = ""  # where the files of the task are; tasks that make their own data need none
     config.seed = 0  # of parameters, dropout and the order of the examples
     config.seeds = ()  # several seeds trained together in one vmapped program, e.g. (0, 1, 2); () means (seed,)
-    config.parallel = "auto"  # "auto", "single" (one device), "pmap" or "mesh": see attn_jax/parallel.py
+    config.parallel = "auto"  # "auto", "single" (one device), "pmap" or "mesh": see attn_jax/training/parallel.py
     config.dtype = "float32"  # of the computation: float32 or bfloat16; parameters are always float32
 
     config.task = ConfigDict()
@@ -54,7 +54,7 @@ def get_config() -> ConfigDict:
     config.task.batch_unit = "sentences"  # "sentences", or "tokens": padded target positions of a batch
 
     config.model = ConfigDict()
-    config.model.name = "seq2seq"  # (recurrent decoder) or another of MODELS in attn_jax/build.py
+    config.model.name = "seq2seq"  # (recurrent decoder) or another of MODELS in attn_jax/models/encoder_options.py
     config.model.encoder = "rnn"  # "rnn", "conv" (kernel_size tokens seen by each layer) or "transformer"
     config.model.cell = "lstm"  # "rnn", "lstm", "gru" or "peephole_lstm"
     config.model.embedding_size = 256
@@ -77,7 +77,7 @@ def get_config() -> ConfigDict:
     config.model.num_decoder_layers = 0  # transformer; 0: num_layers
     config.model.norm = "pre"  # layer norm before each part ("pre") or after each sum ("post")
     config.model.activation = "relu"  # of the feed-forward layers: "relu" or "gelu"
-    config.model.positions = "sinusoidal"  # see POSITIONS in attn_jax/models/positions.py
+    config.model.positions = "sinusoidal"  # see POSITIONS in attn_jax/layers/positions.py
     config.model.max_length = 512  # learned positions
     config.model.remat = False  # compute a layer's activations again in the backward pass: less memory, more time
     config.model.share_embeddings = False  # source and target have one embedding, and one vocabulary
@@ -92,7 +92,7 @@ def get_config() -> ConfigDict:
     config.model.criterion = "leave_one_out"  # kernel_regression: "leave_one_out", "aicc" or "training"
     config.model.projection_size = 0  # kernel_regression: columns that a learned network makes of the inputs; 0: none
     config.model.chunk = 1024  # kernel_regression: training points read at a time
-    # What is minimized (attn_jax/models/alignments.py): "soft" (one context), "hard" (the expected loss over contexts),
+    # What is minimized (attn_jax/models/seq2seq/objectives.py): "soft" (one context), "hard" (expected loss over contexts),
     # "marginal" (the likelihood, contexts summed out) or "elbo" (its bound with an inference network).
     config.model.objective = "soft"
     config.model.inference_size = 0  # elbo: width of the network that sees the target
@@ -122,18 +122,20 @@ def get_config() -> ConfigDict:
     config.model.stories.threshold = 0.99  # halting: where the weights of the steps taken add up to so much
     config.model.stories.ponder_weight = 0.01  # halting: of the mean number of steps in the loss
     config.model.attention = ConfigDict()
-    config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores.py
-    config.model.attention.normalize = "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers.py, or "monotonic"
+    config.model.attention.score = "general"  # see SCORES in attn_jax/attention/scores/products.py
+    config.model.attention.normalize = (
+        "softmax"  # see NORMALIZERS in attn_jax/attention/normalizers/elementwise.py, or "monotonic"
+    )
     config.model.attention.alpha = 1.5  # of entmax: 1 is softmax, 2 sparsemax
     config.model.attention.fusion = 0.1  # of fusedmax: neighbours share a weight, the more the larger
-    # Of the kernels in attn_jax/attention/kernels.py: one number, or one for each column; (): learned.
+    # Of the kernels in attn_jax/attention/scores/kernels.py: one number, or one for each column; (): learned.
     config.model.attention.width = ()
     config.model.attention.per_column = False  # kernels: a learned width for each column
     config.model.attention.dropout = 0.0  # of the weights
-    config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/readings.py
+    config.model.attention.read = "expectation"  # see READINGS in attn_jax/attention/hard/readings.py
     config.model.attention.num_samples = 1  # evaluations of the loss per token, where the reading samples
     config.model.attention.temperature = 1.0  # of relaxed readings
-    # Of readings that sample, see attn_jax/models/baselines.py; "default": learned, where the reading can use it.
+    # Of readings that sample, attn_jax/attention/hard/baselines.py; "default": learned, where the reading can use it.
     config.model.attention.baseline = "default"
     config.model.attention.feed = "mean"  # what goes on into the decoder's state: the "mean", or what was "read"
     config.model.attention.k_max = 0  # latent contexts: keys that evaluation and decoding sum over; 0: all

@@ -7,7 +7,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from attn_jax.workdir import load_config
+from attn_jax.cli.workdir import load_config
 from configs import base
 
 

@@ -18,13 +18,13 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
-from attn_jax.build import build_task  # noqa: E402
-from attn_jax.commands import own_split, restore  # noqa: E402
-from attn_jax.data_files import load_vocabularies  # noqa: E402
+from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.commands import own_split, restore  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.metrics import corpus_bleu  # noqa: E402
-from attn_jax.workdir import load_config  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.evaluation.metrics import corpus_bleu  # noqa: E402
+from attn_jax.tasks.data_files import load_vocabularies  # noqa: E402
 from configs import base  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
@@ -84,7 +84,7 @@ def draw(results: dict[str, dict[str, list]], path: pathlib.Path) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    figures.save(figure, path)
+    plots.save(figure, path)
 
 
 def main() -> None:

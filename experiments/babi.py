@@ -23,14 +23,14 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.build import build_task  # noqa: E402
-from attn_jax.commands import restore  # noqa: E402
+from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.commands import restore  # noqa: E402
+from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
-from attn_jax.evaluation import evaluate  # noqa: E402
-from attn_jax.files import load_json  # noqa: E402
-from attn_jax.sweep import Job, named, run_jobs  # noqa: E402
-from attn_jax.tasks.babi_worlds import generate  # noqa: E402
-from attn_jax.workdir import load_config  # noqa: E402
+from attn_jax.evaluation.text import evaluate  # noqa: E402
+from attn_jax.tasks.babi.worlds import generate  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
 from configs import base  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 

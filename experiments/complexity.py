@@ -42,13 +42,13 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
 from attn_jax.attention import Attention, MultiHead  # noqa: E402
-from attn_jax.attention.normalizers import softmax  # noqa: E402
+from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import ScaledDot  # noqa: E402
-from attn_jax.models.encoders import Convolution  # noqa: E402
-from attn_jax.models.positions import NoPositions  # noqa: E402
-from attn_jax.models.rnn import CELLS, Recurrence  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.layers.convolution import Convolution  # noqa: E402
+from attn_jax.layers.positions import NoPositions  # noqa: E402
+from attn_jax.layers.rnn import CELLS, Recurrence  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 KERNEL_SIZE = 3
@@ -306,7 +306,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     costs = run(LAYERS, setting)
     result = table(costs, LAYERS, setting)
     print(result)
-    figures.save(draw(costs, LAYERS, setting), out / "complexity.png")
+    plots.save(draw(costs, LAYERS, setting), out / "complexity.png")
     same = all(cost.traced == cost.products for cost in costs.values())
     agree = "are exactly those of the traced programs" if same else "differ from those of the traced programs"
     page = f"""# {__doc__.splitlines()[0]}

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attn_jax.attention import READINGS, enumeration
-from attn_jax.attention.estimators import combine, coordinate_moments
+from attn_jax.attention import READINGS
+from attn_jax.attention.hard.estimators import combine, coordinate_moments
+from tests.oracles import enumeration
 
 CENTER = np.array([0.6, 0.51, 0.48])
 ATOMS = np.array([[i >> 2 & 1, i >> 1 & 1, i & 1] for i in range(8)], float)  # in lexicographic order

@@ -44,7 +44,7 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
 from experiments.benchmarks.machine import processor  # noqa: E402
 from experiments.estimator_toys import (  # noqa: E402
     ADAPTIVE,
@@ -317,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = run(setting)
     page = page_of(results, setting)
     print(page)
-    figures.save(draw(results, setting), out / "estimator_variance.png")
+    plots.save(draw(results, setting), out / "estimator_variance.png")
     last = f"""
 `python experiments/estimator_variance.py`, {datetime.date.today()}, {processor()}, {time.monotonic() - begin:.0f} s
 ({time.process_time():.0f} s of processor time), Python {platform.python_version()}, jax {jax.__version__}, numpy

@@ -33,14 +33,15 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
-from attn_jax import fits  # noqa: E402
 from attn_jax.attention import Attention  # noqa: E402
-from attn_jax.attention.kernels import Gaussian  # noqa: E402
-from attn_jax.attention.normalizers import kernel_sum, softmax  # noqa: E402
+from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
+from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import Dot  # noqa: E402
-from attn_jax.figures import save  # noqa: E402
-from attn_jax.models.kernel_regression import KernelRegression, Projection  # noqa: E402
-from attn_jax.tasks.regression import true_curve  # noqa: E402
+from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
+from attn_jax.evaluation import point_plots  # noqa: E402
+from attn_jax.evaluation.plots import save  # noqa: E402
+from attn_jax.models.kernel_regression.model import KernelRegression, Projection  # noqa: E402
+from attn_jax.tasks.points import true_curve  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 from experiments.kernels import draws, model, rates, slope  # noqa: E402
 
@@ -150,9 +151,9 @@ def train(kernel: KernelRegression, batch: dict, steps: int, rng: jax.Array, rat
 
 def draw(paths: dict[str, np.ndarray], path: pathlib.Path) -> None:
     """The widths of the draws during the descent: thin lines, and their median."""
-    with fits.styled():
-        figure, axes = fits.panel()
-        for (name, widths), color in zip(paths.items(), fits.COLORS, strict=False):
+    with point_plots.styled():
+        figure, axes = point_plots.panel()
+        for (name, widths), color in zip(paths.items(), point_plots.COLORS, strict=False):
             axes.semilogy(widths[:20].T, color=color, linewidth=0.4, alpha=0.4)
             axes.semilogy(np.median(widths, axis=0), color=color, linewidth=2, label=name)
         axes.set(xlabel="step of SGD, 8 points each", ylabel="width")

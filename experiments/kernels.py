@@ -25,13 +25,13 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
-from attn_jax import fits  # noqa: E402
 from attn_jax.attention import Attention  # noqa: E402
-from attn_jax.attention.kernels import KERNELS  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
-from attn_jax.figures import save  # noqa: E402
-from attn_jax.models.kernel_regression import KernelRegression  # noqa: E402
-from attn_jax.tasks.regression import curve, grid  # noqa: E402
+from attn_jax.attention.scores.kernels import KERNELS  # noqa: E402
+from attn_jax.evaluation import point_plots  # noqa: E402
+from attn_jax.evaluation.plots import save  # noqa: E402
+from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
+from attn_jax.tasks.points import curve, grid  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_DRAWS, NUM_POINTS = 300, 40
@@ -178,8 +178,8 @@ def slope(sizes: Sequence[int], values: np.ndarray) -> float:
 
 def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, float]], path: pathlib.Path) -> None:
     """Fits above, attention weights below, a column for each (kernel, width), as the chapter shows them."""
-    with fits.styled():
-        figure, axes = fits.panel(columns=len(settings), rows=2)
+    with point_plots.styled():
+        figure, axes = point_plots.panel(columns=len(settings), rows=2)
         for (name, width), above, below in zip(settings, *axes, strict=True):
             kernel = model(name, width)
             params = kernel.init(jax.random.key(0), {"inputs": jnp.asarray(x)})
@@ -191,7 +191,7 @@ def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, flo
             above.plot(PLACES, np.asarray(found) + center, color="tab:orange")
             above.set_title(name if name == "constant" else f"{name}, width {width:g}", fontsize=10)
             weights = np.asarray(kernel.weights(params, query, inputs, jnp.ones(1)))
-            fits.draw_weights(below, weights, PLACES[:, 0], bar=False)
+            point_plots.draw_weights(below, weights, PLACES[:, 0], bar=False)
         axes[0, 0].set(ylabel="y")
         axes[1, 0].set(ylabel="query x", xlabel="training points, by x")
         save(figure, path)
@@ -199,9 +199,9 @@ def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, flo
 
 def draw_rates(sizes: Sequence[int], found: dict[str, tuple[np.ndarray, np.ndarray]], path: pathlib.Path) -> None:
     """Best width and risk against n, both logarithmic."""
-    with fits.styled():
-        figure, axes = fits.panel(columns=2)
-        for (name, values), color in zip(found.items(), fits.COLORS, strict=False):
+    with point_plots.styled():
+        figure, axes = point_plots.panel(columns=2)
+        for (name, values), color in zip(found.items(), point_plots.COLORS, strict=False):
             for one, series in zip(axes[0], values, strict=True):
                 one.loglog(
                     sizes, series, "o-", color=color, markersize=3, label=f"{name}: n^{slope(sizes, series):.3f}"

@@ -19,13 +19,13 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
-from attn_jax.commands import restore  # noqa: E402
+from attn_jax.cli.commands import restore  # noqa: E402
+from attn_jax.cli.sweep import jobs  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation import evaluate  # noqa: E402
-from attn_jax.sweep import jobs  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.evaluation.text import evaluate  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
-from attn_jax.workdir import load_config  # noqa: E402
 from configs import base  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
@@ -97,7 +97,7 @@ def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]], path: pathl
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("exact match, percent")
     figure.axes[0].legend(frameon=False)
-    figures.save(figure, path)
+    plots.save(figure, path)
 
 
 def main(argv=None) -> None:

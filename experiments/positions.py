@@ -2,7 +2,7 @@
 
     python experiments/positions.py
 
-Six pictures of the schemes in attn_jax/models/positions.py, drawn from the functions that the models use; nothing is
+Six pictures of the schemes in attn_jax/layers/positions.py, drawn from the functions that the models use; nothing is
 trained or random but the directions of the vectors that are turned, whose seed is fixed.
 
 Answer (experiments/results/positions.md): all of them make a score depend on the distance of query and key, not on
@@ -24,8 +24,8 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
-from attn_jax.models.positions import Alibi, HalfAlibi, Relative, rotate, sinusoids  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, rotate, sinusoids  # noqa: E402
 
 WIDTHS = (32, 128, 512)  # of the embeddings whose products are drawn
 NUM_HEADS = 8  # of the biases
@@ -183,7 +183,7 @@ PAGE = f"""# {__doc__.splitlines()[0]}
 - **NAPE** (Vasylenko 2025): the first half of the heads is blind to positions, the others have slopes 1, 1/2, 1/3 ...
 
 Learned vectors (Gehring 2017) have no picture: at the start they are noise. `python experiments/positions.py` draws
-this from the functions of [attn_jax/models/positions.py](../../attn_jax/models/positions.py).
+this from the functions of [attn_jax/layers/positions.py](../../attn_jax/layers/positions.py).
 """
 
 
@@ -191,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
     out = parser.parse_args(argv).out
-    figures.save(draw(), out / "positions.png")
+    plots.save(draw(), out / "positions.png")
     (out / "positions.md").write_text(PAGE, encoding="utf-8")
     print(f"{out / 'positions.png'} and positions.md")
 

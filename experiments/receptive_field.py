@@ -35,9 +35,9 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
-from attn_jax.arguments import load_file  # noqa: E402
-from attn_jax.build import build_encoder  # noqa: E402
+from attn_jax.cli.overrides import load_file  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.models.encoder_options import build_encoder  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_SYMBOLS = 8
@@ -293,7 +293,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = run(VARIANTS, setting)
     result = table(rows)
     print(result)
-    figures.save(draw(rows), out / "receptive_field.png")
+    plots.save(draw(rows), out / "receptive_field.png")
     page = f"""# {__doc__.splitlines()[0]}
 
 Every position names the one flagged symbol of its sequence; share of right answers by the distance of the flag, in

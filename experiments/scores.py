@@ -18,9 +18,9 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.files import load_json  # noqa: E402
-from attn_jax.sweep import jobs  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

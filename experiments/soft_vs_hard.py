@@ -21,16 +21,16 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.arguments import load_file  # noqa: E402
 from attn_jax.attention import READINGS  # noqa: E402
-from attn_jax.build import build_seq2seq, build_task  # noqa: E402
-from attn_jax.build_attention import choose_baseline, configure_reading  # noqa: E402
+from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.overrides import load_file  # noqa: E402
+from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.files import load_json  # noqa: E402
-from attn_jax.optimizers import make_optimizer  # noqa: E402
-from attn_jax.sweep import jobs  # noqa: E402
+from attn_jax.models.seq2seq.options import build_seq2seq, choose_baseline, configure_reading  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
-from attn_jax.training import TrainState, make_train_step  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
+from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
+from attn_jax.training.optimizers import make_optimizer  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"

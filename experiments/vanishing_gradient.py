@@ -40,8 +40,8 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax import figures  # noqa: E402
-from attn_jax.models.rnn import CELLS, Recurrence  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.layers.rnn import CELLS, Recurrence  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_SYMBOLS = 8
@@ -303,7 +303,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows = run(VARIANTS, setting)
     result = table(rows)
     print(result)
-    figures.save(draw(rows), out / "vanishing_gradient.png")
+    plots.save(draw(rows), out / "vanishing_gradient.png")
     page = f"""# {__doc__.splitlines()[0]}
 
 Norm of d(r . h_T) / d state_t by the distance T - t, relative to distance 0; {setting.num_seeds} seeds (geometric mean,

@@ -133,7 +133,9 @@ def run(source: pathlib.Path, out: pathlib.Path, only: list[str]) -> None:
     out = out.resolve()
     os.chdir(source)
     os.environ["PYTHONPATH"] = sys.path[0] = os.getcwd()
-    names = sorted(path.stem for path in pathlib.Path("configs").glob("*.py") if path.stem not in ("base", "of_workdir"))
+    names = sorted(
+        path.stem for path in pathlib.Path("configs").glob("*.py") if path.stem not in ("base", "of_workdir")
+    )
     names = [name for name in names if not only or name in only]
     found: dict[str, dict] = {}
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -101,8 +101,8 @@ def become(request: dict) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    import attn_jax.commands
-    import attn_jax.sweep  # noqa: F401
+    import attn_jax.cli.commands
+    import attn_jax.cli.sweep  # noqa: F401
     import launch
 
     serve()

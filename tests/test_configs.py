@@ -9,7 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 from tiny_run import train, write_pairs
 
-from attn_jax.arguments import keys, load_file
+from attn_jax.cli.overrides import keys, load_file
 from configs import base
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""Imports inside attn_jax point to the same layer or to a lower one, and never out of it to the files that run it."""
+"""Imports inside attn_jax point to a folder of a lower rank, and never out of it to the files that run it."""
 
 import ast
 import pathlib
@@ -6,34 +6,19 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-LAYERS = [
-    {"__init__", "types", "errors"},
-    {"files", "attention", "outputs", "tasks", "metrics", "progress"},
-    {
-        "models",
-        "decode",
-        "training",
-        "parallel",
-        "optimizers",
-        "checkpoints",
-        "workdir",
-        "data_files",
-        "model_size",
-        "provenance",
-        "failures",
-    },
-    {"figures", "fits"},
-    {"evaluation"},
-    {"story_evaluation", "regression"},
-    {"build", "build_attention", "build_stories", "build_regression"},
-    {"kinds"},
-    {"experiment", "sweep", "arguments"},
-    {"unread"},
-    {"commands"},
+RANKS = [
+    {"types", "errors"},
+    {"attention"},
+    {"layers", "outputs"},
+    {"tasks"},
+    {"models"},
+    {"training", "evaluation"},
+    {"cli"},
+    {"__init__"},  # the public names
 ]
-LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names}
+RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 FILES = sorted(path.relative_to(ROOT) for path in (ROOT / "attn_jax").rglob("*.py"))
-OUTSIDE = {"launch", "configs", "experiments", "tests"}
+OUTSIDE = {"launch", "configs", "experiments", "tests", "oracles"}
 
 
 def imported(tree):
@@ -46,17 +31,32 @@ def imported(tree):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def rooms(path):
+    """The folder of the package that a file is in, and the other folders that it imports from."""
+    own = path.with_suffix("").parts[1]
+    names = list(imported(ast.parse((ROOT / path).read_text(encoding="utf-8"))))
+    assert not OUTSIDE & {name.split(".")[0] for name in names}, f"{path} imports what is not part of the package"
+    inside = [[*name.split("."), "__init__"] for name in names if name.split(".")[0] == "attn_jax"]
+    return own, {parts[1] for parts in inside} - {own}
+
+
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_imports_point_down(path):
-    own = path.with_suffix("").parts[1]
-    assert own in LAYER, f"{path} is new: give it its place in LAYERS"
-    for name in imported(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
-        package, module, *_ = [*name.split("."), "__init__"]
-        assert package not in OUTSIDE, f"{path} imports {name}, which is not part of the package"
-        if package == "attn_jax":
-            assert module in LAYER, f"{path} imports {name}, which has no place in LAYERS"
-            assert LAYER[module] <= LAYER[own], f"{path} (layer {LAYER[own]}) imports {name} (layer {LAYER[module]})"
+    own, others = rooms(path)
+    assert own in RANK, f"{path} is new: give it its place in RANKS"
+    for other in others:
+        assert other in RANK, f"{path} imports {other}, which has no place in RANKS"
+        assert RANK[other] <= RANK[own], f"{path} (rank {RANK[own]}) imports {other} (rank {RANK[other]})"
+
+
+def test_folders_of_one_rank_do_not_import_each_other_in_a_circle():
+    arrows = {(own, other) for path in FILES for own, others in [rooms(path)] for other in others}
+    assert not {(a, b) for a, b in arrows if (b, a) in arrows}
 
 
 def test_every_place_is_taken():
-    assert set(LAYER) == {path.with_suffix("").parts[1] for path in FILES}
+    assert set(RANK) == {path.with_suffix("").parts[1] for path in FILES}
+
+
+def test_folders_are_at_most_two_deep():
+    assert max(len(path.parts) for path in FILES) <= 4

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.metrics import Mean
-from attn_jax.optimizers import make_optimizer
-from attn_jax.training import TrainState
+from attn_jax.models.metrics import Mean
+from attn_jax.training.loop import TrainState
+from attn_jax.training.optimizers import make_optimizer
 
 VOCAB, WIDTH = 11, 4
 

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from attn_jax import experiment
+from attn_jax.cli import runs
 from configs import quickstart
 
 # 200 pairs, eight of them longer than the bucket: three steps an epoch.
@@ -75,8 +75,8 @@ def timeless(workdir: pathlib.Path) -> list[dict]:
 
 def train(config, workdir: pathlib.Path):
     """(run, fitted), to the end or wherever it stops."""
-    run = experiment.open_run(config, workdir)
+    run = runs.open_run(config, workdir)
     try:
-        return run, experiment.train(run)
+        return run, runs.train(run)
     finally:
         run.checkpoints.close()

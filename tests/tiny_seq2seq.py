@@ -4,7 +4,7 @@ import jax
 import numpy as np
 from arrays import fill
 
-from attn_jax.build import MODELS
+from attn_jax.models.families import MODELS
 from configs.base import get_config
 
 PAD, BOS, EOS, SOURCE_VOCAB, TARGET_VOCAB = 0, 2, 3, 13, 11

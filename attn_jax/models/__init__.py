@@ -1,1 +1,1 @@
-"""Models: each builds a memory and reads it."""
+"""The families of models, one folder each."""

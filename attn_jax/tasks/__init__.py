@@ -1,13 +1,13 @@
 """Data: from files or generated text to batches of ids. Numpy only, no models."""
 
-from attn_jax.tasks.babi import babi
+from attn_jax.tasks.babi.task import babi
 from attn_jax.tasks.dates import dates
 from attn_jax.tasks.inflection import inflection
 from attn_jax.tasks.labelled_text import labelled_text
 from attn_jax.tasks.language_id import language_id
 from attn_jax.tasks.parallel_text import parallel_text
 from attn_jax.tasks.plain_text import plain_text
-from attn_jax.tasks.regression import PointsTask, regression
+from attn_jax.tasks.points import PointsTask, regression
 from attn_jax.tasks.sequences import sequences
 from attn_jax.tasks.task import Pairs, Task
 

@@ -27,12 +27,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from attn_jax.build import build_evaluator, build_task
-from attn_jax.models.stories import find_sentences
-from attn_jax.optimizers import make_optimizer
+from attn_jax.cli.build import build_evaluator, build_task
+from attn_jax.models.memory_networks.base import find_sentences
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
-from attn_jax.training import TrainState, make_train_step
+from attn_jax.training.loop import TrainState, make_train_step
+from attn_jax.training.optimizers import make_optimizer
 from configs import babi_memn2n
 from experiments.benchmarks.machine import circumstances
 

@@ -30,7 +30,10 @@ import numpy as np
 import torch
 from optax import projections
 
-from attn_jax.attention.normalizers import constrained_sparsemax, entmax, entmax15, fusedmax, softmax, sparsemax
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.normalizers.constrained import constrained_sparsemax
+from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
+from attn_jax.attention.normalizers.fusedmax import fusedmax
 from experiments.benchmarks.machine import circumstances
 
 RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "normalizers.md"

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
-from attn_jax.build import build_transformer
-from attn_jax.model_size import num_parameters
+from attn_jax.models.transformer.options import build_transformer
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.training.model_size import num_parameters
 from configs import base
 from experiments.benchmarks.machine import circumstances
 from experiments.benchmarks.torch_transformer import TorchTransformer

@@ -38,15 +38,15 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
-from attn_jax.build import build_seq2seq
-from attn_jax.model_size import num_parameters
-from attn_jax.models.model import Model
-from attn_jax.optimizers import make_optimizer
+from attn_jax.models.base import Model
+from attn_jax.models.seq2seq.options import build_seq2seq
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import EOS, SentencePiece
-from attn_jax.training import TrainState, make_train_step
+from attn_jax.training.loop import TrainState, make_train_step
+from attn_jax.training.model_size import num_parameters
+from attn_jax.training.optimizers import make_optimizer
 from attn_jax.types import Batch, Params
 from configs import base
 from experiments.benchmarks.machine import circumstances

@@ -110,8 +110,8 @@ def result(name: str, attempt: Callable[[], tuple[str, str]], folder: pathlib.Pa
 
 def read(folder: pathlib.Path, file: str) -> Any:
     """What a command reads from a file of a work directory, in parts that can be compared."""
-    from attn_jax.kinds import kind_of
-    from attn_jax.workdir import load_config
+    from attn_jax.cli.kinds import kind_of
+    from attn_jax.cli.workdir import load_config
     from configs import base
 
     config = load_config(folder, base.get_config())
@@ -126,9 +126,9 @@ def read(folder: pathlib.Path, file: str) -> Any:
 
 def tried(folder: pathlib.Path, file: str, good: Any) -> tuple[str, str]:
     """(verdict, message) of reading a file that was spoilt; what is read as something else must fail with the rest."""
-    from attn_jax.commands import restore
-    from attn_jax.experiment import check
-    from attn_jax.workdir import load_config
+    from attn_jax.cli.commands import restore
+    from attn_jax.cli.runs import check
+    from attn_jax.cli.workdir import load_config
     from configs import base
 
     found = read(folder, file)
@@ -153,8 +153,8 @@ def read_checkpoint(folder: pathlib.Path) -> Any:
     """All that the newest checkpoint holds."""
     import flax
 
-    from attn_jax.experiment import open_checkpoints
-    from attn_jax.workdir import load_config
+    from attn_jax.cli.runs import open_checkpoints
+    from attn_jax.cli.workdir import load_config
     from configs import base
 
     config = load_config(folder, base.get_config())
@@ -168,7 +168,7 @@ def read_checkpoint(folder: pathlib.Path) -> Any:
 
 def tried_checkpoint(folder: pathlib.Path, good: Any) -> tuple[str, str]:
     """(verdict, message) of reading a checkpoint with a file that was spoilt."""
-    from attn_jax.checkpoints import Damaged
+    from attn_jax.training.checkpoints import Damaged
 
     try:
         found = read_checkpoint(folder)

@@ -7,7 +7,7 @@ the command ends at once, with another line, which gives the value away as taken
 from case import Case
 from sandbox import MAKERS, labels, stories, table, words
 
-from attn_jax.arguments import keys
+from attn_jax.cli.overrides import keys
 from configs import base
 
 BASE = base.get_config()

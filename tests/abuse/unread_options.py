@@ -3,7 +3,7 @@
 from case import Case
 from command_line import empty_file
 
-from attn_jax.arguments import CONFIGS, keys, load_file
+from attn_jax.cli.overrides import CONFIGS, keys, load_file
 from configs import base
 
 BASE = base.get_config()

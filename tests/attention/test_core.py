@@ -9,23 +9,10 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
-from attn_jax.attention.readings import log_of
-from attn_jax.attention.scores import (
-    Additive,
-    Boxcar,
-    Concat,
-    Constant,
-    Dot,
-    Epanechikov,
-    Gaussian,
-    General,
-    Location,
-    Norm,
-    ScaledDot,
-    TanhKey,
-    Triangular,
-)
-from attn_jax.attention.windows import LocalM, LocalP
+from attn_jax.attention.hard.readings import log_of
+from attn_jax.attention.local import LocalM, LocalP
+from attn_jax.attention.scores import Additive, Concat, Dot, General, Location, Norm, ScaledDot, TanhKey
+from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechikov, Gaussian, Triangular
 
 WIDTH, QUERIES, KEYS, SIZE = 4, 3, 9, 2
 LENGTHS = np.array([9, 6, 1, 0])  # the last row has nothing to attend to

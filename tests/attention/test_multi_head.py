@@ -10,10 +10,10 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
-from attn_jax.attention.core import causal_mask, head_width
 from attn_jax.attention.fused import fused_attention, implementation_of
-from attn_jax.attention.normalizers import softmax
-from attn_jax.attention.readings import expectation
+from attn_jax.attention.hard.readings import expectation
+from attn_jax.attention.multi_head import causal_mask, head_width
+from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
 from attn_jax.errors import UserError
 

@@ -7,9 +7,9 @@ import signal
 import numpy as np
 import pytest
 
-from attn_jax import sweep
+from attn_jax.cli import sweep
+from attn_jax.cli.workdir import save_config
 from attn_jax.errors import Interrupted, UserError, one_line
-from attn_jax.workdir import save_config
 from configs import base
 from experiments import babi
 

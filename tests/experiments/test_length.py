@@ -5,8 +5,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from attn_jax.arguments import load_file
-from attn_jax.experiment import check
+from attn_jax.cli.overrides import load_file
+from attn_jax.cli.runs import check
 from experiments import length, scores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attn_jax.models.positions import Alibi, HalfAlibi
+from attn_jax.layers.positions import Alibi, HalfAlibi
 from experiments import positions as experiment
 
 DISTANCE = np.arange(-30, 31)

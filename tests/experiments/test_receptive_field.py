@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.build import build_encoder
+from attn_jax.models.encoder_options import build_encoder
 from experiments import receptive_field as experiment
 
 SETTING = experiment.Setting(features=8, length=12, num_seeds=2, num_steps=2, batch_size=2, num_measured=16)

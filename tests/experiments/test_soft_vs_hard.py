@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attn_jax.experiment import check
+from attn_jax.cli.runs import check
 from experiments import soft_vs_hard
 from experiments.soft_vs_hard import LANGUAGES, VARIANTS, closed, config_of, evaluations, overrides, report
 

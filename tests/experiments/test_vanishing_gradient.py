@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.models.rnn import CELLS, Cell, Recurrence
+from attn_jax.layers.rnn import CELLS, Cell, Recurrence
 from experiments import vanishing_gradient as experiment
 
 D = 8

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from attn_jax.build import build_task
+from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attn_jax.build import build_task
+from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.batching import encode_pairs

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from attn_jax.build import build_task
+from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.language_id import HELD_OUT_SHARE, LANGUAGES, NUM_LEMMAS, TEST_SIZE, make_lexicons, read_lexicons

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from attn_jax.build import build_task
+from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.batching import Batches, encode_pairs, eval_batches

@@ -1,0 +1,96 @@
+"""Relaxed draws: rows of weights that a gradient goes through, made of a sample and its Gumbel noise.
+
+A sample is the largest of log_weights + noise; softmax of the same at a temperature comes near to it. REBAR alone is
+unbiased: see the estimators.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from attn_jax.attention.hard.samplers import Draw, LogWeights, choose, one_row
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.types import Array, Float, Int, PRNGKeyArray
+
+
+def _relax(
+    z: Float[Array, "... k"], log_weights: LogWeights, temperature: float | Float[Array, ""]
+) -> Float[Array, "... k"]:
+    return softmax(z / temperature, log_weights > -jnp.inf)
+
+
+def _finite(log_weights: LogWeights) -> LogWeights:
+    return jnp.where(log_weights > -jnp.inf, log_weights, 0.0)
+
+
+def _perturbed(rng: PRNGKeyArray, log_weights: LogWeights) -> tuple[Array, Array]:
+    """(log_weights + Gumbel noise, its largest key: a sample): the Gumbel-max trick."""
+    z = _finite(log_weights) + jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
+    return z, jnp.argmax(jnp.where(log_weights > -jnp.inf, z, -jnp.inf), axis=-1)
+
+
+def _perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array, "..."]) -> Array:
+    """A sample of log_weights + Gumbel noise given that `index` is the largest; differentiable in log_weights.
+
+    Maddison 2014 and Tucker 2017 (arXiv 1703.07370): the largest is a Gumbel at log sum a = 0, the others
+    are Gumbels cut off there.
+    """
+    noise = jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
+    largest = jnp.take_along_axis(noise, index[..., None], axis=-1)
+    cut = -jnp.logaddexp(-noise - _finite(log_weights), -largest)
+    return jnp.where(jax.nn.one_hot(index, log_weights.shape[-1], dtype=bool), largest, cut)
+
+
+def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
+    """rows = softmax((log_weights + Gumbel noise) / temperature): biased (Jang 2017; Maddison 2017)."""
+    z, _ = _perturbed(rng, log_weights)
+    return one_row(_relax(z, log_weights, temperature))
+
+
+def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
+    """Forward a one-hot sample, backward the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144)."""
+    return gumbel_rao(rng, log_weights, temperature, num_samples=0)
+
+
+def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0, num_samples: int = 10) -> Draw:
+    """straight_through with its backward gradient averaged over the noise that leads to the same sample.
+
+    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise; one evaluation of f. The noise
+    given the sample depends on the weights but counts as a constant, else the mean would not be that of
+    straight_through. With 0 the one noise that made the sample is taken, which is straight_through.
+    """
+    sample_rng, noise_rng = jax.random.split(rng)
+    z, index = _perturbed(sample_rng, log_weights)
+    if num_samples == 0:
+        relaxed = _relax(z, log_weights, temperature)
+    else:
+        fixed, finite = jax.lax.stop_gradient(log_weights), _finite(log_weights)
+        noises = [_perturbed_given(r, fixed, index) - _finite(fixed) for r in jax.random.split(noise_rng, num_samples)]
+        relaxed = sum(_relax(finite + noise, log_weights, temperature) for noise in noises) / num_samples
+    hard = jax.nn.one_hot(index, log_weights.shape[-1], dtype=log_weights.dtype)
+    return one_row(hard + relaxed - jax.lax.stop_gradient(relaxed))
+
+
+def rebar(
+    rng: PRNGKeyArray,
+    log_weights: LogWeights,
+    temperature: float | Float[Array, ""] = 1.0,
+    scale: float | Float[Array, ""] = 1.0,
+) -> Draw:
+    """REBAR (Tucker 2017, arXiv 1703.07370): a sample x, with f at a relaxed z as control variate.
+
+    gradient = (f(x) - scale f(z given x)) grad log a_x + scale (grad f(z) - grad f(z given x)) + grad f(x), with z
+    relaxed at `temperature`: three evaluations of f, unbiased for every temperature and scale.
+    """
+    sample_rng, noise_rng = jax.random.split(rng)
+    z, index = _perturbed(sample_rng, log_weights)
+    given = _perturbed_given(noise_rng, log_weights, index)
+    relaxed = [_relax(x, log_weights, temperature)[..., None, :] for x in (z, given)]
+    hard = choose(log_weights, index[..., None], jnp.ones((*index.shape, 1), log_weights.dtype))
+    scale = jnp.asarray(scale, log_weights.dtype)
+    zero, one = jnp.zeros_like(scale), jnp.ones_like(scale)
+    mass = jnp.broadcast_to(jnp.stack([one, scale, -scale]), (*index.shape, 3))
+    log_prob = jnp.concatenate([hard.log_prob, jnp.zeros((*index.shape, 2), log_weights.dtype)], axis=-1)
+    others = jnp.zeros((3, 3), log_weights.dtype).at[0].set(jnp.stack([zero, zero, scale]))
+    return Draw(
+        jnp.concatenate([hard.rows, *relaxed], axis=-2), mass, log_prob, jnp.broadcast_to(others, (*index.shape, 3, 3))
+    )

@@ -1,0 +1,115 @@
+"""Several heads of attention side by side, and the cache of keys and values that decoding writes."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.attention.core import Attended, Attention, Memory
+from attn_jax.errors import UserError
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
+
+
+class MultiHead(nn.Module):
+    """[head_1; ...; head_h] W_o + b_o, head_i = the attention of (W_i query, W_i' keys, W_i'' values).
+
+    Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
+    normalizer and reading works per head; parameters that these have are shared by the heads, unless they say
+    otherwise. With `num_kv_heads` < num_heads, groups of heads share their keys and values (Ainslie 2023, arXiv
+    2305.13245).
+    """
+
+    attention: Attention
+    num_heads: int
+    features: int  # width of the queries, of the contexts, and of all heads together
+    num_kv_heads: int = 0  # 0: num_heads
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        width = head_width(self.features, self.num_heads, self.num_kv_heads)
+        groups = self.num_kv_heads or self.num_heads
+        options = dict(dtype=self.dtype, kernel_init=nn.initializers.xavier_uniform())
+        self.query = nn.Dense(self.features, **options)
+        self.key = nn.Dense(width * groups, **options)
+        self.value = nn.Dense(width * groups, **options)
+        self.out = nn.Dense(self.features, **options)
+
+    def prepare(
+        self,
+        keys: Float[Array, "... k d"],
+        values: Float[Array, "... k dv"] | None = None,
+        mask: Bool[Array, "... k"] | None = None,
+        rotate: Callable | None = None,
+    ) -> Memory:
+        """A Memory with an axis of key/value heads before the keys; `rotate` turns the keys by their positions."""
+        groups = self.num_kv_heads or self.num_heads
+        mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
+        values = self._split(self.value(keys if values is None else values), groups)
+        keys = self._split(self.key(keys), groups)
+        keys = keys if rotate is None else rotate(keys)
+        return self.attention.prepare(keys, values, jnp.broadcast_to(mask[..., None, :], keys.shape[:-1]))
+
+    def __call__(
+        self,
+        query: Float[Array, "... q d"],
+        memory: Memory,
+        mask: Bool[Array, "... #q k"] | None = None,
+        bias: Float[Array, "... h #q k"] | None = None,
+        rotate: Callable | None = None,
+        rng: PRNGKeyArray | None = None,
+        train: bool = False,
+    ) -> Attended:
+        """context [..., q, features]; weights [..., h, q, k] and log_prob [..., h, q] of each head."""
+        heads = self._split(self.query(query), self.num_heads)
+        heads = heads if rotate is None else rotate(heads)
+        mask = None if mask is None else mask[..., None, :, :]
+        shared = self.num_heads // (self.num_kv_heads or self.num_heads)
+        axis = memory.mask.ndim - 1  # after the heads
+        grouped = shared > 1 and not isinstance(self.attention.normalize, nn.Module)
+        if grouped:  # [..., g, r, q, d] ask [..., g, 1, k, d]
+            heads = _group(heads, shared)
+            memory = jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory)
+            mask = None if mask is None else mask[..., None, :, :]
+            bias = None if bias is None else _group(bias, shared)
+        elif shared > 1:  # a normalizer with parameters may have some for each head
+            memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
+        attended = self.attention(heads, memory, mask=mask, bias=bias, rng=rng, train=train)
+        if grouped:
+            lead = query.shape[:-2]
+            attended = jax.tree.map(lambda x: x.reshape(*lead, self.num_heads, *x.shape[len(lead) + 2 :]), attended)
+        context = jnp.swapaxes(attended.context, -3, -2)
+        return attended.replace(context=self.out(context.reshape(*context.shape[:-2], -1)))
+
+    def _split(self, x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
+        return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -3, -2)
+
+
+def _group(x: Float[Array, "... h q d"], size: int) -> Float[Array, "... g r q d"]:
+    return x.reshape(*x.shape[:-3], x.shape[-3] // size, size, *x.shape[-2:])
+
+
+def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
+    """The width of a head; UserError where the heads do not divide the features, or the groups the heads."""
+    if num_heads < 1 or features % num_heads:
+        near = min((n for n in range(1, features + 1) if features % n == 0), key=lambda n: abs(n - num_heads))
+        raise UserError(f"num_heads {num_heads} does not divide the width {features}; the nearest that does is {near}")
+    if num_kv_heads < 0 or (num_kv_heads and num_heads % num_kv_heads):
+        near = min((n for n in range(1, num_heads + 1) if num_heads % n == 0), key=lambda n: abs(n - num_kv_heads))
+        raise UserError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}; the nearest is {near}")
+    return features // num_heads
+
+
+def causal_mask(length: int) -> Bool[Array, "q k"]:
+    """True where a query may attend: at its own position and before."""
+    return jnp.tril(jnp.ones((length, length), bool))
+
+
+def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
+    """The cache with the one key and value of `new` in its own slot of each row."""
+
+    def put(old: Array, one: Array, axis: int) -> Array:
+        index = slot.reshape(-1, *[1] * (old.ndim - 1))
+        return jnp.where(jax.lax.broadcasted_iota(jnp.int32, old.shape, axis % old.ndim) == index, one, old)
+
+    return Memory(put(cache.keys, new.keys, -2), put(cache.values, new.values, -2), put(cache.mask, new.mask, -1))

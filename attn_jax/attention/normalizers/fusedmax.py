@@ -1,0 +1,118 @@
+"""Fusedmax: sparse weights that are equal over runs of neighbouring keys."""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32
+from attn_jax.attention.normalizers.entmax import sparsemax
+from attn_jax.errors import UserError
+from attn_jax.types import Array, Bool, Float, Int
+
+
+@in_float32
+def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Array, ""] = 0.1) -> Weights:
+    """argmin_w ||w - scores||^2 / 2 + fusion * sum_i |w_(i+1) - w_i| over the probability simplex.
+
+    Niculae & Blondel 2017 (arXiv 1705.07704): sparsemax of the scores after `fuse`. fusion = 0 is sparsemax, a large
+    one gives uniform weights. A masked key is skipped: the keys on its two sides are neighbours.
+    """
+    if isinstance(fusion, float | int):
+        if not fusion >= 0:
+            raise UserError(f"fusion of fusedmax is {fusion}, but at least 0 was expected: 0 is sparsemax")
+        if fusion == 0:
+            return sparsemax(scores, mask)
+    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
+    scores = jnp.where(mask, scores - jnp.where(mask.any(-1, keepdims=True), largest, 0.0), 0.0)
+    rows, kept = scores.reshape(-1, scores.shape[-1]), mask.reshape(-1, mask.shape[-1])
+    fused = jax.vmap(fuse, in_axes=(0, 0, None))(rows, kept, jnp.asarray(fusion, scores.dtype))
+    return sparsemax(fused.reshape(scores.shape), mask)
+
+
+def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]) -> Float[Array, " k"]:
+    """argmin_y ||y - scores||^2 / 2 + fusion * sum_i |y_(i+1) - y_i|, over the keys that the mask keeps.
+
+    y is constant on groups of neighbours. In a group it is the mean of the scores, plus fusion / size for each
+    neighbouring group that is higher, minus as much for each that is lower: the gradient averages over the groups.
+    """
+    group, step = lax.stop_gradient(_groups(scores, mask, fusion))
+    num_keys = scores.shape[-1]
+
+    def total(values):
+        return jax.ops.segment_sum(values, group, num_segments=num_keys, indices_are_sorted=True)
+
+    rise = total(step)  # to the group after; what is up for one is down for the other
+    rise = rise - jnp.concatenate([jnp.zeros(1, rise.dtype), rise[:-1]])
+    size = jnp.maximum(total(mask.astype(scores.dtype)), 1)
+    return ((total(jnp.where(mask, scores, 0.0)) + fusion * rise) / size)[group]
+
+
+def _groups(
+    scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]
+) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
+    """The number of each key's group, and the sign of the step from a key to the next one: 0 within a group.
+
+    Dynamic programming over the keys, exact, with k steps (Johnson 2013, "A dynamic programming algorithm for the
+    fused lasso and L0-segmentation"). Let f_i(y) be the derivative of the least cost of keys up to i, given that y_i
+    is y. It is increasing and piecewise linear, and f_(i+1)(y) = y - scores_(i+1) + clip(f_i(y), -fusion, fusion).
+    Where f_i reaches the two bounds, low_i and high_i, is all that is needed: y_i = clip(y_(i+1), low_i, high_i), from
+    the last key, where f = 0, back to the first.
+
+    The clipped f_i is kept as a double-ended queue of knots: at each its position and by how much the line's slope
+    and offset change there. A step takes those beyond the new bounds off at both ends and adds one at each end, so
+    all steps together take off 2k at most.
+    """
+    num_keys, dtype = scores.shape[-1], scores.dtype
+
+    def line_at(knots, slope, offset, first, last, level, from_left):
+        """The line with which f crosses `level`, given the one at one end; and the first knot that is beyond it."""
+        position, slopes, offsets = knots
+        sign = 1 if from_left else -1
+
+        def below(state):
+            slope, offset, at = state
+            inside = (at <= last) if from_left else (at >= first)
+            return inside & (sign * (slope * position[at] + offset) < sign * level)
+
+        def cross(state):
+            slope, offset, at = state
+            return slope + sign * slopes[at], offset + sign * offsets[at], at + sign
+
+        return lax.while_loop(below, cross, (slope, offset, first if from_left else last))
+
+    def insert(knots, at, *knot):
+        return tuple(array.at[at].set(value) for array, value in zip(knots, knot, strict=True))
+
+    def forward(state, key):
+        knots, first, last, level = state  # level: the height of the clipped f at its two ends
+        score, keep = key
+        one = jnp.ones((), dtype)
+        slope, offset, left = line_at(knots, one, -level - score, first, last, -fusion, from_left=True)
+        low, left = (-fusion - offset) / slope, jnp.where(keep, left, first) - 1
+        changed = insert(knots, left, low, slope, offset + fusion)
+        # Not beyond the knot just added: f is -fusion there.
+        slope, offset, right = line_at(changed, one, level - score, left + 1, last, fusion, from_left=False)
+        high, right = (fusion - offset) / slope, jnp.where(keep, right, last) + 1
+        changed = insert(changed, right, high, -slope, fusion - offset)
+        # A masked key has written outside of the queue, and leaves it as it was.
+        first, last = jnp.where(keep, left, first), jnp.where(keep, right, last)
+        bounds = jnp.where(keep, low, -jnp.inf), jnp.where(keep, high, jnp.inf)
+        return (changed, first, last, jnp.where(keep, fusion, level)), bounds
+
+    knots = tuple(jnp.zeros(2 * num_keys + 2, dtype) for _ in range(3))
+    start = knots, jnp.asarray(num_keys + 1), jnp.asarray(num_keys), jnp.zeros((), dtype)
+    (knots, first, last, _), (low, high) = lax.scan(forward, start, (jnp.where(mask, scores, 0.0), mask))
+    slope, offset = knots[1][first], knots[2][first] - fusion
+    slope, offset, _ = line_at(knots, slope, offset, first + 1, last, jnp.zeros((), dtype), from_left=True)
+    root = -offset / jnp.maximum(slope, 1)
+
+    def backward(state, key):
+        following, inside = state  # inside: some kept key is behind this one
+        low, high, keep = key
+        step = jnp.where(inside, jnp.sign(following - jnp.clip(following, low, high)), 0.0)
+        return (jnp.where(inside, jnp.clip(following, low, high), following), inside | keep), step
+
+    _, step = lax.scan(backward, (root, jnp.asarray(False)), (low, high, mask), reverse=True)
+    ends = jnp.cumsum(step != 0)
+    return ends - (step != 0), step

@@ -1,0 +1,138 @@
+"""Normalizers with fields or parameters: linen modules, normalize(scores, mask, query=query) -> weights.
+
+Those with parameters learn one per head: with `num_heads` > 1 the scores are [..., h, q, k] and the parameters
+[h, 1, 1]; num_heads = 1 takes scores of any shape. The contract is that of normalizers.py. `query` is needed by
+ScalableEntmax alone.
+
+The scalable ones scale the first `num_scaled` heads, 0 means all: where the other heads have a bias of distance, that
+already says how far they look (Vasylenko 2025, as in the authors' code).
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
+from attn_jax.attention.normalizers.entmax import entmax
+from attn_jax.attention.normalizers.fusedmax import fusedmax
+from attn_jax.types import Array, Float
+
+Query = Float[Array, "... q d"] | None
+
+
+class Entmax(nn.Module):
+    """entmax with a fixed alpha: 1 is softmax, 1.5 entmax15, 2 sparsemax."""
+
+    alpha: float = 1.5
+
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        return entmax(scores, mask, self.alpha)
+
+
+class LearnedEntmax(nn.Module):
+    """entmax with alpha = 1 + sigmoid(a), a learned per head, from alpha = 1.5 on.
+
+    Correia, Niculae & Martins 2019 (arXiv 1909.00015): each head finds its place between softmax and sparsemax.
+    """
+
+    num_heads: int = 1
+
+    @nn.compact
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1))
+        return entmax(scores, mask, _per_head(1 + nn.sigmoid(logit), scores))
+
+
+class Fusedmax(nn.Module):
+    """fusedmax with a fixed weight of the fusion penalty."""
+
+    fusion: float = 0.1
+
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        return fusedmax(scores, mask, self.fusion)
+
+
+class ScalableSoftmax(nn.Module):
+    """softmax(s log(n) scores): s learned per head, n the number of keys that the mask keeps in the row.
+
+    Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not fade as n grows. `scale` is the s to start
+    from; the default is that of the paper's figure 1.
+    """
+
+    scale: float = 0.43
+    num_heads: int = 1
+    num_scaled: int = 0
+
+    @nn.compact
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1))
+        factor = _of_scaled(_per_head(scale, scores) * _log_number(scores, mask), self.num_scaled, self.num_heads)
+        wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        return softmax(wide * factor, mask).astype(scores.dtype)
+
+
+class ScalableEntmax(nn.Module):
+    """entmax((delta + beta log(n)^gamma) scores), beta = softplus(w . query), gamma = gamma_range tanh(v . query).
+
+    ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults; w and v
+    [h, 1, d] are learned, one per head, and n is the number of keys that the mask keeps in the row. `query` is
+    [..., h, q, d], or [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v see the
+    whole state that the queries of all heads are made of, here each its own head's query.
+    """
+
+    alpha: float = 1.5
+    delta: float = 1.0
+    gamma_range: float = 2.0
+    num_heads: int = 1
+    num_scaled: int = 0
+
+    @nn.compact
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        if query is None:
+            raise ValueError("ScalableEntmax scales by the query, and was called without one")
+        beta = nn.softplus(self._projected("beta", query, scores))
+        gamma = self.gamma_range * nn.tanh(self._projected("gamma", query, scores))
+        scale = _of_scaled(self.delta + beta * _log_number(scores, mask) ** gamma, self.num_scaled, self.num_heads)
+        wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        return entmax(wide * scale, mask, self.alpha).astype(scores.dtype)
+
+    def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:
+        """The projection of each query to one number per head."""
+        shape = (self.num_heads, 1, query.shape[-1])
+        weights = self.param(name, nn.initializers.lecun_normal(in_axis=-1, out_axis=0), shape)
+        if query.ndim < scores.ndim:
+            query = query[..., None, :, :]
+        return jnp.sum(query.astype(jnp.float32) * _per_head(weights, scores), axis=-1, keepdims=True)
+
+
+def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores) -> Float[Array, "..."]:
+    """As it broadcasts against the scores."""
+    num_heads = parameter.shape[0]
+    if num_heads == 1:
+        return parameter[0, 0]
+    if scores.ndim < 3 or scores.shape[-3] != num_heads:
+        raise ValueError(f"scores [..., {num_heads}, q, k] were expected, one for each head, got {scores.shape}")
+    return parameter
+
+
+def _of_scaled(factor: Float[Array, "... 1"], num_scaled: int, num_heads: int) -> Float[Array, "... 1"]:
+    """The factor of the first `num_scaled` heads, 1 for the others."""
+    if num_scaled in (0, num_heads):
+        return factor
+    return jnp.where(jnp.arange(factor.shape[-3])[:, None, None] < num_scaled, factor, 1)
+
+
+def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:
+    """log(n) with n >= 2: a single key has weight 1 whatever the scale, but log(1)^gamma need not be finite."""
+    mask = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
+    number = jnp.sum(jnp.broadcast_to(mask, (*mask.shape[:-1], scores.shape[-1])), axis=-1, keepdims=True)
+    return jnp.log(jnp.maximum(number, 2).astype(jnp.float32))
+
+
+# Modules to construct, with their fields as keyword arguments.
+PARAMETRIC = {
+    "entmax": Entmax,
+    "learned_entmax": LearnedEntmax,
+    "fusedmax": Fusedmax,
+    "scalable_softmax": ScalableSoftmax,
+    "scalable_entmax": ScalableEntmax,
+}

@@ -1,0 +1,37 @@
+"""Scores: how well a query and a key fit."""
+
+from attn_jax.attention.scores.base import Score
+from attn_jax.attention.scores.kernels import KERNELS, Boxcar, Constant, Epanechikov, Gaussian, Kernel, Triangular
+from attn_jax.attention.scores.products import (
+    PRODUCTS,
+    Additive,
+    Concat,
+    Dot,
+    General,
+    Location,
+    Norm,
+    ScaledDot,
+    TanhKey,
+)
+
+SCORES = PRODUCTS | KERNELS
+
+__all__ = [
+    "KERNELS",
+    "SCORES",
+    "Additive",
+    "Boxcar",
+    "Concat",
+    "Constant",
+    "Dot",
+    "Epanechikov",
+    "Gaussian",
+    "General",
+    "Kernel",
+    "Location",
+    "Norm",
+    "ScaledDot",
+    "Score",
+    "TanhKey",
+    "Triangular",
+]

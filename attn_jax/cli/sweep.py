@@ -1,0 +1,163 @@
+"""Sweeps: every set of overrides that a file's sweep() yields becomes its own process and work directory.
+
+    def sweep():                                     # experiments/X.py
+        for score in ("dot", "general", "additive"):
+            yield {"config": "configs/enja_soft.py", "model.attention.score": score}
+
+Each dict names its config file under "config"; the rest are keys of that config. A run that is finished is
+skipped, one that was interrupted goes on, one that failed is reported and does not stop the others. SIGTERM and
+Ctrl-C, of the sweep or of the run that is under way, end the sweep.
+"""
+
+import hashlib
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from attn_jax.cli.overrides import load_file
+from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.tasks.files import append, check_links, is_link, load_json, reason, save_json
+from attn_jax.training.progress import notice
+
+LONGEST_NAME = 240
+# Overrides that change no number of a result. What decoding and metrics are asked does, though not what is trained.
+UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
+LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch.py"
+
+
+class Job(NamedTuple):
+    """One run of a sweep."""
+
+    name: str  # of its work directory: the overrides, spelled out
+    config: str
+    overrides: dict[str, Any]
+
+
+def jobs(path: pathlib.Path) -> Iterator[Job]:
+    """The runs that a file's sweep() asks for."""
+    runs = load_file(path, "sweep")
+    if not isinstance(runs, Iterable):
+        raise UserError(f"{path}: sweep() gave {runs!r}; expected dicts of overrides")
+    return named(runs, path)
+
+
+def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
+    """The runs of overrides that the sweep() of a file yielded."""
+    seen = set()
+    for overrides in runs:
+        if not isinstance(overrides, dict):
+            raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
+        overrides = dict(overrides)
+        if not isinstance(overrides.get("config"), str):
+            raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
+        config = overrides.pop("config")
+        parts = [pathlib.Path(config).stem, *(f"{key.split('.')[-1]}={value}" for key, value in overrides.items())]
+        name = ",".join(parts).replace("/", "_").replace(" ", "")
+        if len(name.encode()) > LONGEST_NAME:  # that a file system takes is 255 bytes
+            name = f"{name[: LONGEST_NAME // 2]},{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
+        if name in seen:
+            raise UserError(f"{path}: sweep() yielded {name} twice")
+        seen.add(name)
+        yield Job(name, config, overrides)
+
+
+def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
+    """Runs all jobs one after the other, then prints the table. `common` are overrides as written, for every job."""
+    folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
+    failed = run_jobs(todo, folder, common)
+    print("\n".join(map(printable, table(folder, todo).splitlines())))
+    if failed:
+        raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+
+
+def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
+    """Runs those that have no result yet, each in folder/name: the names of those that failed.
+
+    Raises:
+        Interrupted: a signal came to this process or to a run, which is no failure of it.
+    """
+    failed = []
+    for number, job in enumerate(todo, 1):
+        where = folder / job.name
+        notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
+        if where.is_symlink():
+            raise is_link(where)
+        check_links(where)
+        asked = {"overrides": [text for text in common if not text.startswith(UNSEEN, len("--config."))]}
+        if (where / "result.json").exists():
+            check_same(where, asked)
+            notice(f"{'':<14}finished before: {where / 'result.json'}")
+            continue
+        overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
+        command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
+        save_json(where / "sweep.json", asked)
+        code, came = run(command, where / "log.txt")
+        if came:
+            notice(f"{'interrupted':<14}the same command goes on from there")
+            raise Interrupted(came)
+        if code or not (where / "result.json").exists():
+            lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
+            notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")
+            failed.append(job.name)
+    return failed
+
+
+def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
+    """UserError for a finished run whose common overrides, which its name does not tell, were others."""
+    path = where / "sweep.json"
+    before = load_json(path) if path.exists() else asked
+    if before != asked:
+        was, now = (" ".join(each["overrides"]) or "none" for each in (before, asked))
+        raise UserError(f"{where} was finished with other overrides, {was}, not {now}; choose another --workdir")
+
+
+def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
+    """(exit status, SIGTERM or SIGINT if it came to this process or ended that one, else 0).
+
+    It is passed on, so that a training saves where it is.
+    """
+    came: list[int] = []
+    try:
+        file = append(log)
+    except OSError as error:
+        raise UserError(f"cannot write {log}: {reason(error)}") from error
+    with file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+
+        def pass_on(number: int, frame: Any) -> None:
+            came.append(number)
+            process.terminate()
+
+        before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            code = process.wait()
+            # 128 + number of one that saved, -number of one that had nothing to save yet.
+            came += [number for number in before if code in (128 + number, -number)]
+            return code, came[0] if came else 0
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def table(folder: pathlib.Path, todo: list[Job]) -> str:
+    """A Markdown table: a row per run, a column per metric, mean ± standard deviation over the seeds."""
+    results = {job.name: load_json(folder / job.name / "result.json") for job in todo if _done(folder, job)}
+    metrics = list(dict.fromkeys(name for result in results.values() for name in result["metrics"]))
+    rows = [["run", *metrics, "seeds"], ["---"] * (len(metrics) + 2)]
+    for name, result in results.items():
+        cells = [_cell(result["metrics"].get(metric)) for metric in metrics]
+        rows.append([name, *cells, str(len(result["seeds"]))])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _done(folder: pathlib.Path, job: Job) -> bool:
+    return (folder / job.name / "result.json").exists()
+
+
+def _cell(values: dict | None) -> str:
+    if values is None:
+        return ""
+    return f"{values['mean']:.4g}" + (f" ± {values['std']:.2g}" if len(values["seeds"]) > 1 else "")

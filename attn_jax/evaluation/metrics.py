@@ -1,0 +1,101 @@
+"""Numbers that say how good a model is: mergeable means, scores of texts such as BLEU, and where they are written."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attn_jax.errors import UserError, nearest
+from attn_jax.models.metrics import Mean, _module
+
+
+def perplexity(loss: Mean):
+    """exp of the mean negative log-likelihood (in nats) per token; one number for each seed."""
+    mean = loss.compute()
+    return _module(mean).exp(mean)
+
+
+def summarize(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation over the seeds of a run: {"mean", "std", "seeds": the values themselves}.
+
+    `std` is that of a sample (divided by n - 1), 0.0 if there is one seed only.
+    """
+    array = np.asarray(values, np.float64).reshape(-1)
+    if array.size == 0:
+        raise ValueError("summarize: expected the values of at least one seed, got none")
+    std = float(array.std(ddof=1)) if array.size > 1 else 0.0
+    return {"mean": float(array.mean()), "std": std, "seeds": array.tolist()}
+
+
+def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if len(hypotheses) != len(references):
+        raise UserError(f"there are {len(hypotheses)} hypotheses but {len(references)} references; expected as many")
+    if not references:
+        raise UserError("there are no sentences to score; expected at least one hypothesis and its reference")
+
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The fraction (0 to 1) of hypotheses that equal their references; spaces at the ends do not matter."""
+    _check_pairs(hypotheses, references)
+    return float(np.mean([h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True)]))
+
+
+def edit_distance(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """The mean over all pairs of their Levenshtein distance; 0 where all hypotheses equal their references.
+
+    That is the smallest number of code points to insert, delete or replace to get one text from the other. It is not
+    divided by a length, and spaces count as any other code point.
+    """
+    _check_pairs(hypotheses, references)
+    return float(np.mean([_levenshtein(h, r) for h, r in zip(hypotheses, references, strict=True)]))
+
+
+def _levenshtein(a: str, b: str) -> int:
+    row = list(range(len(b) + 1))  # row[j]: the distance of b[:j] and what was read of a, nothing so far
+    for i, x in enumerate(a, 1):
+        before, row = row, [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (x != y)))
+    return row[-1]
+
+
+def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> tuple[float, str]:
+    """BLEU (0 to 100) of a corpus with one reference each, and the signature that says how it was measured.
+
+    Args:
+      hypotheses, references: detokenized text, one sentence each.
+      tokenize: a tokenizer of sacreBLEU ("13a", "intl", "char", "zh", "ja-mecab", ...); "none" for text that is
+        tokenized already and is to be split at spaces only.
+
+    Raises:
+      UserError: if the numbers of sentences differ or are zero, or the tokenizer is unknown or cannot be used here.
+
+    Papineni et al. 2002, "BLEU"; Post 2018, "A Call for Clarity in Reporting BLEU Scores".
+    """
+    from sacrebleu.metrics import BLEU
+
+    _check_pairs(hypotheses, references)
+    if tokenize not in BLEU.TOKENIZERS:
+        raise UserError(f"unknown BLEU tokenizer {tokenize!r}; {nearest(tokenize, BLEU.TOKENIZERS)}")
+    try:
+        # force only silences the warning about text that looks tokenized: the signature states the tokenization.
+        metric = BLEU(tokenize=tokenize, force=True)
+    except (ImportError, RuntimeError, OSError) as error:  # a package is missing, or a model cannot be downloaded
+        reason = " ".join(str(error).split())
+        raise UserError(f"BLEU tokenizer {tokenize!r} cannot be used here: {reason}") from error
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return float(score), str(metric.get_signature())
+
+
+def corpus_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """chrF2 (0 to 100) of a corpus with one reference each, and its signature.
+
+    The F-score (beta 2) of character 1- to 6-grams: needs no tokenizer, so it suits text without spaces.
+    Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
+    """
+    from sacrebleu.metrics import CHRF
+
+    _check_pairs(hypotheses, references)
+    metric = CHRF()
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return float(score), str(metric.get_signature())

@@ -1,0 +1,71 @@
+"""Circumstances of a result: versions, the commit of the source, the device, the machine and the date."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import subprocess
+from typing import Any
+
+import jax
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGES = {"jax": "jax", "jaxlib": "jaxlib", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
+PACKAGES |= {"numpy": "numpy", "attn_jax": "attn_jax"}
+
+
+def provenance() -> dict[str, Any]:
+    """{"versions", "commit", "device", "machine", "date"}, as JSON takes it; None for what cannot be known."""
+    devices = jax.devices()
+    return {
+        "versions": versions(),
+        "commit": commit(ROOT),
+        "device": {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
+        "machine": machine(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """Name -> version, of Python and of the packages that the numbers depend on; None for one not installed."""
+    return {"python": platform.python_version()} | {name: version(package) for name, package in PACKAGES.items()}
+
+
+def version(package: str) -> str | None:
+    """The version of an installed package."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def commit(root: pathlib.Path) -> str | None:
+    """The commit of the git checkout whose root this is, with "+changes" if files of it were changed.
+
+    None outside a checkout, and where git is missing or fails.
+    """
+    if not (root / ".git").exists():  # as part of another repository its commit would say nothing
+        return None
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        revision = git("rev-parse", "HEAD")
+        return revision + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def machine() -> str:
+    """The model of the CPU where the system tells it, else what Python says of the platform."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.platform()

@@ -1,0 +1,1 @@
+"""Layers that several models share: recurrent, Transformer, convolution, positions, embeddings, pooling."""

@@ -1,0 +1,44 @@
+"""Encoders beside the recurrent one (rnn.py) and the Transformer's (transformer.py).
+
+    encoder(embedded [b, s, d], mask [b, s], train) -> (last, states [b, s, d])
+
+`last` sums the source up: of each layer in an RNN, otherwise the mean state.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.layers.pooling import mean_state
+from attn_jax.layers.positions import NoPositions
+from attn_jax.types import Array, Bool, Dtype, Float
+
+
+class Convolution(nn.Module):
+    """Layers of x + glu(W * norm(x)): each state sees the `kernel_size` inputs around it and nothing else.
+
+    After l layers it has seen l (kernel_size - 1) + 1 tokens; what is further away does not exist for it. Gated linear
+    units: Gehring 2017 (arXiv 1705.03122), section 3.1. Padding is zero, so it changes nothing.
+    """
+
+    features: int
+    num_layers: int
+    kernel_size: int
+    positions: NoPositions
+    dropout: float = 0.0
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], train: bool = False
+    ) -> tuple[Float[Array, "b d"], Float[Array, "b s d"]]:
+        places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
+        x = self.positions.embed(embedded, places)
+        x = x if x.shape[-1] == self.features else nn.Dense(self.features, dtype=self.dtype, name="input")(x)
+        x = nn.Dropout(self.dropout)(x, deterministic=not train)
+        for index in range(self.num_layers):
+            inner = nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(x)
+            inner = jnp.where(mask[..., None], inner, 0)
+            gated = nn.Conv(2 * self.features, (self.kernel_size,), dtype=self.dtype, name=f"layer_{index}")(inner)
+            x = x + nn.Dropout(self.dropout)(nn.glu(gated), deterministic=not train)
+        x = nn.LayerNorm(dtype=self.dtype, name="norm")(x)
+        return mean_state(x, mask), x

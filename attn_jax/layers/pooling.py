@@ -1,0 +1,51 @@
+"""From the states of a sequence to one state."""
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.attention import Attention
+from attn_jax.types import Array, Bool, Float
+
+
+def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
+    """The mean over the real positions; zeros where there is none."""
+    count = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
+    return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
+
+
+class MeanPooling(nn.Module):
+    """The mean of the states: attention that finds all equal."""
+
+    num_queries: ClassVar[int] = 1
+
+    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
+        """(vector [b, d], weights [b, 1, s], penalty [b])."""
+        weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
+        vector = jnp.einsum("bs,bsd->bd", weights.astype(states.dtype), states)
+        return vector, weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
+
+
+class StructuredPooling(nn.Module):
+    """r learned queries read the states, and their contexts side by side are the vector: M = A H.
+
+    Lin 2017 (arXiv 1703.03130), with the penalty |A A' - I|^2 (Frobenius), that keeps the r from reading the same.
+    """
+
+    attention: Attention
+    num_queries: int
+    features: int  # width of a query
+
+    @nn.compact
+    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
+        """(vector [b, r d], weights [b, r, s], penalty [b])."""
+        init = nn.initializers.normal(self.features**-0.5)
+        queries = self.param("queries", init, (self.num_queries, self.features)).astype(states.dtype)
+        queries = jnp.broadcast_to(queries, (len(states), *queries.shape))
+        rng = self.make_rng("sample") if train and self.attention.read.random else None
+        attended = self.attention(queries, self.attention.prepare(states, mask=mask), rng=rng, train=train)
+        weights = attended.weights.astype(jnp.float32)
+        overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries)
+        vector = attended.context.reshape(len(states), -1)
+        return vector, weights, jnp.sum(jnp.square(overlap), axis=(-2, -1))

@@ -1,0 +1,165 @@
+"""Transformer layers, and stacks of them.
+
+    self-attention -> attention to the source, if there is one -> feed forward
+
+each of them added to what it was given. Vaswani 2017 (arXiv 1706.03762), section 3.1; the norm stands after the sum, as
+there, or before each part (Xiong 2020, arXiv 2002.04745), with one more at the end of the stack. An encoder is a
+stack, a decoder a causal stack with a source, a language model (language_model.py) a causal stack without one.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.attention import Attended, Memory, MultiHead
+from attn_jax.attention.multi_head import causal_mask, write
+from attn_jax.layers.pooling import mean_state
+from attn_jax.layers.positions import NoPositions, rotate
+from attn_jax.types import Array, Bool, Dtype, Float, Int
+
+NORM_FIRST = {"pre": True, "post": False}  # layer norm before each part, or after each sum
+ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
+
+
+class TransformerLayer(nn.Module):
+    """x + attention(x), x + attention to the source, x + feed_forward(x), with a norm before or after each.
+
+    `make_attention` gives the module of several heads: a new one for each use, since parameters are not shared; with
+    `make_source_attention` there is a source.
+    """
+
+    make_attention: Callable[[], MultiHead]
+    features: int
+    feed_forward_size: int
+    make_source_attention: Callable[[], MultiHead] | None = None
+    norm_first: bool = True
+    rotary: bool = False
+    activation: Callable = nn.relu
+    dropout: float = 0.0
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        norm = partial(nn.LayerNorm, epsilon=1e-5, dtype=self.dtype)
+        init = nn.initializers.xavier_uniform()
+        self.self_attention, self.self_norm = self.make_attention(), norm()
+        if self.make_source_attention is not None:
+            self.source_attention, self.source_norm = self.make_source_attention(), norm()
+        self.inner = nn.Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
+        self.outer = nn.Dense(self.features, kernel_init=init, dtype=self.dtype)
+        self.feed_forward_norm = norm()
+        self.drop = nn.Dropout(self.dropout)
+
+    def __call__(
+        self,
+        x: Float[Array, "b q d"],
+        mask: Bool[Array, "b q"],
+        positions: Int[Array, "b q"],
+        allowed: Bool[Array, "q k"] | None,
+        bias: Float[Array, "..."] | None,
+        source: Memory | None,
+        cache: Memory | None,
+        train: bool = False,
+    ) -> tuple[Float[Array, "b q d"], Memory, Attended]:
+        """(x, what this layer's self-attention read, what it saw last: the source, or itself where there is none).
+
+        `mask` and `allowed` say which of x may be seen; with a `cache`, x is one position, which is written into it.
+        """
+        turn = partial(rotate, positions=positions) if self.rotary else None
+        inner = self.self_norm(x) if self.norm_first else x
+        memory = self.self_attention.prepare(inner, mask=mask, rotate=turn)
+        memory = memory if cache is None else write(cache, memory, positions[:, 0])
+        attended = self.self_attention(inner, memory, allowed, bias, turn, self._noise(train), train)
+        x = self._add(self.self_norm, x, attended.context, train)
+        if source is not None:
+            inner = self.source_norm(x) if self.norm_first else x
+            attended = self.source_attention(inner, source, rng=self._noise(train), train=train)
+            x = self._add(self.source_norm, x, attended.context, train)
+        inner = self.feed_forward_norm(x) if self.norm_first else x
+        hidden = self.drop(self.activation(self.inner(inner)), deterministic=not train)
+        return self._add(self.feed_forward_norm, x, self.outer(hidden), train), memory, attended
+
+    def _add(self, norm: nn.Module, x: Array, change: Array, train: bool) -> Array:
+        x = x + self.drop(change, deterministic=not train)
+        return x if self.norm_first else norm(x)
+
+    def _noise(self, train: bool):
+        """The rng of a reading that samples."""
+        return self.make_rng("sample") if train and self.self_attention.attention.read.random else None
+
+
+class TransformerStack(nn.Module):
+    """Layers one after the other, with one scheme of positions."""
+
+    make_layer: Callable[[], TransformerLayer]
+    positions: NoPositions
+    num_layers: int
+    features: int
+    norm_first: bool = True
+    causal: bool = False
+    dropout: float = 0.0
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        self.layers = [self.make_layer() for _ in range(self.num_layers)]
+        self.drop = nn.Dropout(self.dropout)
+        if self.norm_first:
+            self.norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)
+
+    def __call__(
+        self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], train: bool = False
+    ) -> tuple[Float[Array, "b d"], Float[Array, "b n d"]]:
+        """As an encoder, like models.rnn.RNN: (the mean of the states, the states)."""
+        states, _, _ = self.run(embedded, mask, train=train)
+        return mean_state(states, mask), states
+
+    def read_source(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"]) -> tuple[Memory, ...]:
+        """The memory that each layer has of the source."""
+        return tuple(layer.source_attention.prepare(states, mask=mask) for layer in self.layers)
+
+    def run(
+        self,
+        embedded: Float[Array, "b n d"],
+        mask: Bool[Array, "b n"],
+        source: tuple[Memory, ...] | None = None,
+        train: bool = False,
+    ) -> tuple[Float[Array, "b n d"], tuple[Memory, ...], Attended]:
+        """All positions at once: (states, what each layer's self-attention read, what the last layer saw)."""
+        length = embedded.shape[1]
+        positions = jnp.broadcast_to(jnp.arange(length), embedded.shape[:2])
+        allowed = causal_mask(length) if self.causal else None
+        return self._layers(embedded, mask, positions, allowed, length, source, None, train)
+
+    def start(self, batch_size: int, length: int) -> tuple[Memory, ...]:
+        """Empty caches with `length` slots."""
+        self.positions.check(length)
+        nothing = jnp.zeros((batch_size, length, self.features), self.dtype)
+        mask = jnp.zeros((batch_size, length), bool)
+        return tuple(layer.self_attention.prepare(nothing, mask=mask) for layer in self.layers)
+
+    def step(
+        self,
+        embedded: Float[Array, "b d"],
+        position: Int[Array, "b"],
+        caches: tuple[Memory, ...],
+        source: tuple[Memory, ...] | None = None,
+    ) -> tuple[Float[Array, "b d"], tuple[Memory, ...]]:
+        """One position after those in the caches: (its state, the caches with it)."""
+        mask = jnp.ones((len(embedded), 1), bool)
+        length = caches[0].mask.shape[-1]
+        states, caches, _ = self._layers(
+            embedded[:, None], mask, position[:, None], None, length, source, caches, False
+        )
+        return states[:, 0], caches
+
+    def _layers(self, embedded, mask, positions, allowed, length, source, caches, train):
+        bias = self.positions.bias(positions, length)
+        x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)
+        source = source or (None,) * self.num_layers
+        caches = caches or (None,) * self.num_layers
+        memories, attended = [], None
+        for layer, read, cache in zip(self.layers, source, caches, strict=True):
+            x, memory, attended = layer(x, mask, positions, allowed, bias, read, cache, train)
+            memories.append(memory)
+        return (self.norm(x) if self.norm_first else x), tuple(memories), attended

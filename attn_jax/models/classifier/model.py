@@ -1,0 +1,81 @@
+"""A class for a text: any encoder, a way to make one vector of its states, a softmax.
+
+A class is a sentence of one word, so everything that asks a sequence model can ask this one: the first target token is
+the class, after which eos is certain.
+"""
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.attention.hard.estimators import gradient_only
+from attn_jax.models.base import one_word
+from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.types import Array, Bool, Dtype, Float, Int
+
+
+class Classifier(nn.Module):
+    """softmax(W2 relu(W1 pooled + b1) + b2) over the target vocabulary; see Lin 2017, section 4.1."""
+
+    source_vocab_size: int
+    embedding_size: int
+    encoder: nn.Module
+    pooling: nn.Module
+    output: nn.Module
+    features: int
+    penalty: float = 0.0  # share of the pooling's penalty in the loss
+    dropout: float = 0.0
+    pad: int = 0
+    eos: int = 3
+    dtype: Dtype = jnp.float32
+    one_token: ClassVar[bool] = True  # a target is a single token, and eos
+
+    def setup(self):
+        init = nn.initializers.normal(self.embedding_size**-0.5)
+        self.embedding = nn.Embed(self.source_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype)
+        self.inner = nn.Dense(self.features, dtype=self.dtype)
+        self.drop = nn.Dropout(self.dropout)
+
+    def read(self, source: Int[Array, "b s"], train: bool = False):
+        """(hidden [b, d], weights [b, r, s], penalty [b])."""
+        mask = source != self.pad
+        embedded = self.embedding(source) * self.embedding_size**0.5
+        _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train)
+        vector, weights, penalty = self.pooling(states, mask, train)
+        hidden = nn.relu(self.inner(self.drop(vector, deterministic=not train)))
+        return self.drop(hidden, deterministic=not train), weights, penalty
+
+    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
+        """The positions that count: the class alone."""
+        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
+
+    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """Training: (what is minimized, negative log-likelihood) [b, t], both zero after the class."""
+        hidden, _, penalty = self.read(source, train=True)
+        loss, nll = self.output.loss(hidden, targets[:, 0])
+        return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
+
+    def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """(nll [b, t], correct [b, t], weights [b, t, s]: the mean over the queries)."""
+        hidden, weights, _ = self.read(source)
+        nll, correct = nll_and_correct(self.output.log_probs(hidden), targets[:, 0])
+        weights = jnp.mean(weights, axis=1, keepdims=True)
+        weights = jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
+        return self._first(nll, targets), self._first(correct, targets), weights
+
+    def query_weights(self, source: Int[Array, "b s"]) -> Float[Array, "b r s"]:
+        """The attention weights of each query."""
+        return self.read(source)[1]
+
+    def start(self, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+        hidden, _, _ = self.read(source)
+        return self.output.log_probs(hidden), jnp.zeros(len(source), jnp.int32)
+
+    def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
+        """The class, then eos."""
+        return one_word(memory, state, self.eos)
+
+    def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
+        return x[:, None] * jax.nn.one_hot(0, targets.shape[1])

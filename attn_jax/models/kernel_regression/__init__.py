@@ -1,0 +1,1 @@
+"""Kernel regression: attention over the training points."""

@@ -1,0 +1,1 @@
+"""Memory networks, which answer questions about stories."""

@@ -1,0 +1,132 @@
+"""Episodes: how a dynamic memory network looks over its facts once, for a question and what it remembers so far.
+
+    gates   = normalize(score([question; memory], facts))      the attention of attn_jax.attention
+    context = episode(prepare(facts), attended, mask)          a sum of facts, or a GRU over them that the gates drive
+
+A gate network is a score like any other, and softmax a normalizer like any other.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.attention import Attended, Score
+from attn_jax.layers.rnn import CELLS, Cell, Recurrence, scan_cell
+from attn_jax.types import Array, Bool, Float, Int
+
+
+class GateNetwork(Score):
+    """v . tanh(W z + b) + c, z = how a fact f agrees with question q and memory m; the query is [q; m].
+
+    z = [f * q, |f - q|, f * m, |f - m|], * elementwise: Xiong 2016 (arXiv 1603.01417), equations 8 and 9. With `whole`
+    there are also f, q and m themselves, and f'Bq and f'Bm: Kumar 2016 (arXiv 1506.07285), section 2.3.
+
+    W is in parts, so that those without m, equal in every pass, are computed once.
+    """
+
+    features: int  # width of the hidden layer
+    whole: bool = False
+
+    @nn.compact
+    def __call__(
+        self, query: Float[Array, "... q dq"], projected_keys: Float[Array, "... k d"]
+    ) -> Float[Array, "... q k"]:
+        fact = projected_keys[..., None, :, :]
+        question, memory = jnp.split(query[..., :, None, :], 2, axis=-1)
+        hidden = 0.0
+        bilinear = nn.Dense(fact.shape[-1], use_bias=False, name="bilinear") if self.whole else None
+        for name, other in (("question", question), ("memory", memory)):
+            parts = [fact * other, jnp.abs(fact - other)]
+            if self.whole:
+                parts.append(jnp.sum(fact * bilinear(other), axis=-1, keepdims=True))
+                hidden += nn.Dense(self.features, use_bias=False, name=f"{name}_alone")(other)
+            layer = nn.Dense(self.features, use_bias=name == "memory", name=name)
+            hidden += layer(jnp.concatenate(parts, axis=-1))
+        if self.whole:
+            hidden += nn.Dense(self.features, use_bias=False, name="fact_alone")(fact)
+        return nn.Dense(1, name="vector")(jnp.tanh(hidden))[..., 0]
+
+
+def logistic(scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = None) -> Float[Array, "... k"]:
+    """weights_i = sigmoid(scores_i): a gate for each key, which knows nothing of the others. They need not sum to one.
+
+    A normalizer, see attn_jax.attention.normalizers.elementwise: exactly 0 where the mask is False, whatever the score.
+    """
+    if mask is None:
+        return nn.sigmoid(scores)
+    mask = jnp.broadcast_to(mask, scores.shape)
+    return jnp.where(mask, nn.sigmoid(jnp.where(mask, scores, 0.0)), 0.0)
+
+
+def one_of_all(scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Float[Array, "b"]:
+    """-log softmax(scores)[slot], the cross entropy of gates that sum to one; 0 where slot is -1."""
+    log_gates = jax.nn.log_softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)
+    return -jnp.sum(jnp.where(_chosen(slot, mask), log_gates, 0.0), axis=-1)
+
+
+def each_alone(scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Float[Array, "b"]:
+    """-log sigmoid(scores)[slot] - the sum over the others of log(1 - sigmoid(scores)); 0 where slot is -1."""
+    scores = jnp.where(mask, scores, 0.0)
+    log_gates = jnp.where(_chosen(slot, mask), nn.log_sigmoid(scores), nn.log_sigmoid(-scores))
+    return -jnp.sum(jnp.where(mask & (slot >= 0)[:, None], log_gates, 0.0), axis=-1)
+
+
+def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n"]:
+    return (jnp.arange(mask.shape[-1]) == slot[:, None]) & mask
+
+
+class SoftEpisode(nn.Module):
+    """context = sum_i g_i f_i, the context of the attention itself. Xiong 2016, section 3.3."""
+
+    def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
+        return facts
+
+    def __call__(
+        self, prepared: Float[Array, "b n d"], attended: Attended, mask: Bool[Array, "b n"]
+    ) -> Float[Array, "b d"]:
+        return attended.context[:, 0]
+
+
+def _gated_gru(extra, state, projected, recurrent):
+    """h' = g GRU(f, h) + (1 - g) h."""
+    gate = projected[..., -1:]
+    (new,) = CELLS["gru"].update(extra, state, projected[..., :-1], recurrent)
+    return (gate * new + (1 - gate) * state[0],)
+
+
+def _attention_gru(extra, state, projected, recurrent):
+    """r = sigmoid(.);  n = tanh(W_n f + b_n + r (U_n h + c_n));  h' = g n + (1 - g) h."""
+    x_r, x_n = jnp.split(projected[..., :-1], 2, axis=-1)
+    h_r, h_n = jnp.split(recurrent, 2, axis=-1)
+    n = jnp.tanh(x_n + nn.sigmoid(x_r + h_r) * (h_n + extra["candidate_bias"]))
+    gate = projected[..., -1:]
+    return (gate * n + (1 - gate) * state[0],)
+
+
+# Cells whose projected input has one more column, the gate.
+EPISODE_CELLS = {
+    # Kumar 2016, section 2.3: a gate of zero skips the fact.
+    "gated_gru": Cell(num_gates=3, num_states=1, update=_gated_gru, extra={"candidate_bias": 1}),
+    # Xiong 2016, equation 11: the gate is the update gate.
+    "attention_gru": Cell(num_gates=2, num_states=1, update=_attention_gru, extra={"candidate_bias": 1}),
+}
+
+
+class GatedEpisode(Recurrence):
+    """context = the last state of a GRU over the facts, in their order, that takes in a fact as far as its gate says.
+
+    `cell` is one of EPISODE_CELLS.
+    """
+
+    def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "n b gd"]:
+        """W f + b: the same in every pass."""
+        return jnp.swapaxes(self.project(facts), 0, 1)
+
+    def __call__(
+        self, prepared: Float[Array, "n b gd"], attended: Attended, mask: Bool[Array, "b n"]
+    ) -> Float[Array, "b d"]:
+        size = prepared.shape[1]
+        projected = jnp.concatenate([prepared, attended.weights[:, 0].T[..., None]], axis=-1)
+        nothing_dropped = jnp.ones((size, self.features), self.dtype)
+        (last,), _ = scan_cell(self.cell, self._params(), self.initial_state(size), projected, mask.T, nothing_dropped)
+        return last

@@ -1,0 +1,1 @@
+"""Recurrent encoder-decoders with soft and hard attention."""

@@ -1,0 +1,1 @@
+"""Transformers: encoder-decoder, and language model."""

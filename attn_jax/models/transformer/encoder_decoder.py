@@ -1,0 +1,88 @@
+"""The Transformer of Vaswani et al. 2017 (arXiv 1706.03762): an encoder, and a decoder that reads it."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from flax import struct
+
+from attn_jax.attention import Memory
+from attn_jax.layers.embedding import Embedding
+from attn_jax.layers.transformer import TransformerStack
+from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
+
+
+@struct.dataclass
+class Cached:
+    """What changes from step to step of a Transformer."""
+
+    position: Int[Array, "b ..."]  # where the next token stands
+    caches: tuple[Memory, ...]
+
+
+class TeacherForced(nn.Module, kw_only=True):
+    """What the models made of stacks share: embeddings, and the losses of `unroll`.
+
+    A subclass has unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d], what the heads of
+    the last layer see of the source, on average [b, t, s]).
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    features: int
+    output: nn.Module
+    max_length: int  # tokens that decoding may generate: slots of the caches
+    share_embeddings: bool = False
+    pad: int = 0
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        self.target_embedding = Embedding(self.target_vocab_size, self.features, self.dtype)
+        if not self.share_embeddings:
+            self.source_embedding = Embedding(self.source_vocab_size, self.features, self.dtype)
+
+    def embed_source(self, source: Int[Array, "b s"]) -> Float[Array, "b s d"]:
+        return (self.target_embedding if self.share_embeddings else self.source_embedding)(source)
+
+    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
+        """The positions that count."""
+        return targets != self.pad
+
+    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """Training: (what is minimized, negative log-likelihood) of each target position [b, t]."""
+        states, _ = self.unroll(source, target_in, train=True)
+        return self.output.loss(states, targets, self.target_embedding.weights)
+
+    def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """(nll [b, t], correct [b, t], weights [b, t, s])."""
+        states, weights = self.unroll(source, target_in)
+        nll, correct = nll_and_correct(self.log_probs(states), targets)
+        return nll, correct, weights
+
+    def log_probs(self, states: Float[Array, "... d"]) -> Float[Array, "... v"]:
+        return self.output.log_probs(states, self.target_embedding.weights)
+
+
+class Transformer(TeacherForced, kw_only=True):
+    """An encoder and a causal stack that attends to it. The encoder is a stack, or any other: see encoders.py."""
+
+    encoder: nn.Module
+    decoder: TransformerStack
+
+    def encode(self, source: Int[Array, "b s"], train: bool = False) -> tuple[Memory, ...]:
+        """What each layer of the decoder reads."""
+        mask = source != self.pad
+        _, states = self.encoder(self.embed_source(source), mask, train)
+        return self.decoder.read_source(states, mask)
+
+    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
+        read = self.encode(source, train)
+        states, _, attended = self.decoder.run(self.target_embedding(target_in), target_in != self.pad, read, train)
+        return states, jnp.mean(attended.weights, axis=-3)
+
+    def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, Cached]:
+        caches = self.decoder.start(len(source), self.max_length)
+        return self.encode(source), Cached(jnp.zeros(len(source), jnp.int32), caches)
+
+    def step(self, memory: PyTree, state: Cached, token: Int[Array, "b"]) -> tuple[Cached, Float[Array, "b v"]]:
+        states, caches = self.decoder.step(self.target_embedding(token), state.position, state.caches, memory)
+        return Cached(state.position + 1, caches), self.log_probs(states)

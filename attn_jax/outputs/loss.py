@@ -1,0 +1,11 @@
+"""The loss of a distribution over words."""
+
+import jax.numpy as jnp
+
+from attn_jax.types import Array, Float, Int
+
+
+def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]):
+    """(-log p of the target, 1 where no token is more probable)."""
+    target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
+    return -target, (target >= jnp.max(log_probs, axis=-1)).astype(jnp.float32)

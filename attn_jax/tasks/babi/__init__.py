@@ -1,0 +1,1 @@
+"""The twenty bAbI tasks: their format, and stories that the package makes."""

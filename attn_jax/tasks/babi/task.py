@@ -1,0 +1,166 @@
+"""The twenty bAbI tasks: questions about short stories. Weston et al. 2015, arXiv 1502.05698.
+
+    mary moved to the bathroom . john went to the hallway . where is mary ?  ->  bathroom      (evidence: statement 1)
+
+The files are those of version 1.2, in the folders en (1,000 training questions of each task) and en-10k:
+
+    python -m attn_jax.tasks.download babi --data_dir=data/babi
+
+Without a folder the stories are made by attn_jax.tasks.babi.worlds, in the same words and by the same rules. Stories of
+one's own, in files of this format, have any name:
+
+    --config.data_dir=data --config.task.train="('stories.txt', '')" --config.task.test="('more_stories.txt', '')"
+"""
+
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+
+from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.babi.format import join_pairs, keep_last, read_questions
+from attn_jax.tasks.babi.worlds import generate
+from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.vocabulary import UNK, Stories, Vocabulary
+
+FOLDERS = {"1k": "en", "10k": "en-10k"}
+NUMBERS = tuple(range(1, 21))
+NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # of each task that is made here: training and validation questions
+TEST_SIZE = 1000  # of each task that is made here
+VALID_SHARE = 10  # the last 1 / VALID_SHARE of the training questions are the validation split
+ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
+
+
+def babi(
+    *,
+    data_dir: str | pathlib.Path,
+    numbers: Sequence,
+    size: str,
+    max_sentences: int,
+    num_examples: int,
+    train: Sequence[str] = (),
+    valid: Sequence[str] = (),
+    test: Sequence[str] = (),
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
+    seed: int = 0,
+) -> Task:
+    """The task of answering the questions of one or several of the twenty tasks, or of a file, all in one split.
+
+    The validation split is the last tenth of the training questions of each task; these questions may belong to a
+    story whose beginning is in training. Source and target have one vocabulary, Stories of all that occurs in
+    training, so the output layer can be the word embeddings; an answer that is not in it is unk, and the note counts
+    them.
+
+    Where `train` names one file, that is the training file, instead of the twenty tasks; with `valid` nothing is held
+    out of it, and without `test` there is no test split.
+
+    The test split is the file's, which has questions of training too (the note counts them). That of stories made here
+    has none of them and none twice; so it lacks the commonest questions of tasks 4 and 20, which have few.
+
+    Args:
+        data_dir: folder of the folders en and en-10k; "" takes stories that are made here.
+        numbers: of the tasks, 1 to 20; () means all.
+        size: "1k" or "10k": training questions of each task, validation included.
+        max_sentences: keep only so many last statements of each story; 0 keeps all.
+        num_examples: the first so many training questions of each task (or of the file), those held out included; 0
+            means all.
+        train, valid, test: file names in data_dir, (name, "") each. Two names of `train`, as in configs/base.py, or
+            none are the twenty tasks.
+        vocabularies: (source, target) of an earlier run; None makes them.
+        seed: of the stories made here.
+
+    Raises:
+        UserError: something is wrong with a file (see attn_jax.tasks.babi.format), a number or a size.
+    """
+    names = {split: next(iter(names), "") for split, names in (("train", train), ("valid", valid), ("test", test))}
+    if names["train"] and not any(train[1:]):
+        read = {split: read_questions(pathlib.Path(data_dir) / name) for split, name in names.items() if name}
+        least = 1 if "valid" in read else VALID_SHARE
+        return _make(
+            [_first(read.pop("train"), names["train"], num_examples, least)],
+            {split: [pairs] for split, pairs in read.items()},
+            max_sentences,
+            vocabularies,
+        )
+    if alone := names["valid"] or names["test"]:
+        raise UserError(f"the file {alone} is for task.train=('NAME', ''), a file of stories; got {tuple(train)}")
+    chosen = tuple(numbers) or NUMBERS
+    if any(isinstance(n, bool) or n not in NUMBERS for n in chosen) or len(set(chosen)) < len(chosen):
+        raise UserError(f"task.numbers {chosen}: expected different numbers from 1 to 20, such as (1,), or () for all")
+    if str(data_dir):
+        folder = pathlib.Path(data_dir) / lookup(FOLDERS, size, "task.size of babi")
+        trained = [_first(read_questions(find(folder, n, "train")), f"task {n}", num_examples) for n in chosen]
+        tested = [read_questions(find(folder, n, "test")) for n in chosen]
+    else:
+        of_size = lookup(NUM_EXAMPLES, size, "task.size of babi")
+        made = num_examples or of_size
+        if made < VALID_SHARE:
+            raise UserError(f"task.num_examples {num_examples}: expected at least {VALID_SHARE}, or 0 ({of_size})")
+        trained = [generate(n, made, f"{seed} train") for n in chosen]
+        tested = [
+            generate(n, TEST_SIZE, f"{seed} test", exclude=set(pairs.source))
+            for n, pairs in zip(chosen, trained, strict=True)
+        ]
+    return _make(trained, {"test": tested}, max_sentences, vocabularies)
+
+
+def _make(
+    trained: Sequence[Pairs],
+    given: dict[str, Sequence[Pairs]],
+    max_sentences: int,
+    vocabularies: tuple[Vocabulary, Vocabulary] | None,
+) -> Task:
+    """The task of these training questions, of which the last are held out unless there is a validation split."""
+    whole = {"train": [], "valid": [], **given}
+    for pairs in trained:
+        held_out = 0 if "valid" in given else len(pairs) // VALID_SHARE
+        whole["train"].append(pairs.select(range(len(pairs) - held_out)))
+        if held_out:
+            whole["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
+    splits, note, cut, lost = {}, {}, 0, 0
+    for name, parts in whole.items():
+        splits[name], more_cut, more_lost = keep_last(join_pairs(parts), max_sentences)
+        note[name] = len(splits[name])
+        cut, lost = cut + more_cut, lost + more_lost
+    if vocabularies is None:
+        train = splits["train"]
+        vocabularies = (Stories.train([*train.source, *train.target], vocab_size=ALL),) * 2
+    known = set(splits["train"].source)
+    for name in [name for name in splits if name != "train"]:
+        if count := sum(text in known for text in splits[name].source):
+            note[f"{name} questions that training has too"] = count
+        if count := sum(UNK in vocabularies[1].encode(text) for text in splits[name].target):
+            note[f"{name} answers that training never has"] = count
+    if cut:
+        note |= {"statements cut": cut, "supporting statements cut": lost}
+    return Task("babi", splits, *vocabularies, note=note, examples=tuple(splits["valid"].source[:3]))
+
+
+def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
+    """The file of a task in a folder.
+
+    Raises:
+        UserError: there is none, or more than one.
+    """
+    if not folder.is_dir():
+        raise UserError(
+            f"{folder}: no such folder; expected it to hold files such as qa1_single-supporting-fact_train.txt"
+        )
+    names = sorted(path.name for path in folder.iterdir())
+    found = [name for name in names if re.fullmatch(rf"qa{number}_.*_{split}\.txt", name)]
+    if not found:
+        raise UserError(f"{folder}: the file of task {number}, qa{number}_*_{split}.txt, is missing")
+    if len(found) > 1:
+        raise UserError(f"{folder}: several files of task {number}, {', '.join(found)}; expected one")
+    return folder / found[0]
+
+
+def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pairs:
+    """The first `count` pairs, 0 for all, of which there must be enough for a validation split."""
+    if len(pairs) < least:
+        raise UserError(f"{name} has {len(pairs)} training questions; expected at least {least}")
+    if count and not least <= count <= len(pairs):
+        raise UserError(
+            f"task.num_examples {count}: expected 0 (all), or {least} to {len(pairs)}, the training questions of {name}"
+        )
+    return pairs.select(range(count or len(pairs)))

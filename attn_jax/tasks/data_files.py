@@ -1,0 +1,151 @@
+"""What a work directory keeps of the data: vocabularies.json, or points.npz of a kernel regression.
+
+Both hold their own checksum, which a checkpoint remembers too. Files of earlier versions have none.
+"""
+
+import dataclasses
+import io
+import json
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import (
+    CHECKSUM,
+    changed,
+    checksum,
+    is_base64,
+    is_text,
+    load_checked,
+    reason,
+    save_checked,
+    short,
+    text_checksum,
+    write,
+)
+from attn_jax.tasks.points import Columns, Points, PointsTask, make_task
+from attn_jax.tasks.vocabulary import Vocabulary, from_json
+
+POINTS = ("inputs", "targets", "test_inputs", "test_targets")  # members of points.npz
+
+
+def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
+    """Writes vocabularies.json."""
+    source, target = (vocabulary.to_json() for vocabulary in vocabularies)
+    save_checked(workdir / "vocabularies.json", {"source": source, "target": target})
+
+
+def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies (of the source, of the target) that a run was trained with."""
+    path = workdir / "vocabularies.json"
+    stored, _ = load_checked(path)
+    source = _load_vocabulary(stored.get("source"), f"cannot read {path}: source")
+    return source, _load_vocabulary(stored.get("target"), f"cannot read {path}: target")
+
+
+def _load_vocabulary(stored: Any, where: str) -> Vocabulary:
+    if not isinstance(stored, dict) or not isinstance(stored.get("kind"), str):
+        raise UserError(f"{where} is {short(stored)}; expected a vocabulary, with its kind and its tokens")
+    tokens = stored.get("tokens", [])
+    if not isinstance(tokens, list):
+        raise UserError(f"{where}.tokens is {short(tokens)}; expected a list of texts")
+    for number, token in enumerate(tokens, 1):
+        if not is_text(token) or not token:
+            raise UserError(f"{where}.tokens has {short(token)} at place {number}; expected a text, not empty")
+    if "model" in stored and not is_base64(stored["model"]):
+        raise UserError(f"{where}.model is {short(stored['model'])}; expected the base64 text of a model")
+    for name in ("longest", "shortest"):
+        if name in stored and not (type(stored[name]) is int and 0 <= stored[name] <= sys.maxsize):
+            raise UserError(f"{where}.{name} is {short(stored[name])}; expected an integer, at least 0")
+    try:
+        return from_json(stored)
+    except KeyError as error:
+        raise UserError(f"{where} has no {error.args[0]!r}; expected a vocabulary of {stored['kind']}") from None
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def save_points(workdir: pathlib.Path, task: PointsTask) -> None:
+    """Writes points.npz: the memory of a kernel regression, and the points it is measured on."""
+    path, file = workdir / "points.npz", io.BytesIO()
+    train, test = task.splits["train"], task.splits["test"]
+    names = {"columns": dataclasses.asdict(task.columns), "note": task.note, "examples": task.examples}
+    members = {
+        "names": np.array(json.dumps(names, ensure_ascii=False)),
+        "inputs": train.inputs,
+        "targets": train.targets,
+        "test_inputs": test.inputs,
+        "test_targets": test.targets,
+    }
+    np.savez_compressed(file, **members, **{CHECKSUM: np.uint32(_points_checksum(members))})
+    try:
+        write(path, file.getvalue())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {reason(error)}") from error
+
+
+def load_points(workdir: pathlib.Path) -> PointsTask:
+    """The points that a run was trained with."""
+    path = workdir / "points.npz"
+    members, _ = _read_points(path)
+    try:
+        names = json.loads(str(members["names"]))
+        columns = Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in names["columns"].items()})
+        train, test = (Points(members[f"{s}inputs"], members[f"{s}targets"]) for s in ("", "test_"))
+        note, examples = dict(names["note"]), tuple(names["examples"])
+        seeds, width = len(train.inputs), len(columns.classes) or train.targets.shape[-1]
+        sound = all(map(is_text, (*columns.inputs, columns.target, *columns.classes, *examples)))
+        for points in (train, test):
+            sound &= points.inputs.shape == (seeds, len(points), len(columns.inputs))
+            sound &= points.targets.shape == (seeds, len(points), width)
+            sound &= all(np.issubdtype(x.dtype, np.number) for x in (points.inputs, points.targets))
+    except Exception as error:  # whatever its members are instead
+        raise UserError(f"cannot read {path}: its members are not those of a regression") from error
+    if not sound:
+        raise UserError(f"cannot read {path}: the shapes and names in it do not belong together")
+    return make_task(train, test, columns, note, examples)
+
+
+def _read_points(path: pathlib.Path) -> tuple[dict[str, np.ndarray], bool]:
+    """(The members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            members = {name: stored[name] for name in ("names", *POINTS)}
+            expected = int(stored[CHECKSUM]) if CHECKSUM in stored.files else None
+    except FileNotFoundError:
+        where = f"{path.parent} is not the work directory of a regression, or lost it"
+        raise UserError(f"{path} does not exist: {where}") from None
+    except PermissionError as error:
+        raise UserError(f"cannot read {path}: {reason(error)}") from error
+    except Exception as error:  # zlib, zipfile, struct, numpy: whatever they think of a broken file
+        raise UserError(f"cannot read {path}: it is damaged, or no file of points") from error
+    if expected is not None and expected != _points_checksum(members):
+        raise changed(path)
+    return members, expected is not None
+
+
+def _points_checksum(members: dict[str, np.ndarray]) -> int:
+    arrays = {name: checksum(members[name]) for name in POINTS}
+    return text_checksum({"names": str(members["names"]), **arrays})
+
+
+def data_checksum(path: pathlib.Path) -> int:
+    """The checksum of the contents of vocabularies.json or points.npz."""
+    return _points_checksum(_read_points(path)[0]) if path.suffix == ".npz" else text_checksum(load_checked(path)[0])
+
+
+def data_checksums(workdir: pathlib.Path) -> dict[str, int]:
+    """{name of the file: checksum} of what a work directory keeps of the data."""
+    paths = [workdir / name for name in ("vocabularies.json", "points.npz")]
+    return {path.name: data_checksum(path) for path in paths if path.exists()}
+
+
+def has_checksums(workdir: pathlib.Path) -> bool:
+    """Tells whether what a work directory keeps of the data has checksums; that of an earlier version has none."""
+    vocabularies, points = workdir / "vocabularies.json", workdir / "points.npz"
+    checked = [load_checked(vocabularies)[1]] if vocabularies.exists() else []
+    checked += [_read_points(points)[1]] if points.exists() else []
+    return all(checked)

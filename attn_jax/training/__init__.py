@@ -1,0 +1,1 @@
+"""Training: steps, devices, optimizers, checkpoints."""

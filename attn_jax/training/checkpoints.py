@@ -1,0 +1,391 @@
+"""Checkpoints: the whole training state, written in the background, checked when read.
+
+`directory`/<step>/ holds `params` and `state` (the rest of the TrainState), both as nested dicts of plain arrays,
+and `meta`: the config, the metrics, what the host has to remember (`extra`), and the crc32 of all that and of each
+array, since a flipped bit would otherwise be restored without a word. A checkpoint appears as a whole or not at
+all, so a run killed at any moment finds the one before. Arrays are saved without a device axis: they can be put on
+any number of devices.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import itertools
+import json
+import logging
+import math
+import os
+import pathlib
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import flax
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from orbax.checkpoint import checkpoint_managers as policies
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import checksum, text_checksum
+from attn_jax.training.parallel import is_key
+from attn_jax.training.progress import notice
+from attn_jax.types import Callable, Params, PyTree
+
+NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
+
+
+class Restored(NamedTuple):
+    """A checkpoint as it was saved; `state` on the host, in the structure of the target."""
+
+    step: int
+    state: Any
+    config: dict
+    extra: dict
+    metrics: dict
+
+
+class Damaged(Exception):
+    """What is on the disk is not what was saved."""
+
+
+class Checkpoints:
+    """The checkpoints of one run: the `keep` newest and the best one are kept, and what `average` needs.
+
+    average: so many of the newest checkpoints that were saved with metrics are kept, too. (Those without are saved
+        when a run is interrupted; the average must not depend on whether it was.)
+    best_metric: (name in `metrics`, "min" or "max"). A checkpoint saved without a finite value of it is never best.
+    read_only: for prediction and reports; leaves a training that may be under way alone.
+    check: called as (step, config, extra) of each checkpoint that is about to be used; may raise a UserError.
+    With jax.distributed every process makes one, and calls its methods in the same order. Use as a context manager.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike,
+        *,
+        keep: int = 2,
+        average: int = 0,
+        best_metric: tuple[str, str] = ("loss", "min"),
+        read_only: bool = False,
+        check: Callable = lambda step, config, extra: None,
+    ):
+        self.directory = pathlib.Path(directory).absolute()
+        self.best_name, self.best_mode = best_metric
+        self.read_only, self.check = read_only, check
+        if self.best_mode not in ("min", "max"):
+            raise UserError(f"best_metric {self.best_name!r}: expected 'min' or 'max', got {self.best_mode!r}")
+        if keep < 1:
+            raise UserError(f"train.keep must be at least 1, got {keep}")
+        if read_only and not self.directory.is_dir():
+            raise UserError(f"there are no checkpoints: {self.directory} does not exist")
+        logging.getLogger("absl").addFilter(from_others)  # the same filter is added only once
+        logging.getLogger("asyncio").addFilter(retrieved)
+        self.measured: dict[int, dict] = {}  # step -> metrics
+        with self._disk_errors("open checkpoints"):
+            if not read_only:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                if jax.process_index() == 0:  # what a killed run was writing
+                    for unfinished in self.directory.glob("*.orbax-checkpoint-tmp*"):
+                        shutil.rmtree(unfinished, ignore_errors=True)
+            # Not orbax's max_to_keep with best_fn, which deletes the newest checkpoint when it is not among the best.
+            others = KeepSteps(lambda steps: [self.best_step(), *self._evaluated(steps, average)])
+            keep_policy = policies.AnyPreservationPolicy([policies.LatestN(keep), others])
+            options = ocp.CheckpointManagerOptions(preservation_policy=keep_policy, read_only=read_only)
+            self.manager = ocp.CheckpointManager(self.directory, options=options)
+        for step in self.all_steps():
+            with contextlib.suppress(Damaged):  # `restore` will tell
+                self.measured[step] = self._read_meta(step)["metrics"]
+
+    def save(
+        self, step: int, state: PyTree, *, config: dict, extra: dict | None = None, metrics: dict | None = None
+    ) -> bool:
+        """Save `state` (Parallel.get_state) after `step` steps, in the background; False if that step is there already.
+
+        `config` and `extra` are JSON; tuples come back as lists. `metrics` are numbers. The arrays must not be
+        changed by the caller afterwards. A disk that is full is a UserError, of this call or of a later one.
+        """
+        self.wait()  # for the save before this one, to tell its errors from those of this one
+        latest = self.latest_step()
+        if latest == step:
+            return False
+        if latest is not None and latest > step:
+            raise UserError(f"cannot save step {step}: {self.directory} already has step {latest}")
+        # Copies of what is on a device: on a CPU they would be views of memory that the next step is to use.
+        arrays = {name: to_numpy(x) for name, x in flatten(state).items()}
+        metrics = {name: float(value) for name, value in (metrics or {}).items()}
+        crc32 = {"/".join(name): checksum(x) for name, x in arrays.items()}
+        meta = {"config": config, "extra": extra or {}, "metrics": metrics, "crc32": crc32}
+        meta = json.loads(json.dumps(meta))  # as it will be read: lists for tuples
+        tree = flax.traverse_util.unflatten_dict(arrays)
+        params = tree.pop("params")
+        self.measured[step] = metrics
+        ignore_closed_loops()
+        with self._disk_errors(f"save step {step}"):
+            saved = self.manager.save(
+                step,
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardSave(params),
+                    state=ocp.args.StandardSave(tree),
+                    meta=ocp.args.JsonSave({"content": meta, "crc32": text_checksum(meta)}),
+                ),
+            )
+        if not saved:
+            raise RuntimeError(f"orbax did not save step {step} in {self.directory}")
+        return True
+
+    def restore(self, target: PyTree) -> Restored | None:
+        """The newest good checkpoint, or None if there is none yet; `target` is a state like it, or its shapes.
+
+        Newer ones that turn out damaged are reported in one line each and deleted. A checkpoint that is sound but
+        does not fit the target, and a directory with damaged checkpoints only, are UserErrors; nothing is deleted.
+        """
+        bad, good = [], None
+        for step in reversed(self.all_steps()):
+            try:
+                good = self._read(step)
+                break
+            except Damaged as error:
+                bad.append((step, error))
+        if good is None:
+            if bad:
+                raise UserError(f"no readable checkpoint in {self.directory} (step {bad[0][0]}: {bad[0][1]})")
+            return None
+        restored = good._replace(state=fit_into(target, good.state, f"{self.directory}/{good.step}"))
+        for step, error in bad:
+            if jax.process_index() == 0:
+                notice(f"checkpoint {self.directory}/{step} is damaged ({error}); going on from step {good.step}")
+            if not self.read_only:
+                self.manager.delete(step)
+        return restored
+
+    def restore_params(self, target: Params, step: int | None = None) -> tuple[Params, tuple[int, ...]]:
+        """(only the parameters, of `step` or of the best checkpoint, the step they are of). `target` as in `restore`.
+
+        If the best is damaged it is the next best; without metrics, the newest.
+        """
+        if step is None:
+            self._report_unmeasured()
+        good = next(self._good(self._by_merit() if step is None else [step], only_params=True))
+        return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
+
+    def average(self, target: Params, count: int) -> tuple[Params, tuple[int, ...]]:
+        """(the mean of the parameters of the `count` newest checkpoints, or of all good ones if those are fewer; their
+        steps, newest first).
+
+        Only those saved with metrics count, unless none was.
+        """
+        self._report_unmeasured()
+        sums, used = None, []
+        steps = self.all_steps()
+        for good in itertools.islice(self._good(self._evaluated(steps) or reversed(steps), only_params=True), count):
+            params = fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"]
+            params = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+            sums = params if sums is None else jax.tree.map(np.add, sums, params)
+            used.append(good.step)
+        return jax.tree.map(lambda total, x: (total / len(used)).astype(x.dtype), sums, target), tuple(used)
+
+    def newest(self) -> tuple[int, dict] | None:
+        """(The newest step, its `extra`), for which no array is read; None if there is no step, or it is damaged."""
+        step = self.latest_step()
+        try:
+            return None if step is None else (step, self._read_checked_meta(step)["extra"])
+        except Damaged:
+            return None
+
+    def all_steps(self) -> list[int]:
+        """The steps that are there, in order."""
+        return sorted(int(step) for step in self.manager.all_steps())
+
+    def latest_step(self) -> int | None:
+        """The newest step, or None."""
+        return max(self.all_steps(), default=None)
+
+    def best_step(self) -> int | None:
+        """The step with the best metric, the newest if no step has any, or None if there is no checkpoint."""
+        return next(iter(self._by_merit()), None)
+
+    def metrics(self, step: int) -> dict:
+        """The metrics saved with a step, {} if there were none."""
+        return self.measured.get(step, {})
+
+    def wait(self) -> None:
+        """Until everything is on the disk."""
+        with self._disk_errors(f"save step {max(self.measured, default=0)}"):
+            self.manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait, and give up what the manager holds."""
+        self.wait()
+        self.manager.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def _by_merit(self) -> list[int]:
+        """All steps, best first, a newer one before an older one that is as good; then those without the metric."""
+        steps = list(reversed(self.all_steps()))
+        values = {step: self.metrics(step).get(self.best_name, math.nan) for step in steps}
+        measured = [step for step in steps if math.isfinite(values[step])]
+        measured.sort(key=lambda step: values[step], reverse=self.best_mode == "max")
+        return measured + [step for step in steps if not math.isfinite(values[step])]
+
+    def _evaluated(self, steps: Iterable[int], count: int | None = None) -> list[int]:
+        """The newest `count` (or all) of `steps` that were saved with metrics, newest first."""
+        return sorted((step for step in steps if self.metrics(step)), reverse=True)[:count]
+
+    def _report_unmeasured(self) -> None:
+        """Gives a notice of each checkpoint whose metrics cannot be read: it may have been the best one."""
+        for step in self.all_steps():
+            if step not in self.measured:
+                notice(f"checkpoint {self.directory}/{step} is damaged (its metrics cannot be read); it is left out")
+
+    def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Restored]:
+        """Those of `steps` that can be read, with a notice for each that cannot; UserError if that is all of them."""
+        found = False
+        for step in steps:
+            try:
+                good = self._read(step, only_params)
+            except Damaged as error:
+                notice(f"checkpoint {self.directory}/{step} is damaged ({error}); it is left out")
+                continue
+            found = True
+            yield good
+        if not found:
+            raise UserError(f"there is no readable checkpoint in {self.directory}")
+
+    def _read_items(self, step: int, **items: Any) -> dict:
+        """What orbax finds; Damaged if it does not find it."""
+        self.wait()
+        try:
+            found = self.manager.restore(step, args=ocp.args.Composite(**items))
+            return {name: found[name] for name in items}
+        except PermissionError as error:  # says nothing about the checkpoint, nor does want of memory
+            raise UserError(f"cannot read {self.directory}/{step}: permission denied") from error
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever the many layers below think of a broken file
+            ignore_closed_loops()
+            raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
+
+    def _read_meta(self, step: int) -> dict:
+        meta = self._read_items(step, meta=ocp.args.JsonRestore())["meta"]
+        if not isinstance(meta, dict) or meta.get("crc32") != text_checksum(meta.get("content")):
+            raise Damaged("wrong checksum of meta")
+        return meta["content"]
+
+    def _read_checked_meta(self, step: int) -> dict:
+        meta = self._read_meta(step)
+        self.check(step, meta["config"], meta["extra"])
+        return meta
+
+    def _read(self, step: int, only_params: bool = False) -> Restored:
+        """Arrays as a nested dict; Damaged if they cannot be read or are not what was saved."""
+        meta = self._read_checked_meta(step)
+        names = ("params",) if only_params else ("params", "state")
+        found = self._read_items(step, **{name: ocp.args.StandardRestore() for name in names})
+        tree = {"params": found["params"], **found.get("state", {})}
+        sums = {"/".join(name): checksum(np.asarray(x)) for name, x in flax.traverse_util.flatten_dict(tree).items()}
+        expected = {name: s for name, s in meta["crc32"].items() if name.startswith("params/") or not only_params}
+        for name in sorted(sums.keys() | expected.keys()):
+            if sums.get(name) != expected.get(name):
+                raise Damaged(f"wrong checksum of {name}")
+        return Restored(step, tree, meta["config"], meta["extra"], meta["metrics"])
+
+    @contextlib.contextmanager
+    def _disk_errors(self, what: str):
+        """Turns errors of the disk, also those of the background thread, into one line."""
+        try:
+            yield
+        except Exception as error:
+            reason = disk_reason(error)
+            if reason is None:
+                raise
+            raise UserError(f"cannot {what} in {self.directory}: {reason}") from error
+
+
+def disk_reason(error: BaseException | None) -> str | None:
+    """What the disk has against it, in words, if that is what the error (or its cause) says."""
+    while error is not None:
+        code = getattr(error, "errno", None)
+        if isinstance(error, OSError) and code is not None:
+            return NO_SPACE.get(code, os.strerror(code).lower())
+        for code, words in NO_SPACE.items():  # the array library raises other types, with the text
+            if os.strerror(code).lower() in str(error).lower():
+                return words
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def flatten(tree: PyTree) -> dict[tuple[str, ...], Any]:
+    """Path -> leaf."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {tuple(jax.tree_util.keystr((key,), simple=True) for key in path): x for path, x in leaves}
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """An array of the host as it is, of a device copied, typed keys as their bits."""
+    x = jax.random.key_data(x) if is_key(x) else x
+    return np.array(x) if isinstance(x, jax.Array) else np.asarray(x)
+
+
+def fit_into(target: PyTree, stored: dict, where: str) -> PyTree:
+    """The stored arrays in the structure of `target` (arrays or shapes); a UserError names the first that differs."""
+    arrays, wanted = flax.traverse_util.flatten_dict(stored), flatten(target)
+    for path in sorted(arrays.keys() | wanted.keys()):
+        there = describe(arrays[path]) if path in arrays else "nothing"
+        here = describe(wanted[path]) if path in wanted else "nothing"
+        if there != here:
+            raise UserError(f"checkpoint {where} is of another configuration: {'/'.join(path)} is {there}, not {here}")
+
+    def put(path, x):
+        if not is_key(x):
+            return arrays[path]
+        impl = jax.random.key_impl(x) if isinstance(x, jax.Array) else None  # None: the default
+        return jax.random.wrap_key_data(arrays[path], impl=impl)
+
+    return jax.tree.unflatten(jax.tree.structure(target), [put(path, x) for path, x in wanted.items()])
+
+
+def describe(x: Any) -> str:
+    """Such as float32[3,4]; typed keys as the bits they are saved as."""
+    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
+    return f"{np.dtype(x.dtype).name}[{','.join(map(str, np.shape(x)))}]"
+
+
+@dataclasses.dataclass
+class KeepSteps(policies.PreservationPolicy):
+    """Keeps those that `wanted(all steps)` names."""
+
+    wanted: Callable
+
+    def should_preserve(self, checkpoints, *, context):
+        steps = self.wanted([info.step for info in checkpoints])
+        return [info.step in steps for info in checkpoints]
+
+
+def from_others(record: logging.LogRecord) -> bool:
+    """False for what orbax logs: what matters of it is raised, or said by `notice`."""
+    return "orbax" not in record.pathname
+
+
+def retrieved(record: logging.LogRecord) -> bool:
+    """False for the writes that fail beside the first one, whose error is raised: asyncio logs them when they die."""
+    return "exception was never retrieved" not in record.getMessage()
+
+
+def ignore_closed_loops() -> None:
+    """From here on the threads of a failed read or write do not complain that nobody waits for them any more."""
+    if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
+        sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
+
+
+def report_unraisable(report: Callable, unraisable: Any) -> None:
+    """`report`, except for that complaint."""
+    if str(unraisable.exc_value) != "Event loop is closed":
+        report(unraisable)

@@ -1,0 +1,248 @@
+"""The training step and the only loop.
+
+    rng of a step = fold_in(state.rng, state.step)          batch of a step = f(seed, step)
+
+so a run that was killed and resumed from a checkpoint is bitwise equal to one that never stopped.
+"""
+
+import collections
+import contextlib
+import signal
+from typing import Any, NamedTuple
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from attn_jax.errors import UserError
+from attn_jax.models.metrics import Mean
+from attn_jax.types import Array, Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
+
+
+@flax.struct.dataclass
+class TrainState:
+    """All that a training consists of, and exactly what is saved. Several seeds: a leading seed axis on each leaf."""
+
+    step: Any  # int32, the number of updates made
+    params: Any
+    opt_state: Any
+    rng: Any  # a typed key, the same during the whole training
+
+    @classmethod
+    def create(cls, params: Params, tx: optax.GradientTransformation, rng: PRNGKeyArray) -> "TrainState":
+        """The state before the first step. Under jax.vmap over (params, rng) it gets a leading seed axis."""
+        return cls(step=jnp.zeros((), jnp.int32), params=params, opt_state=tx.init(params), rng=rng)
+
+
+class Diverged(UserError):
+    """The loss or the gradient became NaN or infinite."""
+
+
+def make_train_step(
+    loss_fn: Callable, tx: optax.GradientTransformation, *, axis_name: str | None = None, microbatches: int = 1
+) -> Callable:
+    """The pure step (state, batch) -> (state, metrics) of a `loss_fn(params, batch, rng, step) -> (total, metrics)`.
+
+    `step`, the number of updates made before, is for losses that change during the training.
+
+    `total` is a sum over the real target tokens of the rows it is given and metrics["loss"].count is their number:
+
+        gradient = sum of d total / d params  /  sum of metrics["loss"].count
+
+    where both sums run over all microbatches (equal parts of the rows, worked off one after another) and all
+    devices of `axis_name`, so that the result does not depend on how the rows are spread. The metrics are those
+    of the loss, summed likewise, and "grad_norm", the global norm of that gradient before clipping.
+    """
+
+    def sums(params: Params, step: Array, batch: Batch, rng: PRNGKeyArray):
+        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, batch, rng, step)
+        return grads, metrics
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        rng = jax.random.fold_in(state.rng, state.step)
+        if axis_name is not None:
+            rng = jax.random.fold_in(rng, jax.lax.axis_index(axis_name))
+        if microbatches == 1:
+            grads, metrics = sums(state.params, state.step, batch, jax.random.fold_in(rng, 0))
+        else:
+            parts = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
+            rngs = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(microbatches))
+            first = jax.eval_shape(sums, state.params, state.step, jax.tree.map(lambda x: x[0], parts), rngs[0])
+            zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
+
+            def add(so_far, part):
+                return jax.tree.map(jnp.add, so_far, sums(state.params, state.step, *part)), None
+
+            (grads, metrics), _ = jax.lax.scan(add, zeros, (parts, rngs))
+        if axis_name is not None:
+            grads, metrics = jax.lax.psum((grads, metrics), axis_name)
+        count = jnp.maximum(metrics["loss"].count, 1)
+        grads = jax.tree.map(lambda g: (g / count).astype(g.dtype), grads)
+        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        metrics = {**metrics, "grad_norm": Mean(optax.tree.norm(grads), jnp.ones(()))}
+        return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
+
+    return train_step
+
+
+def split_rows(x, parts: int):
+    """[B, ...] -> [parts, B / parts, ...], row i in part i modulo `parts`: rows stay on the device that has them."""
+    rows = x.shape[0]
+    if rows % parts:
+        below, above = rows - rows % parts, rows + parts - rows % parts
+        raise UserError(
+            f"train.microbatches={parts} does not divide the {rows} rows of a batch on a device; "
+            f"rows that would do: {f'{below} or ' if below else ''}{above}"
+        )
+    return x.reshape(rows // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+
+
+class Meter:
+    """Metrics merged over steps.
+
+    `state` is what JSON keeps of it, so that a resumed run logs what an unbroken one does.
+    """
+
+    def __init__(self):
+        self.metrics: Metrics = {}
+
+    def add(self, metrics: Metrics) -> None:
+        """Merge the metrics of a step."""
+        self.metrics = {k: self.metrics[k].merge(m) if k in self.metrics else m for k, m in metrics.items()}
+
+    def take(self) -> Metrics:
+        """What was merged since the last time, to begin anew."""
+        taken, self.metrics = self.metrics, {}
+        return taken
+
+    @property
+    def state(self) -> dict:
+        return {k: [np.asarray(m.total).tolist(), np.asarray(m.count).tolist()] for k, m in self.metrics.items()}
+
+    @state.setter
+    def state(self, state: dict) -> None:
+        self.metrics = {k: Mean(np.asarray(total), np.asarray(count)) for k, (total, count) in state.items()}
+
+
+class Outcome(NamedTuple):
+    """What a callback of `fit` may ask for: another state to go on with (on the device), or to stop here."""
+
+    state: Any = None
+    stop: bool = False
+
+
+class Fitted(NamedTuple):
+    """How a training ended: "done" (num_steps), "stopped" (by a callback) or "interrupted" (by should_stop)."""
+
+    state: Any  # on the device
+    step: int  # number of steps done
+    reason: str
+    signal: int = 0  # interrupted: the number of the signal that should_stop told
+
+
+def fit(
+    parallel: Any,
+    state: PyTree,
+    batch_at: Callable,
+    *,
+    start: int,
+    num_steps: int,
+    every: list | tuple = (),
+    on_step: Callable | None = None,
+    should_stop: Callable | None = None,
+    max_in_flight: int = 2,
+) -> Fitted:
+    """Train from step `start` to `num_steps`.
+
+    parallel: a Parallel; `state` comes from its put_state and is given up (its memory is used again).
+    batch_at(step) -> numpy batch of the step, 0 the first.
+    on_step(step, metrics): called for each step, in order, when its metrics have arrived on the host; that is a
+        little later, but before any callback of the same or a later step.
+    every: pairs (n, callback). After each n-th step, and after step `num_steps`, callback(step, state) is called with
+        the number of steps done and the state after them; it returns None or an Outcome. Callbacks of the same step
+        run in the order of `every`, all of them, each with the state that the one before it asked for. n = 0: only
+        after step `num_steps`.
+    should_stop(step) -> the number of a signal, or 0: asked after each step and its callbacks; a signal ends the
+        training without any more callbacks, so that what they count stays as in a run that was never interrupted. The
+        caller saves the state.
+    max_in_flight: no more steps than this are ever dispatched and not yet finished. (Unbounded, a program over
+        several CPU devices deadlocks.)
+
+    A loss or gradient that is not finite raises Diverged with the number of the step, at the latest
+    `max_in_flight` - 1 steps after it and always before a callback could save the state it led to.
+    """
+    in_flight: collections.deque = collections.deque()
+
+    def arrive(at_most: int) -> None:
+        while len(in_flight) > at_most:
+            step, metrics = in_flight.popleft()
+            metrics = parallel.get_state(metrics)
+            check_finite(step, metrics)
+            if on_step is not None:
+                on_step(step, metrics)
+
+    for step in range(start + 1, num_steps + 1):
+        state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
+        in_flight.append((step, metrics))
+        arrive(max(max_in_flight, 1) - 1)
+        stopped = False
+        for n, callback in every:
+            if step == num_steps or (n and step % n == 0):
+                arrive(0)
+                outcome = callback(step, state) or Outcome()
+                state = state if outcome.state is None else outcome.state
+                stopped |= outcome.stop
+        if step == num_steps:
+            break
+        number = 0 if should_stop is None else int(should_stop(step))
+        if stopped or number:
+            arrive(0)
+            return Fitted(state, step, "stopped") if stopped else Fitted(state, step, "interrupted", number)
+    arrive(0)
+    return Fitted(state, max(start, num_steps), "done")
+
+
+def check_finite(step: int, metrics: Metrics) -> None:
+    """Diverged if the loss or the gradient's norm (of any seed) is NaN or infinite."""
+    for name in ("loss", "grad_norm"):
+        if name not in metrics:
+            continue
+        value = np.asarray(metrics[name].total)
+        bad = ~np.isfinite(value)
+        if bad.any():
+            which = "" if value.ndim == 0 else f" for seed number {', '.join(map(str, np.flatnonzero(bad)))}"
+            kind = "NaN" if np.isnan(value).any() else "infinite"
+            what = "loss" if name == "loss" else "gradient"
+            raise Diverged(f"the {what} became {kind} at step {step}{which}; a smaller learning rate may help")
+
+
+@contextlib.contextmanager
+def stop_on_signals():
+    """Within it, SIGTERM and Ctrl-C ask for a stop instead of killing: yields should_stop(step) -> signal for `fit`.
+
+    A second Ctrl-C does not wait.
+
+    With several processes (jax.distributed) they all agree on the step to stop at; there the signal belongs to
+    jax's preemption notice, so every process must ask after every step.
+    """
+    if jax.distributed.is_initialized():
+        from jax.experimental import multihost_utils
+
+        yield lambda step: int(signal.SIGTERM) if multihost_utils.reached_preemption_sync_point(step) else 0
+        return
+    asked: list[int] = []
+
+    def ask(number: int, frame: Any) -> None:
+        if number == signal.SIGINT and number in asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield lambda step: asked[0] if asked else 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,125 @@
+"""Where the metrics of a run are written: metrics.jsonl, and TensorBoard where it is installed."""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import append, write
+
+
+class _Board:
+    """Numbers for TensorBoard, in a new file of the directory.
+
+    Uses the writer proper of tensorboardX, not its SummaryWriter: that has a queue and a thread, for the sake of
+    pictures and histograms, and what goes wrong there, on a full disk say, is a traceback that nobody can catch.
+    """
+
+    def __init__(self, directory: pathlib.Path, step: int):
+        import tensorboardX  # noqa: F401
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        directory.mkdir(exist_ok=True)
+        self._event, self._scalar = Event, scalar
+        self._writer = EventsWriter(str(directory / "events"), f".{step}")
+        if step > 0:  # TensorBoard then hides what an earlier process wrote from there on
+            start = SessionLog(status=SessionLog.START)
+            self._writer.write_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
+        self._flushed = time.monotonic()
+
+    def write(self, step: int, points: Mapping[str, float]) -> None:
+        for name, value in points.items():
+            summary = self._scalar(name, value)
+            self._writer.write_event(self._event(wall_time=time.time(), step=step, summary=summary))
+        if time.monotonic() - self._flushed > 20:  # not each time: it waits for the disk
+            self._flushed = time.monotonic()
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class MetricsWriter:
+    """Writes metrics to `workdir`/metrics.jsonl, and to `workdir`/tensorboard if tensorboardX is installed.
+
+    One line is {"step": 100, "loss": 1.25, ...}, in the file as soon as `write` returns. nan and infinities become
+    null (in TensorBoard: no point); an array with an axis of seeds becomes a list (a curve for each seed).
+
+    A run that goes on at `step` first drops the lines of later steps, which it will write again, and a half-written
+    last line. So its file equals that of a run that never stopped, but for times that the metrics tell, if each
+    checkpoint is saved after the lines of its step were written. At step 0, a new run, nothing is kept.
+    Of several hosts only the first may write.
+    """
+
+    def __init__(self, workdir: str | os.PathLike, step: int = 0):
+        self._directory = pathlib.Path(workdir)
+        path = self._directory / "metrics.jsonl"
+        self._board: _Board | None = None
+        with self._disk_errors():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            kept = _until(path.read_bytes(), step) if step > 0 and path.exists() else b""
+            write(path, kept)  # at once: killed here, a run loses nothing
+            self._file = append(path)
+            try:
+                self._board = _Board(self._directory / "tensorboard", step)
+            except ImportError:
+                print("tensorboardX is not installed: metrics go to metrics.jsonl only", file=sys.stderr)
+
+    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Writes one line: a number, or one for each seed, under each name. UserError if the disk is full."""
+        values = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
+
+        def plain(array):
+            return [plain(a) for a in array] if array.ndim else float(array) if np.isfinite(array) else None
+
+        record = {"step": int(step)} | {name: plain(array) for name, array in values.items()}
+        points = {}
+        for name, array in values.items():
+            points |= {f"{name}/{i}": float(x) for i, x in enumerate(array)} if array.ndim else {name: float(array)}
+        with self._disk_errors():
+            self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+            if self._board is not None:
+                self._board.write(int(step), {name: x for name, x in points.items() if np.isfinite(x)})
+
+    def close(self) -> None:
+        """Closes the files."""
+        with self._disk_errors():
+            self._file.close()
+            if self._board is not None:
+                self._board.close()
+
+    @contextlib.contextmanager
+    def _disk_errors(self):
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"cannot write metrics in {self._directory}: {error.strerror.lower()}") from error
+
+    def __enter__(self) -> "MetricsWriter":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+
+def _until(text: bytes, step: int) -> bytes:
+    """The whole lines of a metrics file that belong to `step` or an earlier one."""
+    kept = []
+    for line in text.splitlines(keepends=True):
+        try:
+            record = json.loads(line)
+            keep = line.endswith(b"\n") and record["step"] <= step
+        except (ValueError, KeyError, TypeError):  # half written when the run was killed
+            keep = False
+        if keep:
+            kept.append(line)
+    return b"".join(kept)

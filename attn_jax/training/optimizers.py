@@ -1,0 +1,249 @@
+"""Optimizers from a config: clip by global norm, precondition, multiply with a scheduled learning rate.
+
+    update = -rate(count) * scale * precondition(clip(gradient))
+
+`count` is the number of updates made before (0 for the first one), `scale` is 1 except under the `plateau`
+schedule, where it lives in opt_state and is halved by the host when the validation loss stops improving.
+"""
+
+import math
+from numbers import Real
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from attn_jax.errors import UserError, check_known, lookup
+from attn_jax.types import Callable, PyTree
+
+RUNNING_RATE = 0.05
+TINY = 1e-30  # added to a norm that may be 0
+Schedule = Callable[[Any], Any]  # number of updates made before -> learning rate
+
+
+class PlateauState(NamedTuple):
+    """What the learning rate is multiplied with; one number, or one per seed."""
+
+    scale: PyTree
+
+
+def make_optimizer(
+    *,
+    name: str,
+    learning_rate: Real,
+    schedule: str,
+    warmup_steps: int,
+    plateau_patience: int,
+    halve_after: int = 0,
+    halve_every: int = 0,
+    clip_norm: Real,
+    clip_each: bool = False,
+    weight_decay: Real,
+    momentum: Real,
+    b1: Real,
+    b2: Real,
+    eps: Real,
+    num_steps: int,
+) -> optax.GradientTransformation:
+    """The fields of config.optimizer and the length of the training, as one gradient transformation.
+
+    With `halve_every` > 0 any schedule is also halved each so many updates, counted from `halve_after` on.
+    `clip_norm` > 0 scales the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2),
+    with `clip_each` the gradient of each parameter array by itself.
+    `weight_decay` (adamw, Loshchilov & Hutter 2019) acts on matrices only, not on biases. `plateau_patience` is
+    the host's, see SinceBest. An unknown name or an impossible number is a UserError.
+    """
+    numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "warmup_steps": warmup_steps}
+    numbers |= {"halve_after": halve_after, "halve_every": halve_every}
+    for field, value in numbers.items():
+        if not (value >= 0 and math.isfinite(value)):
+            raise UserError(f"optimizer.{field} must be a finite number >= 0, got {value}")
+    if schedule == "plateau" and plateau_patience < 1:
+        raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")
+    rate = make_schedule(
+        learning_rate=learning_rate,
+        schedule=schedule,
+        warmup_steps=warmup_steps,
+        halve_after=halve_after,
+        halve_every=halve_every,
+        num_steps=num_steps,
+    )
+    precondition = lookup(OPTIMIZERS, name, "optimizer.name")
+    tx = optax.chain(
+        clip(clip_norm, clip_each) if clip_norm > 0 else optax.identity(),
+        precondition(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps),
+        optax.scale_by_learning_rate(rate),
+        scale_by_plateau() if schedule == "plateau" else optax.identity(),
+    )
+    return keep_running(tx)
+
+
+def make_schedule(
+    *,
+    learning_rate: Real,
+    schedule: str,
+    warmup_steps: int,
+    halve_after: int = 0,
+    halve_every: int = 0,
+    num_steps: int,
+    **others: Any,
+) -> Schedule:
+    """The learning rate of each update, without the `scale` of a plateau; `others` of config.optimizer are not read."""
+    rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
+    return halving(rate, halve_after, halve_every) if halve_every else rate
+
+
+def clip(norm: Real, each: bool) -> optax.GradientTransformation:
+    """The gradient scaled down to at most this norm: all of it together, or `each` array by itself."""
+    if not each:
+        return optax.clip_by_global_norm(norm)
+    return optax.stateless_with_tree_map(lambda grad, _: grad * jnp.minimum(1.0, norm / (optax.tree.norm(grad) + TINY)))
+
+
+def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
+    """m / (sqrt(v) + eps), both bias-corrected (Kingma & Ba 2015, algorithm 1)."""
+    return optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
+
+
+def adamw(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
+    """Adam plus weight_decay * parameter (Loshchilov & Hutter 2019, algorithm 2), for leaves of two or more axes."""
+    decay = optax.add_decayed_weights(weight_decay, mask=lambda params: jax.tree.map(lambda x: x.ndim >= 2, params))
+    return optax.chain(optax.scale_by_adam(b1=b1, b2=b2, eps=eps), decay)
+
+
+def sgd(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
+    """The gradient, or its sum decayed by `momentum` when that is not zero."""
+    return optax.trace(decay=momentum) if momentum else optax.identity()
+
+
+def warmup(count, warmup_steps: int):
+    """min(1, (count + 1) / warmup_steps): the first update is small, not nothing; 1 without warm-up."""
+    return jnp.minimum(1.0, (count + 1.0) / max(warmup_steps, 1))
+
+
+def constant(learning_rate: Real, warmup_steps: int, num_steps: int) -> Schedule:
+    """learning_rate, after a linear warm-up."""
+    return lambda count: learning_rate * warmup(count, warmup_steps)
+
+
+def inverse_sqrt(learning_rate: Real, warmup_steps: int, num_steps: int) -> Schedule:
+    """learning_rate * min(t / w, sqrt(w / t)), t = count + 1, w = warmup_steps (Vaswani et al. 2017, section 5.3)."""
+    start = max(warmup_steps, 1)
+    return lambda count: (
+        learning_rate * warmup(count, warmup_steps) * jnp.sqrt(start / jnp.maximum(count + 1.0, float(start)))
+    )
+
+
+def cosine(learning_rate: Real, warmup_steps: int, num_steps: int) -> Schedule:
+    """learning_rate * (1 + cos(pi p)) / 2, p from 0 after the warm-up to 1 at num_steps (Loshchilov & Hutter 2017)."""
+    length = max(num_steps - warmup_steps, 1)
+
+    def rate(count):
+        part = jnp.clip((count - float(warmup_steps)) / length, 0.0, 1.0)
+        return learning_rate * warmup(count, warmup_steps) * 0.5 * (1.0 + jnp.cos(jnp.pi * part))
+
+    return rate
+
+
+def halving(schedule: Schedule, after: int, every: int) -> Schedule:
+    """schedule / 2^floor((count - after) / every), from `after` on."""
+    return lambda count: schedule(count) * 0.5 ** jnp.maximum((count - after) // every, 0)
+
+
+def scale_by_plateau() -> optax.GradientTransformation:
+    """Multiply the updates with the `scale` held in the state: 1 at first, changed only by `halve`."""
+
+    def init(params):
+        return PlateauState(scale=jnp.ones(()))
+
+    def update(updates, state, params=None):
+        return jax.tree.map(lambda u: u * state.scale.astype(u.dtype), updates), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+    """`tx` for all parameters but the running means, whose names begin with "running" (attention/hard/baselines.py).
+
+    Those go RUNNING_RATE of the way to the mean that their gradient points at, whatever `tx` is, and are not part of
+    the gradient that it clips.
+    """
+
+    def is_running(path) -> bool:
+        return getattr(path[-1], "key", "").startswith("running")
+
+    def update(updates, state, params=None):
+        trained = jax.tree.map_with_path(lambda path, u: jnp.zeros_like(u) if is_running(path) else u, updates)
+        trained, state = tx.update(trained, state, params)
+        moved = jax.tree.map_with_path(
+            lambda path, t, u: -RUNNING_RATE * u if is_running(path) else t, trained, updates
+        )
+        return moved, state
+
+    return optax.GradientTransformation(tx.init, update)
+
+
+def halve(opt_state: PyTree, where: bool | np.ndarray = True) -> PyTree:
+    """The opt_state on the host (Parallel.get_state) with `scale` halved, with a seed axis only where `where` is true.
+
+    An opt_state without a plateau comes back as it is.
+    """
+
+    def change(node):
+        if not isinstance(node, PlateauState):
+            return node
+        scale = np.asarray(node.scale)
+        return PlateauState(np.where(where, scale * 0.5, scale).astype(scale.dtype))
+
+    return jax.tree.map(change, opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+
+
+def plateau_scale(opt_state: PyTree) -> np.ndarray:
+    """What the learning rate is multiplied with, a number or one per seed; 1 for an opt_state without a plateau."""
+    nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+    return next((np.asarray(node.scale) for node in nodes if isinstance(node, PlateauState)), np.ones((), np.float32))
+
+
+class SinceBest:
+    """Counts the evaluations since the best one, per seed: for the plateau schedule and for early stopping.
+
+    mode "min": smaller is better. NaN is never better. `state` is what JSON keeps of it.
+    """
+
+    def __init__(self, mode: str = "min"):
+        check_known(mode, ("min", "max"), "mode")
+        self.mode = mode
+        self.best: np.ndarray | None = None
+        self.count: np.ndarray | None = None
+
+    def update(self, value) -> np.ndarray:
+        """Take in one evaluation, a number or one per seed; returns how many came since the best: 0 for a best."""
+        value = np.asarray(value, np.float64)
+        if self.best is None:
+            self.best, self.count = np.full_like(value, np.nan), np.zeros(value.shape, np.int64)
+        better = value < self.best if self.mode == "min" else value > self.best
+        better |= np.isnan(self.best) & ~np.isnan(value)
+        self.best, self.count = np.where(better, value, self.best), np.where(better, 0, self.count + 1)
+        return self.count
+
+    def spent(self, patience: int) -> np.ndarray:
+        """Which seeds just had another `patience` evaluations without a better one: where the rate is to be halved."""
+        return np.asarray((self.count > 0) & (self.count % patience == 0))
+
+    @property
+    def state(self) -> dict:
+        if self.best is None:
+            return {}
+        return {"best": self.best.tolist(), "count": self.count.tolist()}
+
+    @state.setter
+    def state(self, state: dict) -> None:
+        if state:
+            self.best, self.count = np.asarray(state["best"], np.float64), np.asarray(state["count"], np.int64)
+
+
+OPTIMIZERS = {"adam": adam, "adamw": adamw, "sgd": sgd}
+
+SCHEDULES = {"constant": constant, "inverse_sqrt": inverse_sqrt, "cosine": cosine, "plateau": constant}

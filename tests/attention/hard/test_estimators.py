@@ -1,0 +1,654 @@
+"""Estimators against enumeration: of all keys, and of all outcomes of the estimator's own randomness."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+from oracles import enumeration
+from oracles.enumeration import OUTCOMES, outcomes
+
+from attn_jax.attention.hard.estimators import (
+    combine,
+    combine_marginal,
+    coordinate_control,
+    coordinate_moments,
+    counts,
+    entropy,
+    kl_divergence,
+    log_prob_term,
+)
+from attn_jax.attention.hard.readings import READINGS, log_of
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.normalizers.entmax import sparsemax
+
+RNG = np.random.default_rng(0)
+LOGITS = np.array([0.3, -0.6, 1.1, 0.2, -1.5])
+P = np.exp(LOGITS) / np.exp(LOGITS).sum()
+N = len(P)
+VALUES = RNG.normal(size=(N, 3))
+PARAMS = np.array([0.7, -0.4, 1.2])
+COORDINATES = RNG.normal(size=N) + 1
+WITHOUT_REPLACEMENT = ("sum_and_sample", "stochastic_sum_and_sample", "unordered_set", "optimal_resampling")
+KEYS_ONCE = (*WITHOUT_REPLACEMENT, "stratified", "systematic")
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def configured(name, num_samples=1, **options):
+    return READINGS[name] if name == "enumeration" else READINGS[name].configure(num_samples=num_samples, **options)
+
+
+def loss(contexts, params):
+    """A loss per context [..., n, 3] -> [..., n], neither linear nor of mean zero."""
+    return 2 + jnp.sin(contexts @ params) + jnp.sum(jnp.square(contexts), axis=-1) / 4
+
+
+@functools.cache
+def exact_losses():
+    return np.asarray(loss(jnp.asarray(VALUES), jnp.asarray(PARAMS)))
+
+
+@functools.cache
+def truth():
+    """(E f, its gradient with respect to the logits, with respect to params): written out."""
+
+    def expected(logits, params):
+        return jnp.sum(jax.nn.softmax(logits) * loss(jnp.asarray(VALUES), params))
+
+    arguments = jnp.asarray(LOGITS), jnp.asarray(PARAMS)
+    return jax.device_get((expected(*arguments), *jax.grad(expected, (0, 1))(*arguments)))
+
+
+def estimate_of(reading, baselines, logits=LOGITS, f=None):
+    """outcome -> {name: (value, gradient of the logits, gradient of the params)}, `baselines` {name: arguments}."""
+
+    def surrogates(logits, params, outcome):
+        log_weights = jax.nn.log_softmax(logits)
+        draw = reading(outcome, log_weights)
+        losses = loss(draw.rows @ VALUES, params) if f is None else draw.rows @ jnp.asarray(f)
+        return {
+            name: combine(draw, losses, log_weights=log_weights, **arguments) for name, arguments in baselines.items()
+        }
+
+    def estimate(outcome):
+        arguments = jnp.asarray(logits), jnp.asarray(PARAMS), outcome
+        value, gradients = surrogates(*arguments), jax.jacrev(surrogates, (0, 1))(*arguments)
+        return {name: (value[name], *gradients[name]) for name in baselines}
+
+    return estimate
+
+
+def constant(b):
+    return {"baseline": jnp.asarray(float(b))}
+
+
+@functools.cache
+def gradients_of_each_loss(name, num_samples, **options):
+    """(P(w) [w], G [w, j, i]): the estimated gradient of logit i at each outcome, for the loss that is 1 at key j and 0
+    elsewhere. An estimate is linear in the losses."""
+    reading, found = configured(name, num_samples, **options), outcomes(name, P, num_samples)
+
+    def estimate(outcome):
+        def surrogates(logits):
+            draw = reading(outcome, jax.nn.log_softmax(logits))
+            return jax.vmap(lambda f: combine(draw, draw.rows @ f))(jnp.eye(N))
+
+        return jax.jacrev(surrogates)(jnp.asarray(LOGITS))
+
+    return enumeration.values(estimate, found)
+
+
+def gradient_moments(name, num_samples, baseline=0.0, f=None, **options):
+    """(mean, variance) [N] of the gradient with respect to the logits, over all outcomes, with a constant baseline."""
+    probabilities, each = gradients_of_each_loss(name, num_samples, **options)
+    each = np.einsum("wji,j->wi", each, (exact_losses() if f is None else f) - baseline)
+    mean = probabilities @ each
+    return mean, probabilities @ np.square(each - mean)
+
+
+def samples_of(name):
+    return [1] if name == "enumeration" else range(1, 5) if name == "reinforce" else range(1, N + 1)
+
+
+EVERY_DRAW = [(name, k) for name in OUTCOMES for k in samples_of(name)]
+
+
+@pytest.mark.parametrize(("name", "num_samples"), EVERY_DRAW)
+def test_mean_over_all_outcomes_is_the_enumeration(name, num_samples):
+    reading, found = READINGS[name], outcomes(name, P, num_samples)
+    assert math.fsum(probability for probability, _ in found) == pytest.approx(1, abs=1e-12)
+    arguments = {
+        "none": {},
+        "running_mean": constant(2.6),
+        "learned": constant(-1.3),
+        "soft": {"baseline": loss(jnp.asarray(P @ VALUES), jnp.asarray(PARAMS))},
+        "per_coordinate": {"coordinates": jnp.asarray(COORDINATES)},
+        "critic": {"per_key": jnp.asarray(COORDINATES)},
+    }
+    plain = {baseline: arguments[baseline] for baseline in reading.baselines if baseline != "leave_one_out"}
+    plain["per_coordinate over a constant"] = arguments["per_coordinate"] | constant(0.4)
+    found_moments = enumeration.moments(estimate_of(configured(name, num_samples), plain), found)
+    if "leave_one_out" in reading.baselines and num_samples > 1:
+        leave_one_out = configured(name, num_samples, leave_one_out=True)
+        with_constant = {"leave_one_out": {}, "leave_one_out over a constant": constant(0.4)}
+        more = enumeration.moments(estimate_of(leave_one_out, with_constant), found)
+        found_moments = [a | b for a, b in zip(found_moments, more, strict=True)]
+    mean, variance = found_moments
+    for baseline in mean:
+        for got, expected in zip(mean[baseline], truth(), strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9, err_msg=baseline)
+    exact = name == "enumeration" or (name in WITHOUT_REPLACEMENT and num_samples == N)
+    # What has no noise is exact with any constant; what has some shows it.
+    assert (variance["none"][0] < 1e-20) == exact and (np.max(variance["none"][1]) < 1e-20) == exact
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOMES if "critic" in READINGS[name].baselines])
+def test_a_critic_that_knows_the_losses_leaves_the_weights_no_noise(name):
+    known = {"none": {}, "critic": {"per_key": jnp.asarray(exact_losses())}}
+    mean, variance = enumeration.moments(estimate_of(configured(name, 1), known), outcomes(name, P, 1))
+    np.testing.assert_allclose(mean["critic"][1], truth()[1], rtol=1e-9, atol=1e-9)
+    assert np.max(variance["critic"][1]) < 1e-20 and (name == "enumeration" or np.max(variance["none"][1]) > 1e-3)
+
+
+@pytest.mark.parametrize(("name", "num_samples"), EVERY_DRAW)
+def test_masses_estimate_the_weights_and_sum_to_one(name, num_samples):
+    reading, log_p = configured(name, num_samples), jnp.log(jnp.asarray(P))
+
+    def estimate(outcome):
+        draw = reading(outcome, log_p)
+        return counts(draw), jnp.sum(draw.mass)
+
+    (mean, total), (_, variance) = enumeration.moments(estimate, outcomes(name, P, num_samples))
+    np.testing.assert_allclose(mean, P, atol=1e-12)
+    np.testing.assert_allclose([total, variance], [1, 0], atol=1e-12)
+
+
+# What is known of the estimators.
+
+
+def test_gradient_of_the_enumeration_is_weight_times_advantage():
+    f = exact_losses()
+    mean, variance = gradient_moments("enumeration", 1)
+    np.testing.assert_allclose(mean, P * (f - P @ f), rtol=1e-12)
+    assert np.max(variance) == 0
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "enumeration"])
+def test_the_score_has_mean_zero(name):
+    mean, variance = gradient_moments(name, 2, f=np.ones(N))
+    np.testing.assert_allclose(mean, 0, atol=1e-12)
+    assert np.max(variance) > 1e-4
+
+
+@pytest.mark.parametrize("num_samples", [2, 3, 4])
+def test_mean_of_the_batch_as_baseline_shrinks_the_gradient(num_samples):
+    reading, f = configured("reinforce", num_samples), jnp.asarray(exact_losses())
+
+    def estimate(outcome):
+        def surrogate(logits):
+            draw = reading(outcome, jax.nn.log_softmax(logits))
+            return combine(draw, draw.rows @ f, jnp.mean(draw.rows @ f))
+
+        return jax.grad(surrogate)(jnp.asarray(LOGITS))
+
+    mean, _ = enumeration.moments(estimate, outcomes("reinforce", P, num_samples))
+    np.testing.assert_allclose(mean, (num_samples - 1) / num_samples * truth()[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("num_samples", [2, 3, 4])
+def test_leave_one_out_is_the_unbiased_covariance_of_loss_and_score(num_samples):
+    found, f = outcomes("reinforce", P, num_samples), exact_losses()
+    reading = configured("reinforce", num_samples, leave_one_out=True)
+    probabilities, each = enumeration.values(estimate_of(reading, {"": {}}, f=f), found)
+    score = np.eye(N) - P
+    for (_, keys), gradient in zip(found, each[""][1], strict=True):
+        covariance = [np.cov(f[keys], score[keys, i], ddof=1)[0, 1] for i in range(N)]
+        np.testing.assert_allclose(gradient, covariance, atol=1e-12)
+    # A U-statistic with the kernel h(x, y) = (f_x - f_y) (s_x - s_y) / 2 (Hoeffding 1948).
+    kernel = (f[:, None] - f)[..., None] * (score[:, None] - score) / 2
+    pairs = P[:, None] * P
+    mean = np.einsum("xy,xyi->i", pairs, kernel)
+    one = P @ np.square(np.einsum("y,xyi->xi", P, kernel) - mean)
+    both = np.einsum("xy,xyi->i", pairs, np.square(kernel - mean))
+    expected = 2 / (num_samples * (num_samples - 1)) * (2 * (num_samples - 2) * one + both)
+    variance = probabilities @ np.square(each[""][1] - truth()[1])
+    np.testing.assert_allclose(variance, expected, rtol=1e-9)
+
+
+def best_constants(f):
+    """b_i = E[f s_i^2] / E[s_i^2] for one sample and each logit i."""
+    squares = np.square(np.eye(N) - P)
+    return (P * f) @ squares / (P @ squares)
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 3])
+def test_the_best_constant_is_at_least_as_good_as_the_mean(num_samples):
+    f = exact_losses().copy()
+    f[1] = np.delete(P * f, 1).sum() / np.delete(P, 1).sum()  # f_1 = E f: no covariance of f and the square of s_1
+    best, variance_of = best_constants(f), lambda b: gradient_moments("reinforce", num_samples, b, f)[1]
+    at_mean = variance_of(P @ f)
+    at_best = np.array([variance_of(b)[i] for i, b in enumerate(best)])
+    assert best[1] == pytest.approx(P @ f) and at_best[1] == pytest.approx(at_mean[1])
+    others = np.arange(N) != 1
+    assert np.all(at_best[others] < at_mean[others])
+    for nudge in (-0.05, 0.05):
+        nudged = np.array([variance_of(b + nudge)[i] for i, b in enumerate(best)])
+        assert np.all(at_best < nudged)
+
+
+@pytest.mark.parametrize("name", ["reinforce", "stratified", "unordered_set", "optimal_resampling"])
+def test_moments_of_the_coordinates_give_the_best_baseline_of_each(name):
+    reading, found, f = configured(name, 2), outcomes(name, P, 2), jnp.asarray(exact_losses())
+    log_p = jnp.log(jnp.asarray(P))
+
+    def products(outcome):
+        draw = reading(outcome, log_p)
+        return coordinate_moments(draw, log_p, draw.rows @ f)
+
+    (cross, square), _ = enumeration.moments(products, found)
+    best = cross / square
+    if name == "reinforce":  # whether there is one sample or two, as far as the variance goes
+        single = gradient_moments(name, 1, f=np.ones(N))[1]
+        np.testing.assert_allclose(square, single / 2, rtol=1e-9)
+    # The variance of A_i - b B_i, in place of which `combine` takes away the mean over the keys: still less in total.
+    for i in range(N):
+        at_best, *nudged = (gradient_moments(name, 2, best[i] + nudge, f)[1][i] for nudge in (0, -0.05, 0.05))
+        assert at_best < min(nudged)
+    arguments = {"vector": {"coordinates": jnp.asarray(best)}, "constant": {"coordinates": jnp.full(N, 1.7)}}
+    arguments["scalar"] = constant(1.7)
+    _, variance = enumeration.moments(estimate_of(reading, arguments, f=f), found)
+    best_each = sum(gradient_moments(name, 2, best[i], f)[1][i] for i in range(N))
+    best_scalar = min(gradient_moments(name, 2, b, f)[1].sum() for b in np.linspace(f.min(), f.max(), 15))
+    assert variance["vector"][1].sum() <= best_each * (1 + 1e-9) and best_each < best_scalar
+    np.testing.assert_allclose(variance["constant"][1], variance["scalar"][1], rtol=1e-9)
+
+
+def test_control_of_the_coordinates_sums_to_zero_over_the_keys_that_are_allowed():
+    logits, mask = jnp.asarray(LOGITS), np.array([True, True, False, True, True])
+
+    def control(logits, outcome):
+        log_weights = log_of(softmax(logits, jnp.asarray(mask)))
+        draw = configured("reinforce", 2)(outcome, log_weights)
+        return coordinate_control(draw, log_weights, jnp.asarray(COORDINATES))
+
+    p = np.where(mask, P, 0) / P[mask].sum()
+    for keys in ([0, 0], [1, 3], [4, 1]):
+        value, gradient = jax.value_and_grad(control)(logits, jnp.asarray(keys))
+        expected = COORDINATES * (np.bincount(keys, minlength=N) / 2 - p)
+        expected = np.where(mask, expected - expected[mask].mean(), 0)
+        np.testing.assert_allclose(gradient, expected, atol=1e-12)
+        assert value == 0
+
+
+@pytest.mark.parametrize("baseline", [0.0, 2.0])
+@pytest.mark.parametrize("num_samples", range(1, N + 1))
+def test_averaging_over_what_need_not_be_drawn_lowers_the_variance(num_samples, baseline):
+    variance = {
+        name: gradient_moments(name, num_samples, baseline)[1]
+        for name in ("unordered_set", "stochastic_sum_and_sample", "sum_and_sample", "stratified")
+    }
+    single = gradient_moments("reinforce", 1, baseline)[1]
+    slack = 1e-12
+    assert np.all(variance["unordered_set"] <= variance["stochastic_sum_and_sample"] + slack)
+    assert np.all(variance["unordered_set"] <= single + slack)
+    assert np.all(variance["sum_and_sample"] <= single + slack)
+    assert np.all(variance["stratified"] <= single / num_samples + slack)
+    if 1 < num_samples < N:
+        assert variance["unordered_set"].sum() < 0.99 * variance["stochastic_sum_and_sample"].sum()
+        assert variance["sum_and_sample"].sum() < 0.9 * single.sum()
+    if num_samples == N:
+        np.testing.assert_allclose([variance["sum_and_sample"], variance["unordered_set"]], 0, atol=1e-20)
+
+
+@pytest.mark.parametrize("num_samples", range(2, N))
+def test_masses_of_optimal_resampling_are_nearest_to_the_weights(num_samples):
+    def error(name):
+        reading, log_p = configured(name, num_samples), jnp.log(jnp.asarray(P))
+        _, variance = enumeration.moments(
+            lambda outcome: counts(reading(outcome, log_p)), outcomes(name, P, num_samples)
+        )
+        return variance.sum()
+
+    least = error("optimal_resampling")
+    for name in KEYS_ONCE:
+        assert least <= error(name) * (1 + 1e-9), name
+    if num_samples * P.max() > 1:  # then there is a key to keep; else it is systematic sampling
+        assert least < 0.9 * error("systematic")
+
+
+SHIFTS = {
+    "enumeration": ({}, 1),
+    "reinforce": ({"leave_one_out": True}, 3),
+    "unordered_set": ({"leave_one_out": True}, 3),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_a_constant_added_to_the_loss_changes_nothing_with_a_baseline_of_its_own(name):
+    options, num_samples = SHIFTS[name]
+    found, f = outcomes(name, P, num_samples), exact_losses()
+
+    def each(options, shift):
+        reading = configured(name, num_samples, **options)
+        return enumeration.values(estimate_of(reading, {"": {}}, f=f + shift), found)[1][""][1]
+
+    np.testing.assert_allclose(each(options, 10.0), each(options, 0.0), atol=1e-9)
+    if options:
+        assert np.max(np.abs(each({}, 10.0) - each({}, 0.0))) > 1
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_one_loss_for_all_is_the_value_and_as_baseline_leaves_no_gradient(name):
+    """Where f is the same for all keys there is nothing to choose, whatever the draw: the masses sum to one."""
+
+    def surrogate(logits, baseline):
+        draw = READINGS[name](jax.random.key(0), jax.nn.log_softmax(logits))
+        return combine(draw, jnp.full(draw.mass.shape, 3.0), baseline)
+
+    value, gradient = jax.value_and_grad(surrogate)(jnp.asarray(LOGITS), jnp.asarray(3.0))
+    assert value == pytest.approx(3)
+    np.testing.assert_allclose(gradient, 0, atol=1e-12)
+    if READINGS[name].random and "critic" in READINGS[name].baselines:  # REBAR has a baseline of its own
+        assert np.any(jax.grad(surrogate)(jnp.asarray(LOGITS), jnp.asarray(1.0)) != 0)
+
+
+def test_soft_is_hard_where_the_loss_is_linear_and_below_it_where_it_is_convex():
+    def value(name, logits, f):
+        draw = READINGS[name](None, jax.nn.log_softmax(logits))
+        return combine(draw, f(draw.rows @ VALUES))
+
+    def linear(contexts):
+        return contexts @ PARAMS + 0.3
+
+    logits = jnp.asarray(LOGITS)
+    soft, hard = (jax.value_and_grad(value, 1)(name, logits, linear) for name in ("expectation", "enumeration"))
+    np.testing.assert_allclose(soft[0], hard[0], rtol=1e-12)
+    np.testing.assert_allclose(soft[1], hard[1], atol=1e-12)
+
+    def convex(contexts):
+        return jnp.sum(jnp.square(contexts), axis=-1)
+
+    assert value("expectation", logits, convex) < value("enumeration", logits, convex) - 0.1
+
+
+# The marginal likelihood.
+
+
+def marginal(logits, params):
+    """-log sum_x a_x p_x for p = exp(-f)."""
+    return -jnp.log(jnp.sum(jax.nn.softmax(logits) * jnp.exp(-loss(jnp.asarray(VALUES), params))))
+
+
+def test_marginal_of_every_key_is_exact_and_at_most_the_expected_loss():
+    def surrogate(logits, params):
+        draw = READINGS["enumeration"](None, jax.nn.log_softmax(logits))
+        return combine_marginal(draw, loss(draw.rows @ VALUES, params))
+
+    arguments = jnp.asarray(LOGITS), jnp.asarray(PARAMS)
+    value, gradients = jax.value_and_grad(surrogate, (0, 1))(*arguments)
+    expected, expected_gradients = jax.value_and_grad(marginal, (0, 1))(*arguments)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    for got, want in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+    assert value < truth()[0] - 0.01
+
+
+@pytest.mark.parametrize("baseline", ["none", "constant", "leave_one_out"])
+@pytest.mark.parametrize("num_samples", [1, 2, 3, 4])
+def test_marginal_of_samples_has_the_gradient_of_the_expected_bound(num_samples, baseline):
+    keys = 3  # as many as samples, once: that does not make it the exact sum
+    logits, values, params = jnp.asarray(LOGITS[:keys]), jnp.asarray(VALUES[:keys]), jnp.asarray(PARAMS)
+    p = np.asarray(jax.nn.softmax(logits))
+    if baseline == "leave_one_out" and num_samples == 1:
+        pytest.skip("no other sample")
+    reading = configured("reinforce", num_samples, leave_one_out=baseline == "leave_one_out")
+
+    def bound(logits, params):
+        tuples = np.array(list(itertools.product(range(keys), repeat=num_samples)))
+        each = jnp.exp(-loss(values, params))[tuples]
+        probabilities = jnp.prod(jax.nn.softmax(logits)[tuples], axis=-1)
+        return jnp.sum(probabilities * -jnp.log(jnp.mean(each, axis=-1)))
+
+    def estimate(outcome):
+        def surrogate(logits, params):
+            draw = reading(outcome, jax.nn.log_softmax(logits))
+            b = jnp.asarray(1.4) if baseline == "constant" else None
+            return combine_marginal(draw, loss(draw.rows @ values, params), b)
+
+        value, gradients = jax.value_and_grad(surrogate, (0, 1))(logits, params)
+        return value, *gradients
+
+    mean, variance = enumeration.moments(estimate, outcomes("reinforce", p, num_samples))
+    expected, gradients = jax.value_and_grad(bound, (0, 1))(logits, params)
+    for got, want in zip(mean, (expected, *gradients), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+    assert variance[1].sum() > 1e-6
+
+
+def test_leave_one_out_of_the_bound_replaces_a_likelihood_by_the_geometric_mean_of_the_others():
+    keys, f = np.array([0, 3, 3, 1]), exact_losses()
+    reading = configured("reinforce", 4, leave_one_out=True)
+
+    def surrogate(log_weights):
+        draw = reading(jnp.asarray(keys), log_weights)
+        return combine_marginal(draw, draw.rows @ jnp.asarray(f))
+
+    likelihood, advantage = np.exp(-f[keys]), np.zeros(N)
+    for n, key in enumerate(keys):
+        others = np.delete(likelihood, n)
+        replaced = (others.sum() + math.prod(others) ** (1 / 3)) / 4
+        advantage[key] += -np.log(likelihood.mean()) + np.log(replaced)
+    np.testing.assert_allclose(jax.grad(surrogate)(jnp.log(jnp.asarray(P))), advantage, rtol=1e-9)
+
+
+def test_gap_of_the_variational_bound_is_the_divergence_from_the_posterior():
+    prior, f = jnp.log(jnp.asarray(P)), jnp.asarray(exact_losses())
+    likelihood_bound = marginal(jnp.asarray(LOGITS), jnp.asarray(PARAMS))
+    posterior = jax.nn.log_softmax(prior - f)
+
+    def bound(log_q):
+        return jnp.sum(jnp.exp(log_q) * f) + kl_divergence(log_q, prior)
+
+    assert bound(posterior) == pytest.approx(float(likelihood_bound), abs=1e-12)
+    for seed in range(5):
+        log_q = jax.nn.log_softmax(jnp.asarray(np.random.default_rng(seed).normal(size=N)))
+        gap = float(bound(log_q) - likelihood_bound)
+        assert gap == pytest.approx(float(kl_divergence(log_q, posterior)), abs=1e-12) and gap > 1e-3
+    np.testing.assert_allclose(jax.grad(bound)(posterior) - jnp.exp(posterior) * (1 + likelihood_bound), 0, atol=1e-9)
+
+
+def test_divergence_and_entropy():
+    q = np.array([[0.5, 0.5, 0, 0], [0.25] * 4, [0, 0, 0, 0]])
+    p = np.array([[0.25, 0.75, 0, 0], [0.25] * 4, [0, 0, 0, 0]])
+    divergence = kl_divergence(log_of(jnp.asarray(q)), log_of(jnp.asarray(p)))
+    np.testing.assert_allclose(divergence, [0.5 * np.log(2) + 0.5 * np.log(2 / 3), 0, 0], atol=1e-12)
+    np.testing.assert_allclose(entropy(jnp.asarray(q)), [np.log(2), np.log(4), 0], rtol=1e-12)
+
+
+# Sparse weights, few keys, one key with all the weight.
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 3, 4])
+def test_sum_and_sample_over_sparsemax_is_sparse_marginalization(num_samples):
+    scores = jnp.asarray([0.2, 1.0, -2.0, 0.9, 0.6, -0.5])
+    p = np.asarray(sparsemax(scores))
+    f = jnp.asarray(np.random.default_rng(1).normal(size=6))
+    assert np.count_nonzero(p) == 3
+
+    def surrogate(scores, reading, outcome):
+        draw = reading(outcome, log_of(sparsemax(scores)))
+        return combine(draw, draw.rows @ f)
+
+    reading = configured("sum_and_sample", num_samples)
+    assert reading(jax.random.key(0), log_of(sparsemax(scores))).rows.shape == (num_samples, 6)  # evaluations of f
+    exact, exact_gradient = jax.value_and_grad(surrogate)(scores, READINGS["enumeration"], None)
+    np.testing.assert_allclose(exact, p @ f, rtol=1e-12)
+    np.testing.assert_allclose(exact_gradient, jax.grad(lambda s: sparsemax(s) @ f)(scores), atol=1e-12)
+    (value, gradient), (variance, _) = enumeration.moments(
+        lambda outcome: jax.value_and_grad(surrogate)(scores, reading, outcome),
+        outcomes("sum_and_sample", p, num_samples),
+    )
+    np.testing.assert_allclose(value, exact, rtol=1e-9)
+    np.testing.assert_allclose(gradient, exact_gradient, atol=1e-9)
+    assert (variance < 1e-20) == (num_samples >= 3)
+
+
+def with_mask(reading, mask, dtype, **arguments):
+    """(scores, params, rng) -> value, with masked softmax weights in front."""
+
+    def surrogate(scores, params, rng):
+        log_weights = log_of(softmax(scores, jnp.asarray(mask)))
+        draw = reading(rng, log_weights)
+        coordinates = jnp.asarray(COORDINATES, dtype)
+        f = loss(draw.rows @ jnp.asarray(VALUES, dtype), params)
+        return jnp.sum(combine(draw, f, log_weights=log_weights, coordinates=coordinates, **arguments))
+
+    return jax.jit(jax.value_and_grad(surrogate, (0, 1)))
+
+
+LEAVE_ONE_OUT = [(name, {}) for name in WITHOUT_REPLACEMENT] + [("unordered_set", {"leave_one_out": True})]
+
+
+@pytest.mark.parametrize(("name", "options"), LEAVE_ONE_OUT)
+@pytest.mark.parametrize("num_samples", [2, 3, 4])
+def test_no_more_keys_than_samples_is_the_enumeration(name, options, num_samples):
+    mask = np.array([False, True, False, True, False])
+    arguments = jnp.asarray(LOGITS), jnp.asarray(PARAMS)
+    exact = with_mask(READINGS["enumeration"], mask, float)(*arguments, None)
+    estimate = with_mask(configured(name, num_samples, **options), mask, float)
+    for seed in range(5):
+        got = estimate(*arguments, jax.random.key(seed))
+        for leaf, expected in zip(jax.tree.leaves(got), jax.tree.leaves(exact), strict=True):
+            np.testing.assert_allclose(leaf, expected, rtol=1e-9, atol=1e-9)
+
+
+PEAKED = ([20.0, 0.0, -1.0, 0.5, 1.0], [-3.0, 0.0, 90.0, 0.5, 1.0], [300.0, 0.0, -300.0, 0.5, 1.0])
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_one_key_with_all_the_weight_is_finite_and_exact(name):
+    samples = [1] if name not in OUTCOMES or name == "enumeration" else [1, 2, 3, 4]
+    for num_samples, leave_one_out in itertools.product(samples, [False, True]):
+        if leave_one_out and (num_samples == 1 or "leave_one_out" not in READINGS[name].baselines):
+            continue
+        options = {"leave_one_out": True} if leave_one_out else {}
+        reading = configured(name, num_samples, **options) if name in OUTCOMES else READINGS[name]
+        with jax.enable_x64(False):
+            estimate = with_mask(reading, np.ones(N, bool), np.float32)
+            for logits in PEAKED:
+                arguments = jnp.asarray(logits, jnp.float32), jnp.asarray(PARAMS, jnp.float32)
+                value, gradients = estimate(*arguments, jax.random.key(0))
+                assert all(np.all(np.isfinite(x)) for x in (value, *gradients))
+                assert value == pytest.approx(exact_losses()[np.argmax(logits)], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "enumeration"])
+def test_unbiased_where_one_key_has_nearly_all_the_weight(name):
+    logits = np.array([17.0, 0.0, -1.0, 0.5, 1.0])
+    p = np.exp(logits) / np.exp(logits).sum()
+    assert p.max() > 1 - 1e-6
+    f = exact_losses()
+    baselines = {"none": {}, "constant": constant(2.0)}
+    for num_samples in (2, 3):
+        found = outcomes(name, p, num_samples)
+        estimate = estimate_of(configured(name, num_samples), baselines, logits, f)
+        for _, gradient, _ in enumeration.moments(estimate, found)[0].values():
+            # The tail, too: relative to its own size.
+            np.testing.assert_allclose(gradient, p * (f - p @ f), rtol=1e-5 if name in KEYS_ONCE else 1e-6)
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_leading_axes_are_one_by_one(name):
+    rng = np.random.default_rng(3)
+    log_weights = jax.nn.log_softmax(jnp.asarray(rng.normal(size=(2, 3, N))))
+    baseline, coordinates = jnp.asarray(rng.normal(size=(2, 3))), jnp.asarray(rng.normal(size=(2, 3, N)))
+    reading = configured(name, 3, leave_one_out=True) if name in SHIFTS else READINGS[name]
+
+    def everything(draw, log_weights, baseline, coordinates):
+        f = loss(draw.rows @ VALUES, jnp.asarray(PARAMS))
+        return {
+            "combine": combine(draw, f, baseline, log_weights, coordinates),
+            "marginal": combine_marginal(draw, f, baseline),
+            "moments": coordinate_moments(draw, log_weights, f),
+            "score": log_prob_term(draw, f, baseline),
+            "kl": kl_divergence(log_weights, jnp.roll(log_weights, 1, axis=-1)),
+            "entropy": entropy(jnp.exp(log_weights)),
+        }
+
+    draw = reading(jax.random.key(0), log_weights)
+    arguments = draw, log_weights, baseline, coordinates
+    together, alone = compiled(everything)(*arguments), compiled(jax.vmap(jax.vmap(everything)))(*arguments)
+    assert together["combine"].shape == together["marginal"].shape == (2, 3)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), together, alone)
+
+
+# Relaxed draws, by sampling.
+
+
+def sampled(reading, arguments, count, seed=0, f=None):
+    """`count` samples of the gradients with respect to (logits, params), flat [count, N + 3]."""
+
+    def gradient(logits, params, rng):
+        def surrogate(logits, params):
+            draw = reading(rng, jax.nn.log_softmax(logits))
+            return combine(draw, loss(draw.rows @ VALUES.astype(logits.dtype), params), **arguments)
+
+        return jnp.concatenate(jax.grad(surrogate, (0, 1))(logits, params))
+
+    with jax.enable_x64(False):
+        rngs = jax.random.split(jax.random.key(seed), count)
+        run = jax.jit(jax.vmap(gradient, (None, None, 0)))
+        return np.asarray(run(jnp.asarray(LOGITS, jnp.float32), jnp.asarray(PARAMS, jnp.float32), rngs), float)
+
+
+@pytest.mark.parametrize(("temperature", "scale", "baseline"), [(0.5, 1.0, None), (2.0, 0.6, None), (0.5, 1.3, 2.0)])
+def test_rebar_is_unbiased_for_every_temperature_and_scale(temperature, scale, baseline):
+    reading = READINGS["rebar"].configure(temperature=temperature, scale=scale)
+    with jax.enable_x64(False):
+        arguments = {} if baseline is None else {"baseline": jnp.asarray(baseline)}
+        gradients = sampled(reading, arguments, 100_000)
+    error = gradients.std(0) / len(gradients) ** 0.5
+    assert np.all(np.abs(gradients.mean(0) - np.concatenate(truth()[1:])) < 4 * error)
+    assert error.max() < 0.01
+    if (temperature, scale) == (0.5, 1.0):
+        assert gradients.var(0)[:N].sum() < 0.5 * gradient_moments("reinforce", 1)[1].sum()
+
+
+def test_the_square_of_the_rebar_gradient_has_the_derivative_of_its_temperature_and_scale():
+    def square(temperature, scale):
+        def surrogate(logits):
+            reading = READINGS["rebar"].configure(temperature=temperature, scale=scale)
+            draw = reading(jax.random.key(5), jax.nn.log_softmax(logits))
+            return combine(draw, loss(draw.rows @ VALUES, jnp.asarray(PARAMS)))
+
+        return jnp.sum(jnp.square(jax.grad(surrogate)(jnp.asarray(LOGITS))))
+
+    square, at, step = jax.jit(square), np.array([0.7, 0.9]), 1e-5
+    differences = [(square(*(at + nudge)) - square(*(at - nudge))) / (2 * step) for nudge in step * np.eye(2)]
+    np.testing.assert_allclose(jax.jit(jax.grad(square, (0, 1)))(*at), differences, rtol=1e-6)
+
+
+def test_gumbel_rao_has_the_mean_of_straight_through_and_less_variance():
+    temperature, count = 0.7, 100_000
+    few = sampled(READINGS["straight_through"].configure(temperature=temperature), {}, count)
+    variances, mean, error = [few.var(0)[:N].sum()], few.mean(0), few.var(0) / count
+    for num_samples in (1, 4, 16):
+        reading = READINGS["gumbel_rao"].configure(temperature=temperature, num_samples=num_samples)
+        gradients = sampled(reading, {}, count // 4, seed=num_samples)
+        variances.append(gradients.var(0)[:N].sum())
+        allowed = 4.5 * np.sqrt(error + gradients.var(0) / len(gradients))
+        assert np.all(np.abs(gradients.mean(0) - mean) < allowed) and np.max(allowed[:N]) < 0.1
+    assert variances[1] == pytest.approx(variances[0], rel=0.05)  # one sample of the noise is as good as another
+    assert variances[3] < 0.97 * variances[2] < 0.97**2 * variances[1]
+    np.testing.assert_array_less(np.abs(few.mean(0)[:N].sum()), 0.01)  # of the logits, as their gradient must
+    biased = np.abs(mean - np.concatenate(truth()[1:]))[:N]
+    assert np.max(biased / np.sqrt(error[:N])) > 10  # which is why they are no unbiased draws

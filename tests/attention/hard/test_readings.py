@@ -1,0 +1,233 @@
+"""Readings against sums written out, and draws against the outcomes that they should have."""
+
+import collections
+import itertools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+from oracles.enumeration import OUTCOMES, outcomes
+
+from attn_jax.attention.hard.estimators import combine, combine_marginal
+from attn_jax.attention.hard.readings import READINGS, expectation, log_of
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.errors import UserError
+
+LOGITS = np.array([0.3, -0.6, 1.1, 0.2, -1.5], np.float32)
+P = np.exp(LOGITS) / np.exp(LOGITS).sum()
+N = len(P)
+RELAXED = ("gumbel_softmax", "straight_through", "gumbel_rao", "rebar")
+RANDOM = [name for name in OUTCOMES if name != "enumeration"]
+LIMITED = ("sum_and_sample", "stochastic_sum_and_sample", "unordered_set", "optimal_resampling")
+
+
+def test_expectation_is_the_mean_value_and_leading_axes_broadcast():
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(5), (3, 1, 2)).astype(np.float32)  # head, batch, query, key
+    values = rng.normal(size=(4, 5, 6)).astype(np.float32)  # batch, key, width
+    context = compiled(expectation)(weights, values)
+    assert context.shape == (3, 4, 2, 6)
+    for head, batch, query in np.ndindex(3, 4, 2):
+        expected = sum(weights[head, 0, query, k] * values[batch, k] for k in range(5))
+        np.testing.assert_allclose(context[head, batch, query], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_one_hot_weight_picks_its_value_and_no_weight_gives_zero():
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    weights = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]], np.float32)
+    np.testing.assert_array_equal(compiled(expectation)(weights, values), [values[2], [0, 0, 0], values[0]])
+
+
+class Plain(NamedTuple):
+    """A Draw whose arrays may be numpy's."""
+
+    rows: np.ndarray
+    mass: np.ndarray
+    log_prob: np.ndarray
+    others: np.ndarray | None
+
+
+def drawing(reading):
+    return lambda rng, log_weights: plain(reading(rng, log_weights))
+
+
+def plain(draw):
+    return Plain(draw.rows, draw.mass, draw.log_prob, draw.others)
+
+
+def draws_of(reading, log_weights, count, seed=0):
+    """`count` draws, with a leading axis."""
+    rngs = jax.random.split(jax.random.key(seed), count)
+    return compiled(jax.vmap(lambda rng: plain(reading(rng, jnp.asarray(log_weights)))))(rngs)
+
+
+@pytest.mark.parametrize(("name", "num_samples"), [*((name, 3) for name in RANDOM), ("reinforce", 1)])
+def test_sampled_keys_have_the_probabilities_of_the_outcomes(name, num_samples):
+    reading, found = READINGS[name].configure(num_samples=num_samples), outcomes(name, P.astype(float), num_samples)
+    pairs = compiled(jax.vmap(lambda outcome: plain(reading(outcome, jnp.log(P)))))(
+        jnp.asarray(
+            np.stack([outcome for _, outcome in found]).astype(np.float32 if found[0][1].dtype == float else int)
+        )
+    )
+    probabilities = collections.Counter()
+    for (probability, _), rows in zip(found, pairs.rows, strict=True):
+        probabilities[tuple(rows.argmax(-1).tolist())] += probability
+    count = 40_000
+    drawn = draws_of(reading, np.log(P), count)
+    frequencies = collections.Counter(map(tuple, drawn.rows.argmax(-1).tolist()))
+    assert set(frequencies) <= set(probabilities)
+    for keys, probability in probabilities.items():
+        error = (probability * (1 - probability) / count) ** 0.5
+        assert abs(frequencies[keys] / count - probability) < 5 * error + 5 / count, keys
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_leading_axes_are_one_by_one(name):
+    num_samples = 1 if name == "enumeration" else 3
+    options = {} if name == "enumeration" else {"num_samples": num_samples}
+    if name == "unordered_set":
+        options["leave_one_out"] = True
+    reading, rng = READINGS[name].configure(**options), np.random.default_rng(1)
+    logits = rng.normal(size=(2, 3, N)).astype(np.float32)
+    logits[0, 1, 2:] = -np.inf  # fewer keys than samples
+    log_weights = np.asarray(jax.nn.log_softmax(logits))
+    found = []
+    for i in np.ndindex(2, 3):
+        p = np.where(np.isinf(logits[i]), 0, np.exp(log_weights[i])).astype(float)
+        choices = outcomes(name, p, num_samples)
+        found.append(choices[rng.integers(len(choices))][1])
+    outcome = np.stack(found).reshape(2, 3, -1)
+    outcome = outcome.astype(np.float32 if outcome.dtype == float else np.int32)
+    together = compiled(drawing(reading))(outcome, log_weights)
+    alone = compiled(jax.vmap(jax.vmap(drawing(reading))))(outcome, log_weights)
+    assert together.rows.shape == (2, 3, N if name == "enumeration" else num_samples, N)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), together, alone)
+
+
+@pytest.mark.parametrize("name", [*RANDOM, *RELAXED])
+def test_rows_of_a_batch_are_drawn_independently(name):
+    draw = compiled(drawing(READINGS[name]))(jax.random.key(0), np.broadcast_to(np.log(P), (64, 3, N)))
+    if name in RELAXED:
+        same = np.all(draw.rows[1:] == draw.rows[:-1], axis=(1, 2, 3))
+        assert not np.any(same) or name in ("straight_through", "gumbel_rao")
+    first = draw.rows[:, :, 0 if name == "rebar" else -1].argmax(-1)  # [64, 3]
+    assert len(np.unique(first)) > 2
+    for a, b in itertools.combinations(first.T, 2):
+        assert 0.05 < np.mean(a == b) < 0.8
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_rows_without_keys_read_zeros_and_masked_keys_are_not_read(name):
+    scores = np.stack([LOGITS, LOGITS, LOGITS[::-1]])
+    mask = np.array([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 1]], bool)
+    values = np.random.default_rng(0).normal(size=(N, 2)).astype(np.float32)
+    options = {"num_samples": 3} if name in RANDOM else {}
+    reading = READINGS[name].configure(**options)
+
+    def surrogate(scores, rng):
+        draw = reading(rng, log_of(softmax(scores, jnp.asarray(mask))))
+        contexts = draw.rows @ values
+        f = jnp.sum(jnp.square(contexts - 1), axis=-1)
+        return jnp.sum(combine(draw, f)), (plain(draw), contexts, combine(draw, f), combine_marginal(draw, f))
+
+    run = compiled(jax.vmap(jax.value_and_grad(surrogate, has_aux=True), (None, 0)))
+    (_, (draw, contexts, value, marginal)), gradient = run(scores, jax.random.split(jax.random.key(1), 200))
+    assert np.all(contexts[:, 1] == 0) and np.all(draw.rows[:, 1] == 0) and np.all(draw.log_prob[:, 1] == 0)
+    np.testing.assert_allclose(value[:, 1], 2, rtol=1e-5)  # f where zeros are read
+    if name in ("enumeration", "reinforce", "expectation"):
+        np.testing.assert_allclose(marginal[:, 1], 2, rtol=1e-5)
+    for x in (draw.rows, draw.mass, draw.log_prob, contexts, value, gradient):
+        assert np.all(np.isfinite(x))
+    assert np.all(gradient[:, 1] == 0) and np.all(gradient[:, ~mask] == 0)
+    read = np.any((draw.rows != 0) & (draw.mass != 0)[..., None], axis=-2)
+    assert not np.any(read[:, ~mask])
+    if name != "top":
+        assert np.all(np.any(read, axis=0)[[0, 2]] == mask[[0, 2]]) and np.any(gradient != 0)
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_more_samples_than_candidates_are_refused(name):
+    for num_samples in (N, N + 1):
+        reading = READINGS[name].configure(num_samples=num_samples)
+        call = lambda reading=reading: jax.eval_shape(drawing(reading), jax.random.key(0), jnp.log(P))  # noqa: E731
+        if num_samples == N:
+            call()
+        else:
+            with pytest.raises(UserError, match=f"{N + 1} samples .* {N} candidates.*num_samples of at most {N}"):
+                call()
+
+
+@pytest.mark.parametrize("name", ["reinforce", "unordered_set"])
+def test_one_sample_cannot_be_left_out(name):
+    with pytest.raises(UserError, match="at least 2"):
+        READINGS[name].configure(num_samples=1, leave_one_out=True)(jax.random.key(0), jnp.log(P))
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 3, 9])
+def test_top_is_the_mean_of_the_best_values_and_no_gradient_goes_into_the_weights(num_samples):
+    values = np.random.default_rng(0).normal(size=(N, 2)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 1], [0, 1, 0, 1, 0]], bool)
+    reading = READINGS["top"].configure(num_samples=num_samples)
+
+    def contexts(logits, values):
+        draw = reading(None, log_of(softmax(logits, jnp.asarray(mask))))
+        return (draw.rows @ values)[:, 0]
+
+    got, pull = jax.vjp(contexts, jnp.asarray(np.stack([LOGITS, LOGITS])), jnp.asarray(values))
+    # All five are read where nine are asked for; only two are allowed in the second row.
+    order = sorted(range(N), key=lambda key: -LOGITS[key])
+    best = [order[:num_samples], [3, 1][:num_samples]]
+    np.testing.assert_allclose(got, [values[keys].mean(0) for keys in best], atol=1e-6)
+    into_logits, into_values = pull(jnp.ones_like(got))
+    assert np.all(into_logits == 0)
+    expected = sum(np.isin(np.arange(N), keys) / len(keys) for keys in best)
+    np.testing.assert_allclose(into_values, expected[:, None] * np.ones(2), rtol=1e-6)
+
+
+# Relaxed draws.
+
+
+def frequencies_are(index, expected):
+    frequencies = np.bincount(index, minlength=len(expected)) / len(index)
+    np.testing.assert_array_less(np.abs(frequencies - expected), 4.5 * np.sqrt(expected * (1 - expected) / len(index)))
+
+
+@pytest.mark.parametrize("name", RELAXED)
+def test_the_largest_perturbed_weight_is_a_sample(name):
+    reading = READINGS[name].configure(temperature=0.4)
+    draw = draws_of(reading, np.log(P), 50_000)
+    frequencies_are(draw.rows[:, 0].argmax(-1), P)
+    np.testing.assert_allclose(draw.rows.sum(-1), 1, rtol=1e-4)
+    one_hot = np.max(draw.rows[:, 0], axis=-1) > 1 - 1e-5
+    assert np.all(one_hot) if name != "gumbel_softmax" else not np.all(one_hot)
+
+
+def logistic_distance(samples, location):
+    """The largest difference between the empirical distribution function and the logistic one, times sqrt(n)."""
+    samples = np.sort(samples)
+    cdf = 1 / (1 + np.exp(location - samples))
+    steps = np.arange(len(samples) + 1) / len(samples)
+    return max(np.max(np.abs(cdf - steps[1:])), np.max(np.abs(cdf - steps[:-1]))) * len(samples) ** 0.5
+
+
+def test_noise_given_the_sample_is_in_the_mean_over_samples_the_noise():
+    temperature = 2.0
+    draw = draws_of(READINGS["rebar"].configure(temperature=temperature), np.log(P), 20_000)
+    sample, *relaxed = np.moveaxis(draw.rows, 1, 0)
+    for rows in relaxed:  # z, and z given the sample
+        np.testing.assert_array_equal(rows.argmax(-1), sample.argmax(-1))
+        z = temperature * np.log(rows)
+        for i, j in itertools.combinations(range(N), 2):
+            # The difference of two Gumbels is logistic; 1.95 is exceeded with probability 0.001.
+            assert logistic_distance(z[:, i] - z[:, j], np.log(P[i] / P[j])) < 1.95
+    # Given the sample they are independent, so they are not the same numbers.
+    assert np.mean(np.abs(relaxed[0] - relaxed[1])) > 0.01
+
+
+def test_no_noise_is_infinite_however_many_are_drawn():
+    log_weights = np.broadcast_to(np.log(np.array([0.5, 0.5], np.float32)), (2**22, 2))
+    finite = jax.jit(lambda rng: jnp.all(jnp.isfinite(READINGS["rebar"](rng, jnp.asarray(log_weights)).rows)))
+    assert all(bool(finite(jax.random.key(seed))) for seed in range(4))

@@ -1,0 +1,141 @@
+"""What kernel attention is equal to, and what happens where no key is in reach."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+
+from attn_jax.attention.core import Attention
+from attn_jax.attention.hard.readings import READINGS
+from attn_jax.attention.normalizers import kernel_sum
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.scores import Dot, ScaledDot
+from attn_jax.attention.scores.kernels import KERNELS, Constant, Gaussian
+from attn_jax.errors import UserError
+from attn_jax.models.attention_options import build_attention
+from configs import base
+
+RNG = np.random.default_rng(0)
+QUERY, KEYS = RNG.normal(size=(5, 3)).astype(np.float32), RNG.normal(size=(7, 3)).astype(np.float32)
+VALUES = RNG.normal(size=(7, 2)).astype(np.float32)
+WIDTH = 1.7
+
+
+def kernel(name, width=(WIDTH,), **fields):
+    return KERNELS[name](**({"width": width, **fields} if name != "constant" else fields))
+
+
+def weights_of(score, query=QUERY, keys=KEYS, normalize=kernel_sum):
+    attention = Attention(score, normalize)
+    call = compiled(lambda q, k: attention.apply({}, q, k, method=lambda m, q, k: m(q, m.prepare(k)).weights))
+    return call(query, keys)
+
+
+def weights(name, *args, **kwargs):
+    return weights_of(kernel(name, exact=True), *args, **kwargs)
+
+
+def test_gaussian_is_softmax_of_the_product_minus_half_the_square_of_the_key():
+    products = (QUERY @ KEYS.T - np.square(KEYS).sum(-1) / 2) / WIDTH**2
+    expected = np.asarray(softmax(jnp.asarray(products)))
+    np.testing.assert_allclose(weights("gaussian"), expected, rtol=1e-5)
+    np.testing.assert_allclose(weights_of(kernel("gaussian")), expected, rtol=1e-5)  # as a matrix product
+    np.testing.assert_allclose(weights_of(kernel("gaussian"), normalize=softmax), expected, rtol=1e-5)
+
+
+def test_on_the_unit_sphere_gaussian_is_the_dot_product_and_of_width_fourth_root_of_d_the_scaled_one():
+    query, keys = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (QUERY, KEYS))
+    dot, scaled = (weights_of(score, query, keys, softmax) for score in (Dot(), ScaledDot()))
+    np.testing.assert_allclose(weights_of(kernel("gaussian", (1.0,)), query, keys), dot, rtol=1e-5)
+    np.testing.assert_allclose(weights_of(kernel("gaussian", (3**0.25,)), query, keys), scaled, rtol=1e-5)
+    # Without the sphere it is not: the test can fail.
+    assert np.abs(weights("gaussian") - weights_of(ScaledDot(), normalize=softmax)).max() > 0.01
+
+
+def test_a_learned_width_starts_where_the_product_is_the_scaled_one():
+    attention, init = Gaussian(), lambda m, q, k: m(q, k)
+    params = attention.init(jax.random.key(0), *map(jnp.asarray, (QUERY, KEYS)), method=init)["params"]
+    np.testing.assert_allclose(np.exp(-params["log_precision"] / 2), 3**0.25, rtol=1e-6)
+    several = Gaussian(per_column=True, initial=(0.5,)).init(
+        jax.random.key(0), *map(jnp.asarray, (QUERY, KEYS)), method=init
+    )["params"]
+    np.testing.assert_allclose(np.exp(-several["log_precision"] / 2), [0.5] * 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_moving_and_turning_query_and_keys_alike_changes_nothing(name):
+    turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))
+    moved = [(x @ turn + [3, -1, 2]).astype(np.float32) for x in (QUERY, KEYS)]
+    np.testing.assert_allclose(weights(name, *moved), weights(name), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_width_for_each_column_is_that_column_measured_in_it(name):
+    several = (0.8, 1.7, 3.0)
+    score = kernel(name, several, exact=True)
+    scaled = [x / np.float32(several) for x in (QUERY, KEYS)]
+    np.testing.assert_allclose(weights_of(score), weights_of(kernel(name, (1.0,), exact=True), *scaled), atol=1e-5)
+
+
+def test_constant_reads_the_mean_and_a_wide_kernel_nearly_so():
+    np.testing.assert_allclose(weights_of(Constant()), np.full((5, 7), 1 / 7), rtol=1e-6)
+    for name in ("gaussian", "boxcar", "triangular", "epanechikov"):
+        np.testing.assert_allclose(weights_of(kernel(name, (1e4,), exact=True)), np.full((5, 7), 1 / 7), rtol=1e-3)
+
+
+def test_a_narrow_gaussian_reads_the_nearest_key_without_underflow():
+    nearest = np.square(QUERY[:, None] - KEYS).sum(-1).argmin(-1)
+    np.testing.assert_allclose(weights_of(kernel("gaussian", (1e-3,), exact=True)), np.eye(7)[nearest], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].compact])
+def test_a_query_without_keys_in_reach_has_zero_weights_and_no_gradient(name):
+    far = QUERY + np.float32([[0], [0], [100], [0], [0]])
+
+    def context(query, keys, precision):
+        attention = Attention(KERNELS[name](initial=(1.0,), exact=True), kernel_sum)
+        memory = lambda m, q, k, v: m(q, m.prepare(k, v)).context  # noqa: E731
+        return attention.apply(
+            {"params": {"score": {"log_precision": precision}}}, query, keys, jnp.asarray(VALUES), method=memory
+        )
+
+    @compiled
+    def both(*args):
+        value, pull = jax.vjp(context, *args)
+        return value, pull(jnp.ones_like(value))
+
+    width = np.float32(-2 * np.log(WIDTH))
+    value, gradient = both(far, KEYS, width)
+    np.testing.assert_array_equal(value[2], 0)
+    np.testing.assert_array_equal(gradient[0][2], 0)
+    # A query on a key, at distance 0: no NaN either.
+    for found in (*gradient, *both(KEYS, KEYS, width)[1]):
+        assert np.all(np.isfinite(found))
+    if name != "boxcar":
+        assert np.abs(gradient[2]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gaussian", "boxcar", "triangular", "epanechikov"])
+@pytest.mark.parametrize("features", [1, 2])
+def test_the_volume_is_the_integral(name, features):
+    grid = np.linspace(-8, 8, 1601 if features == 1 else 801, dtype=np.float64)
+    squares = grid**2 if features == 1 else np.add.outer(grid**2, grid**2)
+    k = np.exp(np.asarray(KERNELS[name]().log_kernel(jnp.asarray(squares, jnp.float32)), np.float64))
+    total = k.sum() * (grid[1] - grid[0]) ** features
+    np.testing.assert_allclose(total, np.exp(KERNELS[name].log_volume(features)), rtol=0.01)
+
+
+@pytest.mark.parametrize("width", [(0.0,), (-1.0,), (float("nan"),), (float("inf"),), (1.0, 2.0)])
+def test_a_width_that_is_none_says_so(width):
+    config = base.get_config().model.attention
+    config.update({"score": "triangular", "normalize": "kernel_sum", "width": width})
+    with pytest.raises(UserError, match=r"attention.width .*expected one finite number above 0, or 3 of them"):
+        build_attention(config, 3, READINGS["expectation"])
+
+
+def test_a_compact_kernel_needs_kernel_sum():
+    config = base.get_config().model.attention
+    config.score = "boxcar"
+    with pytest.raises(UserError, match=r"boxcar is -inf .* needs model.attention.normalize kernel_sum, got softmax"):
+        build_attention(config, 3, READINGS["expectation"])

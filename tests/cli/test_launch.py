@@ -1,0 +1,444 @@
+"""python launch.py as a user sees it: results on standard output, progress on standard error, and for whatever
+is wrong exactly one line that says so."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from launch_server import ENVIRONMENT, ROOT, Server
+from tiny_run import TINY, WORDS, timeless, write_pairs
+
+from attn_jax.cli import commands
+
+QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
+
+
+def options(**changes):
+    """The tiny config as options: words in files, one bucket that leaves one pair out."""
+    values = {
+        **TINY,
+        "parallel": "auto",
+        "task.name": "parallel_text",
+        "task.train": ("train.source", "train.target"),
+        "task.test": ("test.source", "test.target"),
+        "task.num_examples": 0,
+        "task.vocabulary": "words",
+        "task.min_count": 1,
+        "task.valid_size": 10,
+        "task.buckets": ((16, 16),),
+        "task.batch_size": 16,
+        "train.num_steps": 6,
+        "train.eval_every": 3,
+        "eval.metrics": ("bleu", "exact_match"),
+        "eval.tokenize": "none",
+        "eval.num_pictures": 2,
+        "decode.batch_size": 4,
+        **{key.replace("__", "."): value for key, value in changes.items()},
+    }
+    return [QUICKSTART, *(f"--config.{key}={value}" for key, value in values.items())]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    with Server(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def data(folder):
+    """Training files with a sentence that is too long, test files, and files that no run has seen."""
+    for path in write_pairs(folder / "data"):
+        path.write_text(path.read_text() + "a bird " * 10 + "\n")
+    for name in ("test", "unseen"):
+        write_pairs(folder / "data", name, count=7)
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def trained(folder, data):
+    """(work directory, the process that trained it): the one command here that is a process of its own."""
+    command = [sys.executable, ROOT / "launch.py", *options(data_dir=data), f"--workdir={folder / 'run'}"]
+    process = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return folder / "run", process
+
+
+@pytest.fixture(scope="module")
+def workdir(trained):
+    return trained[0]
+
+
+def first_words(text):
+    return [line.split()[0] if line[:1].strip() else "" for line in text.splitlines()]
+
+
+def test_train(workdir, trained, data):
+    out, err = trained[1].stdout, trained[1].stderr
+    assert first_words(out) == ["quickstart", "test", "pictures", "try"]
+    assert "1 cpu device, float32, seed 0" in out and f"({workdir}/result.json)" in out
+    assert re.search(r"^test          loss \d.*   bleu .*   exact match .* %   \(", out, re.MULTILINE)
+    example = re.search(r"^try           echo '(.+)' \| python launch.py --mode=predict --workdir=(.+)$", out, re.M)
+    assert example[1] + "\n" in (data / "train.source").read_text() and example[2] == str(workdir)
+    assert set(first_words(err)) == {"data", "attention", "model", "training", "valid", "test"}
+    assert "1 of 51 training pairs are longer than any bucket and left out; see task.buckets" in err
+    assert re.search(r"^training      \[#{20}\]  6/6  loss ", err, re.MULTILINE)
+    for name in ("config.json", "vocabularies.json", "metrics.jsonl", "curves.png", "attention/001.png"):
+        assert (workdir / name).stat().st_size > 100, name
+    result = json.loads((workdir / "result.json").read_text())
+    assert (result["split"], result["sentences"], result["steps"]) == ("test", 7, 6)
+    assert "training      compiling ...\n" in err and err.endswith("test          evaluating 7 sentences ...\n")
+    # What the description does not know of; data_dir and the like change nothing of it.
+    assert "dates to ISO, with task.num_examples=0, task.valid_size=10, task.buckets=((16, 16),), task.batch_" in out
+    assert " and 17 more    1 cpu device" in out and "data_dir" not in out
+    assert set(result["overrides"]) == set(options(data_dir=data)[1:])
+    assert result["checkpoint"] == "best checkpoint (step 6)" and result["versions"]["jax"] and result["date"]
+    (count,) = re.findall(r"^model         ([\d,]+) parameters; at least .* KB with gradients", err, re.MULTILINE)
+    assert result["num_parameters"] == int(count.replace(",", "")) > 1000
+
+
+def test_the_header_names_what_makes_it_another_run_than_the_description_says():
+    given = ["--config.model.num_layers=1", "--noconfig.model.bidirectional", "--config.model.input_feeding"]
+    unseen = ["--config.seed=3", "--config.data_dir=x", "--config.decode.method=beam", "--config.train.log_every=1"]
+    text = ", with model.num_layers=1, model.bidirectional=False, model.input_feeding=True"
+    assert commands.changes((*unseen[:2], *given, *unseen[2:])) == text
+    assert commands.changes((*given, *given)) == f"{text}, model.num_layers=1 and 2 more"
+    assert commands.changes(tuple(unseen)) == ""
+
+
+def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
+    code, out, err = server.run(*options(data_dir=data), f"--workdir={workdir}")
+    assert (code, first_words(out)) == (0, ["quickstart", "finished", "test"])
+    assert f"6 steps are done already; the result is in {workdir}/result.json" in out
+    assert err == ""  # no data is read, nothing is built
+    again = server.run(f"--workdir={workdir}", "--mode=train")  # the work directory knows its config
+    assert (again.code, again.out.splitlines()[1:]) == (0, out.splitlines()[1:])
+
+
+def test_eval(server, workdir, data):
+    before = json.loads((workdir / "result.json").read_text())
+    code, out, err = server.run("--mode=eval", f"--workdir={workdir}")
+    assert (code, err, first_words(out)) == (0, "test          evaluating 7 sentences ...\n", ["test"])
+    result = json.loads((workdir / "eval.json").read_text())
+    for name in ("eval_seconds", "date"):
+        assert result.pop(name) and before.pop(name)
+    assert result.pop("overrides") == [] and before.pop("overrides") and result == before
+
+    unseen = [f"--source={data}/unseen.source", f"--target={data}/unseen.target"]
+    override = "--config.eval.metrics=('chrf',)"
+    code, out, err = server.run(
+        "--mode=eval", f"--workdir={workdir}", *unseen, "--config.decode.batch_size=3", override
+    )
+    assert (code, err, first_words(out)) == (0, "files         evaluating 7 sentences ...\n", ["files"])
+    result = json.loads((workdir / "eval.json").read_text())
+    assert result["split"] == f"{data}/unseen.source, {data}/unseen.target" and result["sentences"] == 7
+    assert list(result["metrics"]) == ["loss", "chrf"] and result["steps"] == 6
+    assert result["overrides"] == ["--config.decode.batch_size=3", override]
+    # The same sentences as those of the test split.
+    assert result["metrics"]["loss"]["mean"] == pytest.approx(before["metrics"]["loss"]["mean"], rel=1e-5)
+
+
+def test_metrics_are_printed_even_if_they_cannot_be_written(server, workdir, data, tmp_path):
+    copy = shutil.copytree(workdir, tmp_path / "run")
+    (copy / "eval.json").unlink(missing_ok=True)
+    (copy / "eval.json").mkdir()
+    code, out, err = server.run("--mode=eval", f"--workdir={copy}")
+    assert (code, first_words(out), first_words(err)) == (1, ["test"], ["test", "launch.py:"])
+    assert err.splitlines()[1].startswith(f"launch.py: cannot write {copy}/eval.json: ")
+
+
+LINES = [" ".join(WORDS[i : i + 1 + i % 3]) for i in range(9)]
+
+
+def test_predict_is_a_filter(server, workdir, folder):
+    text = "\n".join([*LINES[:3], "", *LINES[3:]])
+    predict = ["--mode=predict", f"--workdir={workdir}"]
+    code, out, err = server.run(*predict, stdin=text.encode())  # without an end of the last line, too
+    lines = out.split("\n")
+    assert (code, err, len(lines), lines[3], lines[-1]) == (0, "", 11, "", "")
+    assert all(set(line.split()) <= {word.upper() for word in WORDS} for line in lines)
+
+    (folder / "some.txt").write_text(text + "\r\n")
+    other = server.run(*predict, f"--source={folder}/some.txt", "--config.decode.batch_size=100")
+    assert other == (0, out, "")
+    assert server.run(*predict, stdin=b"") == (0, "", "")
+
+    options = ["--config.decode.method=beam", "--config.decode.n_best=2", "--config.decode.with_scores"]
+    code, out, err = server.run(*predict, *options, "--config.decode.beam_size=2", stdin=text.encode())
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert (code, err, len(rows)) == (0, "", 20)
+    scores = np.array([float(score) for score, _ in rows]).reshape(10, 2)
+    assert (scores[:, 0] >= scores[:, 1]).all() and rows[6:8] == [["0.0000", ""], ["-inf", ""]]
+
+
+def test_nothing_of_the_input_acts_on_a_terminal(server, workdir):
+    text = "a bird \x1b]0;pwned\x07\x1b[2J\x00 \x9b31m \u202e zebra\n"
+    code, out, err = server.run("--mode=predict", f"--workdir={workdir}", stdin=text.encode())
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert "never seen in training: \\x1b]0;pwned\\x07\\x1b[2J\\x00 \\x9b31m \\u202e ...\n" in err
+    message = failure(server, QUICKSTART, "--config.model.cel\x1b[31m=gru")
+    assert message == "unknown config key model.cel\\x1b[31m; did you mean model.cell?"
+    for words in (err, message):
+        assert all(c.isprintable() or c == "\n" for c in words)
+
+
+def test_samples_do_not_depend_on_the_batches(server, workdir):
+    text = "\n".join(["a bird can"] * 7).encode()
+    options = ["--mode=predict", f"--workdir={workdir}", "--config.decode.method=sample"]
+    first = server.run(*options, stdin=text)
+    assert (first.code, first.err) == (0, "") and len(set(first.out.splitlines())) > 3
+    assert server.run(*options, "--config.decode.batch_size=5", stdin=text) == first
+    assert server.run(*options, "--config.decode.seed=1", stdin=text).out != first.out
+
+
+def test_a_reader_that_has_enough(server, workdir, folder):
+    """... | head -1"""
+    os.mkfifo(folder / "pipe")
+    job = server.start("--mode=predict", f"--workdir={workdir}", stdin=b"a bird\n" * 40_000, stdout=folder / "pipe")
+    with open(folder / "pipe", encoding="utf-8") as pipe:
+        assert pipe.readline().endswith("\n")
+    assert job.wait() == (0, "", "")
+
+
+def test_score(server, workdir, data):
+    score = ["--mode=score", f"--workdir={workdir}"]
+    files = server.run(*score, f"--source={data}/unseen.source", f"--target={data}/unseen.target")
+    assert (files.code, files.err, len(files.out.splitlines())) == (0, "", 7)
+    assert all(float(line) < 0 for line in files.out.splitlines())
+    sides = [(data / f"unseen.{side}").read_text().splitlines() for side in ("source", "target")]
+    rows = "".join(f"{source}\t{target}\n" for source, target in zip(*sides, strict=True))
+    stdin = server.run(*score, "--config.decode.batch_size=2", stdin=rows.encode())
+    np.testing.assert_allclose(
+        [float(line) for line in stdin.out.splitlines()], [float(line) for line in files.out.splitlines()], rtol=1e-4
+    )
+    assert server.run(*score, stdin=b"") == (0, "", "")
+
+
+def test_visualize(server, workdir):
+    code, out, err = server.run("--mode=visualize", f"--workdir={workdir}", stdin=b"a bird zebra\n\ndance\n")
+    paths = [pathlib.Path(line) for line in out.splitlines()]
+    assert (code, paths) == (0, [workdir / "visualize" / f"00{i}.png" for i in range(2)])
+    assert err == (
+        f"weights       as numbers in {workdir}/visualize/000.json ...\n"
+        "unknown       1 of 4 source tokens were never seen in training: zebra\n"
+    )
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    shown = json.loads(paths[0].with_suffix(".json").read_text())
+    assert shown["source"] == ["a", "bird", "zebra", "<eos>"]
+    np.testing.assert_allclose(np.sum(shown["weights"], axis=1), np.ones(len(shown["target"])), rtol=1e-5)
+
+
+def test_help(server):
+    code, out, err = server.run("--help")
+    assert (code, err) == (0, "")
+    assert "python launch.py --config=configs/quickstart.py" in out and "  --workdir: Where the run lives" in out
+
+
+def contents(directory):
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def failure(server, *argv, stdin=b""):
+    """The one line of a command that fails, without its name."""
+    code, out, err = server.run(*argv, stdin=stdin)
+    assert (code, out) == (1, ""), err
+    assert err.startswith("launch.py: ") and err.endswith("\n") and err.count("\n") == 1, err
+    return err.removeprefix("launch.py: ").rstrip("\n")
+
+
+def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, tmp_path):
+    train = [*options(data_dir=tmp_path), f"--workdir={tmp_path}/run"]
+    source, target = write_pairs(tmp_path)
+    write_pairs(tmp_path, "test")
+    good = source.read_bytes()
+
+    def told(content=None, *extra):
+        if content is not None:
+            source.write_bytes(content)
+        message = failure(server, *train, *extra)
+        assert not (tmp_path / "run").exists()
+        source.write_bytes(good)
+        return message
+
+    assert told(good + b"a\nb\n") == (
+        f"{source} has 62 lines but {target} has 60; expected line i of one to be the translation of line i of the "
+        "other"
+    )
+    assert told(b"") == f"{source}: the file is empty; expected one sentence per line"
+    assert (
+        told(good.replace(b"\n", b"\n\n", 1)) == f"{source}, line 2: the line is empty; expected one sentence per line"
+    )
+    assert told(good.replace(b"\n", b"\n\xff", 3)) == (
+        f"{source}, line 2: not valid UTF-8 (byte 0xff); convert it to UTF-8"
+    )
+    names = "--config.task.train=('trainn.source', 'train.target')"
+    assert told(None, names) == f"{tmp_path}/trainn.source: no such file; did you mean train.source?"
+    (tmp_path / "folder").mkdir()
+    names = "--config.task.train=('folder', 'train.target')"
+    assert told(None, names) == f"{tmp_path}/folder: is a directory; expected a text file"
+    assert "the folder /nowhere does not exist either" in told(None, "--config.data_dir=/nowhere")
+    pieces = [
+        "--config.task.vocabulary=sentencepiece",
+        "--config.task.vocab_size=(5000, 30)",
+        "--config.task.min_count=2",
+    ]
+    assert re.fullmatch(
+        r"the source vocabulary: vocab_size 5000 is too large for this text; the largest possible is \d+",
+        told(None, *pieces),
+    )
+    assert "no pair fits any of the buckets ((2, 2),): the shortest source has 4" in told(
+        None, "--config.task.buckets=((2, 2),)"
+    )
+    assert "task.valid_size 60: expected 1 to 59" in told(None, "--config.task.valid_size=60")
+    if os.getuid():
+        source.chmod(0)
+        assert "cannot be read (Permission denied)" in told()
+
+
+def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
+    before = contents(workdir)
+    at = f"--workdir={workdir}"
+    train = options(data_dir=data)
+    for argv, message in (
+        ([], "nothing to do: give --config=configs/X.py to train, or --mode and --workdir"),
+        ([QUICKSTART, "--config.model.cel=gru"], "unknown config key model.cel; did you mean model.cell?"),
+        ([QUICKSTART, "--mode=predikt"], "unknown --mode=predikt; did you mean predict?"),
+        ([*train, at, "--config.model.cell=gruu"], "unknown model.cell 'gruu'; did you mean gru?"),
+        ([*train, at, "--config.train.num_steps=1.5"], "--config.train.num_steps=1.5: expected an integer, such as "),
+        (
+            [*train, at, "--config.model.hidden_size=9"],
+            f"{workdir} holds the run of another config: model.hidden_size is 8 there and 9 here; choose another",
+        ),
+        ([QUICKSTART, at], f"{workdir} holds the run of another config: model.attention.score is 'dot' there and"),
+        ([QUICKSTART, "--mode=predict"], "--mode=predict needs --workdir=DIR, the work directory of a trained run"),
+        (["--mode=eval", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: {tmp_path} is not the wor"),
+        ([*train, "--mode=predict", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: "),
+        (["--mode=eval", at, "--source=x"], "--mode=eval takes --source=FILE and --target=FILE together, or neither"),
+        (["--mode=score", at, "--source=x"], "--mode=score takes --source=FILE and --target=FILE together, or tab-"),
+        (["--mode=eval", at, "--source=x", "--target=x"], "x: no such file; "),
+        (["--mode=predict", at, "--source=/nowhere"], "/nowhere: no such file or directory"),
+        (["--mode=predict", at, "--config.model.hidden_size=16"], "holds the run of another config: model.hidden_"),
+        (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "attention.normalize is 'softmax' there"),
+        (["--mode=predict", at, "--config.decode.n_best=3"], "decode.n_best 3 needs decode.method=beam and a decode."),
+        (["--mode=predict", at, "--config.decode.method=beem"], "unknown decode.method 'beem'; did you mean beam?"),
+        (["--mode=eval", at, "--config.eval.metrics=('blue',)"], "unknown metric 'blue'; did you mean bleu?"),
+        (["--mode=visualize", at], "--mode=visualize got no sentence from standard input"),
+        ([*train, "--num_processes=2"], "--num_processes=2 needs --coordinator=HOST:PORT (of process 0) and --process"),
+        (["--sweep=nowhere.py"], "there is no file nowhere.py; "),
+    ):
+        assert message in failure(server, *argv)
+    message = "standard input, line 2: expected source TAB target, but there is no tab"
+    assert message in failure(server, "--mode=score", at, stdin=b"a\tb\na b\n")
+    code, out, err = server.run("--mode=predict", at, stdin=b"a bird\n\xe4\n")
+    assert (code, len(out.splitlines())) == (1, 1)  # what came before the error is translated
+    assert "standard input, line 2: not valid UTF-8" in err
+    assert contents(workdir) == before
+
+
+def test_without_a_checkpoint(server, workdir, data, tmp_path):
+    """A copy of the work directory that lost them, and one that has none yet."""
+    for name in ("config.json", "vocabularies.json"):
+        (tmp_path / name).write_bytes((workdir / name).read_bytes())
+    for mode in ("eval", "predict", "score", "visualize"):
+        message = failure(server, f"--mode={mode}", f"--workdir={tmp_path}", stdin=b"a\tb\n")
+        assert message == f"there are no checkpoints: {tmp_path}/checkpoints does not exist"
+    (tmp_path / "checkpoints").mkdir()
+    message = failure(server, "--mode=predict", f"--workdir={tmp_path}")
+    assert message == f"{tmp_path} has no checkpoint yet; train it first"
+
+
+def test_a_loss_that_becomes_nan(server, data, tmp_path):
+    changes = {"optimizer__name": "sgd", "optimizer__learning_rate": 1e30, "optimizer__clip_norm": 0.0}
+    code, out, err = server.run(*options(data_dir=data, **changes), f"--workdir={tmp_path}")
+    assert (code, first_words(out)) == (1, ["quickstart"])
+    assert re.fullmatch(
+        r"launch.py: the \w+ became \w+ at step 2; a smaller learning rate may help; last good checkpoint: none",
+        err.splitlines()[-1],
+    )
+    assert set(first_words(err)) == {"data", "attention", "model", "training", "launch.py:"}
+
+
+LONG = {
+    "train__num_steps": 300,
+    "train__eval_every": 20,
+    "train__log_every": 7,
+    "eval__metrics": ("perplexity",),
+    "eval__tokenize": "13a",
+}
+
+
+def wait_for(path, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"no {path}"
+        time.sleep(0.002)
+
+
+def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
+    """kill -9, then SIGTERM, each followed by the same command."""
+    command = [*options(data_dir=data, **LONG, eval__num_pictures=0)]
+    whole = server.run(*command, f"--workdir={tmp_path}/whole")
+    assert whole.code == 0, whole.err
+
+    run = tmp_path / "run"
+    job = server.start(*command, f"--workdir={run}")
+    wait_for(run / "checkpoints" / "40")
+    os.kill(job.pid, signal.SIGKILL)
+    assert job.wait().code == -signal.SIGKILL and not (run / "result.json").exists()
+    killed_at = max(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdigit())
+
+    job = server.start(*command, f"--workdir={run}")
+    wait_for(run / "checkpoints" / str(killed_at + 60))
+    os.kill(job.pid, signal.SIGTERM)
+    code, out, err = job.wait()
+    assert (code, first_words(out)) == (128 + signal.SIGTERM, ["quickstart", "interrupted"]), err
+    step = int(
+        re.fullmatch(r"interrupted   at step (\d+), saved; the same command goes on from there", out.splitlines()[1])[1]
+    )
+    assert killed_at + 60 <= step < 300 and f"resuming      from step {killed_at} of 300" in err
+    assert set(first_words(err)) == {"data", "attention", "model", "resuming", "training", "valid"}
+    assert (run / "checkpoints" / str(step)).is_dir() and not (run / "result.json").exists()
+
+    code, out, err = server.run(*command, f"--workdir={run}")
+    assert (code, first_words(out)) == (0, ["quickstart", "test", "pictures", "try"]), err
+    assert f"resuming      from step {step} of 300" in err
+    assert timeless(run) == timeless(tmp_path / "whole")
+    for name in ("vocabularies.json", "config.json"):
+        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    results = [json.loads((path / "result.json").read_text()) for path in (run, tmp_path / "whole")]
+    assert results[0]["metrics"] == results[1]["metrics"] and results[0]["checkpoint"] == results[1]["checkpoint"]
+
+
+@contextlib.contextmanager
+def small_disk(directory):
+    directory.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", directory], capture_output=True).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", directory], check=True)
+
+
+def test_a_full_disk(server, data, tmp_path):
+    with small_disk(tmp_path / "disk") as disk:
+        code, _, err = server.run(*options(data_dir=data, **LONG, train__keep=100), f"--workdir={disk}/run")
+        assert code == 1 and "Traceback" not in err
+        assert re.fullmatch(r"launch.py: cannot (write|save) .*: no space left( on device)?", err.splitlines()[-1])
+        assert set(first_words(err)) == {"data", "attention", "model", "training", "valid", "launch.py:"}
+        saved = [path.name for path in (disk / "run" / "checkpoints").iterdir() if path.name.isdigit()]
+        assert saved
+        assert server.run("--mode=predict", f"--workdir={disk}/run", stdin=b"a bird\n").code == 0

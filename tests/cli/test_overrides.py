@@ -1,0 +1,310 @@
+"""The command line: what it means, and that a slip is told in one line with the nearest right thing."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+
+import launch
+from attn_jax.cli.overrides import RANGES, keys, load_file, parse
+from attn_jax.cli.workdir import plain
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import save_json
+from configs import base
+
+ROOT = pathlib.Path(launch.__file__).parent
+QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Flags as they are when a process begins."""
+    monkeypatch.setattr(sys, "argv", ["launch.py"])
+    yield
+    for name in list(flags.FLAGS):
+        if name.startswith("config."):
+            delattr(flags.FLAGS, name)
+    for name in (
+        "config",
+        "mode",
+        "workdir",
+        "source",
+        "target",
+        "sweep",
+        "num_processes",
+        "process_id",
+        "coordinator",
+    ):
+        flags.FLAGS[name].unparse()
+
+
+def parsed(*argv):
+    return parse(["launch.py", *argv], launch.CONFIG)
+
+
+def test_a_config_with_overrides():
+    config, overrides = parsed(
+        QUICKSTART,
+        "--config.model.hidden_size=64",
+        "--config.seeds=(1, 2)",
+        "--config.task.buckets=(16, (24, 11))",
+        "--config.optimizer.learning_rate=1e-2",
+        "--config.eval.metrics=('bleu',)",
+        "--config.model.input_feeding",
+        "--noconfig.model.bidirectional",
+        "--mode=eval",
+    )
+    assert (config.name, config.model.hidden_size, config.seeds) == ("quickstart", 64, (1, 2))
+    assert (config.task.buckets, config.eval.metrics) == ((16, (24, 11)), ("bleu",))
+    assert (config.optimizer.learning_rate, config.model.input_feeding, config.model.bidirectional) == (
+        0.01,
+        True,
+        False,
+    )
+    assert config.model.embedding_size == 64 and config.is_locked
+    assert launch.MODE.value == "eval"
+    assert len(overrides) == 7 and "--noconfig.model.bidirectional" in overrides
+
+
+def test_values_may_stand_apart():
+    config, overrides = parsed(
+        *("--config", f"{ROOT}/configs/quickstart.py", "--config.model.hidden_size", "64", "--mode", "predict"),
+        *("--config.model.input_feeding", "--workdir", "here", "--config.name", "x"),
+    )
+    assert (config.model.hidden_size, config.model.input_feeding, config.name) == (64, True, "x")
+    assert (launch.MODE.value, launch.WORKDIR.value) == ("predict", "here")
+    assert overrides == ["--config.model.hidden_size=64", "--config.model.input_feeding", "--config.name=x"]
+
+
+def test_of_a_key_given_twice_the_last_counts():
+    config, overrides = parsed(QUICKSTART, "--config.seeds=(1, 2)", "--config.seed=3", "--config.seeds", "(4,)")
+    assert (config.seeds, config.seed, overrides) == ((4,), 3, ["--config.seed=3", "--config.seeds=(4,)"])
+
+
+def test_without_a_config():
+    config, overrides = parsed("--sweep=x.py", "--workdir=y")
+    assert (config, overrides) == (None, [])
+    assert launch.SWEEP.value == "x.py"
+
+
+def test_a_work_directory_brings_its_config(tmp_path):
+    config = base.get_config()
+    config.seeds, config.task.buckets, config.eval.metrics, config.name = (3, 4), ((5, 6), (7, 8)), (), "stored"
+    save_json(tmp_path / "config.json", plain(config))
+    found, _ = parsed(f"--workdir={tmp_path}", "--config.decode.method=beam", "--mode=eval")
+    assert found.decode.method == "beam"
+    found.decode.method = config.decode.method
+    assert found.to_dict() == config.to_dict()
+    with pytest.raises(UserError, match=r"unknown config key decode.beam; did you mean decode.beam_size\?"):
+        parsed(f"--workdir={tmp_path}", "--config.decode.beam=3")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--confg=x.py"], "unknown option --confg; did you mean config?"),
+        (["--xyz=1"], "unknown option --xyz; known: "),
+        ([QUICKSTART, "--mode=evall"], "unknown --mode=evall; did you mean eval?"),
+        ([QUICKSTART, "--mode=x"], "unknown --mode=x; known: eval, predict, score, train, visualize"),
+        ([QUICKSTART, "predict"], "unexpected argument 'predict'; options look like --mode=eval"),
+        ([f"--config={ROOT}/configs/quikstart.py"], "quikstart.py; did you mean quickstart.py?"),
+        (["--config=nowhere/quickstar.py"], "there is no file nowhere/quickstar.py; did you mean quickstart.py?"),
+        ([f"--config={ROOT}/README.md"], "README.md is no Python file"),
+        ([f"--config={ROOT}/attn_jax/errors.py"], "errors.py has no function get_config()"),
+        ([f"--config={ROOT}/configs/of_workdir.py"], "missing 1 required positional argument: 'workdir'"),
+        (["--workdir=/nowhere"], "/nowhere/config.json does not exist: /nowhere is not the work directory of a run"),
+        (
+            [QUICKSTART, "--config.model.attention.scor=dot"],
+            "unknown config key model.attention.scor; did you mean model.attention.score?",
+        ),
+        ([QUICKSTART, "--config.hidden_size=3"], "unknown config key hidden_size; did you mean model.hidden_size?"),
+        ([QUICKSTART, "--config.model.attention.alpha=0.5"], "model.attention.alpha is 0.5; expected at least 1"),
+        ([QUICKSTART, "--config.model.attention.dropout=1.5"], "model.attention.dropout is 1.5; expected 0 to 0.999"),
+        (
+            [QUICKSTART, "--config.model=3"],
+            "model is a section of the config; set one of its keys: ",
+        ),
+        (
+            [QUICKSTART, "--config.model.attention=3"],
+            "model.attention is a section of the config; set one of its keys: alpha, ",
+        ),
+        (["--config="], "--config= names no file; expected a config such as --config=configs/quickstart.py"),
+        (
+            [QUICKSTART, "--config.train.num_steps=many"],
+            "--config.train.num_steps=many: expected an integer, such as ",
+        ),
+        ([QUICKSTART, "--config.model.dropout=x"], "--config.model.dropout=x: expected a number, such as "),
+        ([QUICKSTART, "--config.model.input_feeding=3"], "input_feeding=3: expected true or false, such as False"),
+        ([QUICKSTART, "--config.seeds=(1,"], "--config.seeds=(1,: expected a tuple, such as ()"),
+        ([QUICKSTART, "--num_processes=two"], "--num_processes=two: expected an integer"),
+        ([QUICKSTART, "--num_processes=-3", "--process_id=9"], "--num_processes=-3: expected at least 1"),
+        ([QUICKSTART, "--num_processes=0"], "--num_processes=0: expected at least 1"),
+        ([QUICKSTART, "--process_id=3"], "--process_id=3 is for several processes; say how many: --num_processes=2 or"),
+        ([QUICKSTART, "--coordinator=zz"], "--coordinator=zz is for several processes; say how many: --num_processes="),
+        ([QUICKSTART, "--num_processes=2", "--coordinator=zz", "--process_id=2"], "0 to 1; got 'zz' and 2"),
+        ([QUICKSTART, "--num_processes=2", "--process_id=1"], "needs --coordinator=HOST:PORT (of process 0) and --p"),
+        (
+            [QUICKSTART, "--source=x"],
+            "--mode=train takes no --source; it is for --mode=eval or --mode=predict or --mod",
+        ),
+        (
+            [QUICKSTART, "--mode=train", "--target=x"],
+            "--mode=train takes no --target; it is for --mode=eval or --mode=s",
+        ),
+        (
+            [QUICKSTART, "--mode=predict", "--target=x"],
+            "--mode=predict takes no --target; it is for --mode=eval or --m",
+        ),
+        ([QUICKSTART, "--config.train.goal=nan"], "train.goal is nan; expected a finite number"),
+        ([QUICKSTART, "--config.optimizer.eps=inf"], "optimizer.eps is inf; expected a finite number"),
+        (
+            [QUICKSTART, "--config.model.attention.width=(1.0, 1e999)"],
+            "attention.width is (1.0, inf); expected a finite",
+        ),
+        (
+            [QUICKSTART, "--config.decode.max_length=3000000000"],
+            "max_length is 3000000000; expected integers of at mos",
+        ),
+        ([QUICKSTART, "--config.decode.max_length=2000000000"], "max_length is 2000000000; expected 1 to 100000"),
+        ([QUICKSTART, "--config.decode.beam_size=1000000000"], "beam_size is 1000000000; expected 1 to 10000"),
+        (
+            [QUICKSTART, "--config.decode.top_k=-2147483648"],
+            "decode.top_k is -2147483648; expected integers of at most",
+        ),
+        ([QUICKSTART, "--config.task.buckets=((2147483648, 3),)"], "expected integers of at most 2,147,483,647"),
+        ([QUICKSTART, f"--config.model.hidden_size=1{'0' * 400}"], "expected integers of at most 2,147,483,647"),
+        ([QUICKSTART, f"--config.seed=1{'0' * 400}"], "expected integers of at most 4,294,967,295"),
+        ([QUICKSTART, f"--config.seeds=(0, 1{'0' * 400})"], "expected integers of at most 4,294,967,295"),
+        ([QUICKSTART, "--config.model.num_layers=100000000"], "model.num_layers is 100000000; expected 1 to 1000"),
+        ([QUICKSTART, "--config.task.train=('a\\x00b', 'c')"], "expected no NUL in a name"),
+        ([QUICKSTART, "--config.optimizer.b1=1.0"], "optimizer.b1 is 1.0; expected 0 to 0.999999"),
+        ([QUICKSTART, "--config.optimizer.b2=-7.5"], "optimizer.b2 is -7.5; expected 0 to 0.999999"),
+        ([QUICKSTART, "--config.optimizer.eps=-7.5"], "optimizer.eps is -7.5; expected at least 0"),
+        ([QUICKSTART, "--config.task.min_count=-7"], "task.min_count is -7; expected at least 0"),
+        ([QUICKSTART, "--config.eval.metrics={'bleu': 1}"], "expected a tuple, such as ('exact_match', 'perplexity')"),
+        ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),
+        ([QUICKSTART, "--config.train.keep", "0"], "train.keep is 0; expected at least 1"),
+        ([QUICKSTART, "--config.train.num_epochs=nan"], "train.num_epochs is nan; expected a finite number"),
+        ([QUICKSTART, "--config.train.num_epochs=inf"], "train.num_epochs is inf; expected a finite number"),
+        ([QUICKSTART, "--config.model.attention.num_samples=0"], "num_samples is 0; expected at least 1"),
+        ([QUICKSTART, "--config.eval.metrics=(1,)"], "eval.metrics has 1; expected a text for each of its parts"),
+        ([QUICKSTART, "--config.task.vocab_size=('a', 1)"], "task.vocab_size has 'a'; expected an integer for each"),
+    ],
+)
+def test_a_slip_is_one_clear_line(argv, message):
+    with pytest.raises(UserError) as error:
+        parsed(*argv)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("def get_config(:", "cannot load {path}: "),
+        ("import numpyy", "cannot load {path}: No module named 'numpyy'"),
+        ("def get_config():\n    return 3", "{path}: get_config() gave a int; expected a ConfigDict"),
+        ("def get_config():\n    return nothing", "cannot load {path}: name 'nothing' is not defined"),
+        ("{base}    config.model.hiden_size = 3\n    return config", 'Did you mean "hidden_size"'),
+        ("{base}    config.model.hidden_size = 'x'\n    return config", "cannot load {path}: Could not override field"),
+        (
+            "{base}    config.model.hidden_size = None\n    return config",
+            "model.hidden_size is None; expected an integer, ",
+        ),
+        ("{base}    config.model.hidden_size = True\n    return config", "model.hidden_size is True; expected an inte"),
+        ("{base}    config.seeds = 3\n    return config", "cannot load {path}: Could not override field"),
+        (
+            "import sys\nsys.exit(7)",
+            "cannot load {path}: it ends the process, with 7; expected a value from get_config()",
+        ),
+        ("def get_config():\n    return {}['rate']", "cannot load {path}: KeyError 'rate'"),
+        ("def get_config():\n    assert False", "cannot load {path}: AssertionError"),
+        ("def get_config():\n    return open('/nowhere')", "cannot load {path}: /nowhere: no such file or directory"),
+        (
+            "{base}    config.unlock()\n    del config.model.hidden_size\n    return config",
+            "there is no config key model.hidden_size; start",
+        ),
+        (
+            "{base}    config.unlock()\n    config.model.hiden_size = 3\n    return config",
+            "{path}: unknown config key model.hiden_size; did you mean model.hidden_size?",
+        ),
+    ],
+)
+def test_a_slip_in_a_config_file_is_one_clear_line(tmp_path, lines, message):
+    path = tmp_path / "own.py"
+    start = "from configs import base\ndef get_config():\n    config = base.get_config()\n"
+    path.write_text(lines.replace("{base}", start))
+    with pytest.raises(UserError) as error:
+        parsed(f"--config={path}")
+    assert message.format(path=path) in str(error.value) and "\n" not in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_every_range_is_of_a_number_of_the_base_config():
+    config = base.get_config()
+    for key, (low, high) in RANGES.items():
+        assert key in keys(config) and isinstance(config[key], int | float)
+        assert low <= config[key] and (high is None or config[key] <= high)
+
+
+def test_seeds_may_be_as_large_as_a_key_takes():
+    config, _ = parsed(QUICKSTART, "--config.seeds=(4294967295, 0)", "--config.seed=4294967295")
+    assert (config.seeds, config.seed) == ((4294967295, 0), 4294967295)
+
+
+def test_load_file_returns_what_the_function_does(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("def f(a='1'):\n    return a + '2'")
+    assert (load_file(path, "f"), load_file(path, "f", "3")) == ("12", "32")
+
+
+def test_load_file_sees_what_was_changed_within_a_second(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "x.py"
+    for value in "1", "2":
+        path.write_text(f"def f():\n    return {value}")
+        os.utime(path, (1e9, 1e9))
+        assert load_file(path, "f") == int(value)
+
+
+def test_want_of_memory_is_told_like_a_slip(monkeypatch, capsys):
+    import jax
+
+    from attn_jax.cli import commands
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nand more")
+
+    monkeypatch.setitem(commands.COMMANDS, "eval", fail)
+    assert launch.main(["launch.py", QUICKSTART, "--mode=eval", "--workdir=nowhere"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and err.startswith("launch.py: out of memory (Out of memory); in training")
+
+
+def test_a_process_that_lost_the_others_does_not_wait_for_them(monkeypatch, capsys):
+    import jax
+
+    from attn_jax.cli import commands
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection reset by peer")
+
+    ends, joined = [], []
+    monkeypatch.setitem(commands.COMMANDS, "train", fail)
+    monkeypatch.setattr(commands, "join", lambda *arguments: joined.append(arguments))
+    monkeypatch.setattr(launch.os, "_exit", ends.append)
+    several = ["--num_processes=2", "--process_id=1", "--coordinator=host:1"]
+    launch.main(["launch.py", QUICKSTART, "--workdir=nowhere", *several])
+    assert (ends, joined) == ([1], [("host:1", 2, 1)])
+    assert capsys.readouterr().err.startswith("launch.py: another process of the training is gone: UNKNOWN: Gloo")
+
+
+def test_a_slip_is_told_without_jax():
+    """So it takes no time."""
+    code = "import sys, launch; code = launch.main(sys.argv); assert 'jax' not in sys.modules; sys.exit(code)"
+    for argv in ([QUICKSTART, "--config.modl.cell=x"], ["--mode=predict", "--workdir=/nowhere"], ["--sweep=x.py"]):
+        result = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, cwd=ROOT)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        assert result.stderr.startswith("launch.py: ")

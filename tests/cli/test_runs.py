@@ -1,0 +1,401 @@
+"""Whole trainings, very small ones: what is resumed, stopped, spread or seeded ends where it should."""
+
+import contextlib
+import json
+import shutil
+import time
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+import tiny_model as tiny
+from tiny_run import files_config, timeless, tiny_config, train, write_pairs
+
+from attn_jax.cli import commands, runs
+from attn_jax.errors import UserError
+from attn_jax.tasks.batching import Batches
+from attn_jax.training.optimizers import PlateauState, halve, plateau_scale
+
+# Three steps an epoch: evaluated after 3, 6, 9 and 10 steps, logged after 4, 8 and 10.
+WHOLE = {"train__keep": 1, "train__average": 2}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of ten steps that nothing interrupted."""
+    return train(tiny_config(**WHOLE), tmp_path_factory.mktemp("whole"))
+
+
+def on_host(run, fitted):
+    return run.parallel.get_state(fitted.state)
+
+
+def records(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(workdir):
+    return np.array([record["train/loss"] for record in records(workdir) if "train/loss" in record])
+
+
+def contents(directory):
+    """File -> content, of whatever is below a directory."""
+    return {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def stop_after(monkeypatch, last):
+    """The next training gets its SIGTERM while it is at step `last`."""
+    monkeypatch.setattr(
+        runs, "stop_on_signals", lambda: contextlib.nullcontext(lambda step: last is not None and step >= last)
+    )
+
+
+def test_train_end_to_end(whole):
+    run, fitted = whole
+    assert (fitted.step, fitted.reason, run.num_steps) == (10, "done", 10)
+    assert [record["step"] for record in records(run.workdir)] == [3, 4, 6, 8, 9, 10, 10]
+    logged = [record for record in records(run.workdir) if "train/loss" in record]
+    assert {"train/loss", "train/nll", "train/grad_norm"} < logged[0].keys() == logged[1].keys() == logged[2].keys()
+    assert [record["train/learning_rate"] for record in logged] == [0.0004, 0.0008, 0.001]  # of 100 steps of warm-up
+    assert 0 < logged[0]["seconds"] < logged[1]["seconds"] < logged[2]["seconds"] <= run.trained_seconds
+    assert all(record["tokens_per_second"] > 0 for record in logged)
+    assert records(run.workdir)[-1].keys() == {"step", "valid/loss"}
+    assert records(run.workdir)[-1]["valid/loss"] < records(run.workdir)[0]["valid/loss"]
+    state = on_host(run, fitted)
+    assert state.step == 10
+    assert all(np.isfinite(x).all() and x.dtype == np.float32 for x in jax.tree.leaves(state.params))
+    assert (run.batches.dropped, run.batches.num_pairs, run.batches.steps_per_epoch) == (8, 192, 3)
+    assert run.lock.name == str(run.workdir / "lock") and not run.lock.closed
+    stored = json.loads((run.workdir / "config.json").read_text())
+    assert stored["model"]["hidden_size"] == 8 and stored["task"]["buckets"] == [[24, 11]]
+
+
+def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
+    """Interrupted within an epoch and between two logs, twice; also what is averaged in the end is the same."""
+    run, fitted = whole
+    config = tiny_config(**WHOLE)
+    for last, start in ((5, 0), (7, 5), (None, 7)):
+        stop_after(monkeypatch, last)
+        resumed, ended = train(config, tmp_path)
+        err = capsys.readouterr().err
+        assert (f"resuming      from step {start} of 10\n" in err) == (start > 0)
+        assert (ended.step, ended.reason) == ((last, "interrupted") if last else (10, "done"))
+        if last:
+            assert resumed.checkpoints.latest_step() == last and not resumed.finished
+    tiny.assert_same(on_host(resumed, ended), on_host(run, fitted))
+    assert timeless(tmp_path) == timeless(run.workdir)
+    for name in ("vocabularies.json", "config.json"):
+        assert (tmp_path / name).read_bytes() == (run.workdir / name).read_bytes(), name
+
+    finals = []
+    for workdir in (run.workdir, tmp_path):
+        with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
+            finals.append(runs.final_params(config, checkpoints, run.evaluator))
+            assert checkpoints.best_step() == 10
+    tiny.assert_same(finals[0][0], finals[1][0])
+    assert finals[0][1] == finals[1][1] == "mean of the last 2 checkpoints"
+
+
+def test_the_average_is_that_of_the_last_checkpoints(whole):
+    run, fitted = whole
+    config = tiny_config(**WHOLE)
+    with runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
+        (mean,), _ = runs.final_params(config, checkpoints, run.evaluator)
+        assert checkpoints.all_steps() == [9, 10]
+        sets = [checkpoints.restore_params(mean, step=step)[0] for step in (9, 10)]
+        (best,), used = runs.final_params(tiny_config(), checkpoints, run.evaluator)
+    tiny.assert_close(mean, jax.tree.map(lambda a, b: (a + b) / 2, *sets))
+    tiny.assert_same(best, on_host(run, fitted).params)
+    assert used == "best checkpoint (step 10)"
+
+
+def test_what_is_finished_is_left_alone(whole):
+    run, _ = whole
+    before = contents(run.workdir)
+    again, fitted = train(tiny_config(**WHOLE), run.workdir)
+    assert (fitted.step, fitted.reason) == (10, "finished before")
+    assert contents(run.workdir) == before
+    assert again.trained_seconds == again.seconds > 0  # as stored: the clock does not run
+
+
+def test_the_result_is_printed_even_if_it_cannot_be_written(whole, tmp_path, monkeypatch, capsys):
+    def full(path, data):
+        raise UserError(f"cannot write {path}: no space left")
+
+    copy = shutil.copytree(whole[0].workdir, tmp_path / "run")
+    monkeypatch.setattr(commands, "save_json", full)
+    with pytest.raises(UserError, match=r"result.json: no space left"):
+        commands.train(tiny_config(**WHOLE), copy, commands.Files(overrides=("--config.train.keep=1",)))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["quickstart", "test"] and "with" not in lines[0]
+
+
+def test_the_run_of_another_config_is_refused_and_untouched(whole):
+    run, _ = whole
+    before = contents(run.workdir)
+    for changes, words in (
+        ({"model__hidden_size": 9}, "model.hidden_size is 8 there and 9 here; choose another --workdir"),
+        ({"task__buckets": ((24, 11), (32, 11))}, r"task.buckets is \[\[24, 11\]\] there"),
+        ({"seeds": (0, 1)}, r"seeds is \[\] there and \[0, 1\] here"),
+    ):
+        with pytest.raises(UserError, match=f"holds the run of another config: {words}"):
+            runs.open_run(tiny_config(**WHOLE | changes), run.workdir)
+    assert contents(run.workdir) == before
+
+
+def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
+    """... in one program; the result has the value of each, their mean and standard deviation."""
+    one, fitted = whole
+    alone = {0: (one, fitted), 3: train(tiny_config(seed=3, **WHOLE), tmp_path / "3")}
+    config = tiny_config(seeds=(3, 0), **WHOLE)
+    capsys.readouterr()
+    begin = time.monotonic()
+    commands.train(config, tmp_path / "both", commands.Files())
+    elapsed = time.monotonic() - begin
+    out = capsys.readouterr().out
+    both = losses(tmp_path / "both")
+    assert both.shape == (3, 2)
+    with runs.open_checkpoints(config, tmp_path / "both", read_only=True) as checkpoints:
+        sets, _ = runs.final_params(config, checkpoints, one.evaluator)
+    expected = []
+    for i, seed in enumerate((3, 0)):
+        run, _ = alone[seed]
+        np.testing.assert_allclose(both[:, i], losses(run.workdir), rtol=2e-6)
+        with runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
+            (params,), _ = runs.final_params(tiny_config(seed=seed, **WHOLE), checkpoints, run.evaluator)
+        tiny.assert_close(sets[i], params, rtol=1e-4, atol=1e-5)
+        metrics = run.evaluator.losses(params, run.evaluator.encode(run.task.splits["test"]))
+        expected.append(float(metrics["loss"].compute()))
+    result = json.loads((tmp_path / "both" / "result.json").read_text())
+    assert (result["split"], result["sentences"], result["seeds"], result["steps"]) == ("test", 1000, [3, 0], 10)
+    loss = result["metrics"]["loss"]
+    np.testing.assert_allclose(loss["seeds"], expected, rtol=1e-5)
+    np.testing.assert_allclose([loss["mean"], loss["std"]], [np.mean(expected), np.std(expected, ddof=1)], rtol=1e-4)
+    np.testing.assert_allclose(result["metrics"]["perplexity"]["seeds"], np.exp(expected), rtol=1e-5)
+    assert 0 < result["train_seconds"] <= elapsed
+    assert "seeds 3, 0" in out.splitlines()[0] and f"loss {loss['mean']:.4g} ± {loss['std']:.3g}" in out
+    assert (tmp_path / "both" / "curves.png").stat().st_size > 1000
+
+
+def test_plateau_halves_and_early_stopping_stops(tmp_path):
+    """Nothing gets better with a learning rate of 0. Evaluated after 3, 6 and 9 steps."""
+    config = tiny_config(
+        optimizer__schedule="plateau", optimizer__learning_rate=0.0, train__patience=2, train__num_steps=100
+    )
+    run, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (9, "stopped")
+    found = jax.tree.leaves(on_host(run, fitted).opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+    assert [float(node.scale) for node in found if isinstance(node, PlateauState)] == [0.25]
+    assert run.checkpoints.measured.keys() == {3, 6, 9}
+
+    again, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason, again.finished) == (9, "finished before", True)
+    found = jax.tree.leaves(on_host(again, fitted).opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
+    assert [float(node.scale) for node in found if isinstance(node, PlateauState)] == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "goal", "stops"),
+    [
+        ("accuracy", [100.0, 99.0], 99.0, True),  # the larger the better, in every seed
+        ("accuracy", [100.0, 98.9], 99.0, False),
+        ("loss", [0.1, 0.2], 0.2, True),  # the smaller the better
+        ("loss", [0.1, 0.3], 0.2, False),
+        ("loss", [0.0, 0.0], 0.0, False),  # no goal
+    ],
+)
+def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):
+    config = tiny_config(train__best_metric=metric, train__goal=goal)
+    assert runs.reached(config, values) is stops
+
+
+def test_the_learning_rate_is_that_of_the_last_update_and_of_each_seed(tmp_path):
+    """After a warm-up of two steps; the seed whose loss did not get better has half of it."""
+    config = tiny_config(seeds=(3, 0), optimizer__schedule="plateau", optimizer__warmup_steps=2)
+    run = runs.open_run(config, tmp_path)
+    run.checkpoints.close()
+    assert run.learning_rate(1).tolist() == [0.005, 0.005]
+    opt_state = PlateauState(np.ones(2, np.float32))
+    run.scale = plateau_scale({"any": halve(opt_state, np.array([False, True]))})
+    assert run.learning_rate(2).tolist() == run.learning_rate(9).tolist() == [0.01, 0.005]
+    assert plateau_scale({"any": np.zeros(2)}) == 1
+
+
+def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path, capsys):
+    with pytest.raises(UserError, match=r"does not fit into .* of memory: [\d,]{22} parameters; at least 960 PB with"):
+        train(tiny_config(model__hidden_size=100_000_000), tmp_path)
+    assert "compiling" not in capsys.readouterr().err
+    runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
+
+
+def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
+    """Any loss is as good as 1000: the first evaluation, after 3 steps, is the last."""
+    config = tiny_config(train__goal=1000.0, train__num_steps=100)
+    _, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (3, "stopped")
+    _, fitted = train(config, tmp_path)
+    assert (fitted.step, fitted.reason) == (3, "finished before")
+
+
+def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
+    config = tiny_config(
+        optimizer__name="sgd", optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, train__checkpoint_every=1
+    )
+    with pytest.raises(UserError, match=r"became (NaN|infinite) at step 2; .*; last good checkpoint: step 1$"):
+        train(config, tmp_path)
+    with runs.open_checkpoints(config, tmp_path, read_only=True) as checkpoints:
+        assert checkpoints.all_steps() == [1]
+    # Nothing was good yet: the directory is free for the next attempt.
+    with pytest.raises(UserError, match=r"last good checkpoint: none$"):
+        train(tiny_config(**{**SGD, "optimizer__learning_rate": 1e30}), tmp_path / "none")
+    runs.open_run(tiny_config(**SGD), tmp_path / "none").checkpoints.close()
+
+
+SGD = {
+    "optimizer__name": "sgd",
+    "optimizer__learning_rate": 0.5,
+    "optimizer__clip_norm": 0.0,
+    "model__dropout": 0.0,
+    "train__num_steps": 4,
+    "train__log_every": 1,
+    "train__eval_every": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    run, fitted = train(tiny_config(**SGD), tmp_path_factory.mktemp("single"))
+    return run.workdir, on_host(run, fitted).params
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"train__microbatches": 2}, {"parallel": "auto"}, {"parallel": "mesh"}],
+    ids=["microbatches", "pmap", "mesh"],
+)
+def test_parts_and_devices_make_no_difference(one_device, tmp_path, changes):
+    workdir, params = one_device
+    run, fitted = train(tiny_config(**SGD | changes), tmp_path)
+    np.testing.assert_allclose(losses(tmp_path), losses(workdir), rtol=1e-5)
+    tiny.assert_close(on_host(run, fitted).params, params, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_divided_is_refused_and_claims_nothing(tmp_path):
+    with pytest.raises(UserError, match=r"batch_size 60 cannot be shared equally by 8 devices; .* is 64"):
+        runs.open_run(tiny_config(parallel="auto", task__batch_size=60), tmp_path)
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(UserError, match=r"train.microbatches=3 does not divide the 64 rows"):
+        train(tiny_config(train__microbatches=3), tmp_path)
+    runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "changes"),
+    [
+        ("words", {"task__buckets": ((24, 24),)}),
+        ("sentencepiece", {"task__vocab_size": (40, 36), "task__buckets": ((64, 64),), "dtype": "bfloat16"}),
+    ],
+)
+def test_text_files(tmp_path, capsys, vocabulary, changes):
+    """Trained, measured and drawn through the command; a sentence that is too long is counted."""
+    source, target = write_pairs(tmp_path)
+    for path in (source, target):
+        path.write_text(path.read_text() + "a bird " * 40 + "\n")
+    changes |= {
+        "task__vocabulary": vocabulary,
+        "task__valid_size": 10,
+        "train__num_steps": 3,
+        "eval__metrics": ("bleu", "chrf", "exact_match", "accuracy", "bleu"),
+        "eval__num_pictures": 1,
+        "train__best_metric": "chrf",
+        "decode__max_length": 6,
+    }
+    config = files_config(tmp_path, **changes)
+    commands.train(config, tmp_path / "run", commands.Files())
+    out, err = capsys.readouterr()
+    assert "data          1 of 51 training pairs are longer than any bucket and left out; see task.buckets\n" in err
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["split"], result["sentences"]) == ("valid", 10)
+    assert list(result["metrics"]) == ["loss", "accuracy", "bleu", "chrf", "exact_match"]
+    assert all(len(values["seeds"]) == 1 and np.isfinite(values["mean"]) for values in result["metrics"].values())
+    assert result["signatures"]["bleu"].startswith("nrefs:1|")
+    assert (tmp_path / "run" / "attention" / "000.png").exists()
+    first = (tmp_path / "train.source").read_text().splitlines()
+    assert [line.split()[0] for line in out.splitlines()] == ["quickstart", "valid", "pictures", "try"]
+    assert any(f"echo '{line}' | python launch.py" in out for line in first)
+    stored = json.loads((tmp_path / "run" / "vocabularies.json").read_text())
+    assert {stored[side]["kind"] for side in ("source", "target")} == {vocabulary}
+
+    # The vocabulary is the stored one, whatever the files say now.
+    with pytest.raises(UserError, match="holds the run of another config"):
+        runs.open_run(files_config(tmp_path, **changes, task__min_count=2), tmp_path / "run")
+    source.write_text(source.read_text().replace("bird", "zebra"))
+    again, fitted = train(config, tmp_path / "run")
+    assert fitted.reason == "finished before"
+    assert again.task.source_vocabulary.to_json() == stored["source"]
+
+
+def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
+    """On a clock that stands still but while a batch is made, which takes 10 seconds; and that starts anew."""
+    clock, batch_at = [0.0], Batches.batch_at
+
+    def slow(batches, step):
+        clock[0] += 10.0
+        return batch_at(batches, step)
+
+    monkeypatch.setattr(Batches, "batch_at", slow)
+    monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    seconds = []
+    for last in (1, 3, None):
+        stop_after(monkeypatch, last)
+        clock[0] = 500.0 * len(seconds)
+        run, fitted = train(tiny_config(train__num_steps=4), tmp_path)
+        seconds.append(run.trained_seconds)
+    assert fitted.step == 4 and seconds == [10.0, 30.0, 40.0]
+    finished, _ = train(tiny_config(train__num_steps=4), tmp_path)
+    assert finished.trained_seconds == 40.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"task__name": "date"}, "unknown task.name 'date'; did you mean dates?"),
+        ({"task__vocabulary": "word"}, "unknown task.vocabulary 'word'; did you mean words?"),
+        ({"task__buckets": (0,)}, "bucket 0: expected a length such as 16"),
+        ({"task__batch_size": 0}, "task.batch_size is 0; expected at least 1"),
+        ({"task__batch_unit": "words"}, "unknown batch_unit 'words'; known: sentences, tokens"),
+        ({"task__vocab_size": (8000,)}, "task.vocab_size is .8000,.; expected two sizes"),
+        ({"dtype": "float23"}, "unknown dtype 'float23'; did you mean float32?"),
+        ({"model__name": "seq2sec"}, "unknown model.name 'seq2sec'; did you mean seq2seq?"),
+        ({"model__cell": "lstmm"}, "unknown model.cell 'lstmm'; did you mean lstm?"),
+        ({"model__decoder": "loung"}, "unknown model.decoder 'loung'; did you mean luong?"),
+        ({"model__bridge": "dens"}, "unknown model.bridge 'dens'; did you mean dense?"),
+        ({"model__dropout": 1.5}, "model.dropout is 1.5; expected 0 to 0.999"),
+        ({"model__hidden_size": 0}, "model.hidden_size is 0; expected at least 1"),
+        ({"model__hidden_size": 9, "model__bidirectional": True}, "hidden_size 9 is odd"),
+        ({"model__tie_embeddings": True, "model__readout_size": 9}, "model.tie_embeddings needs"),
+        ({"model__attention__score": "scaled"}, "unknown model.attention.score 'scaled'; did you mean scaled_dot?"),
+        ({"model__attention__normalize": "softmix"}, "normalize 'softmix'; did you mean softmax?"),
+        ({"model__attention__read": "soft"}, "unknown model.attention.read 'soft'"),
+        ({"model__attention__window": "local"}, "unknown model.attention.window 'local'; did you mean local_"),
+        ({"train__num_steps": -1}, "train.num_steps is -1; expected at least 0"),
+        ({"train__num_steps": 0, "train__num_epochs": 0.0}, "are both 0"),
+        ({"train__log_every": 0}, "train.log_every is 0; expected at least 1"),
+        ({"train__best_metric": "blue"}, "unknown train.best_metric 'blue'; did you mean bleu?"),
+        ({"optimizer__name": "adamm"}, "unknown optimizer.name 'adamm'; did you mean adam"),
+        ({"optimizer__schedule": "cosinus"}, "unknown optimizer.schedule 'cosinus'; did you mean cosine?"),
+        ({"eval__metrics": ("blue",)}, "unknown metric 'blue'; did you mean bleu?"),
+        ({"eval__metrics": ("bleu",), "eval__tokenize": "14a"}, "unknown BLEU tokenizer '14a'; did you mean 13a?"),
+        ({"decode__method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
+        ({"decode__n_best": 2}, "decode.n_best 2 needs decode.method=beam"),
+        ({"parallel": "pmat"}, "unknown parallel 'pmat'; did you mean pmap?"),
+        ({"seeds": (1, 1)}, r"seeds \(1, 1\): expected different integers from 0 to 4294967295"),
+        ({"seed": -1}, r"seeds \(-1,\): expected different integers from 0 to 4294967295"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_a_wrong_option_is_one_clear_line_before_anything_is_read_or_written(tmp_path, changes, words):
+    with pytest.raises(UserError, match=words) as error:
+        runs.open_run(tiny_config(**changes), tmp_path / "run")
+    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()

@@ -1,0 +1,170 @@
+"""Every set of overrides is a run of its own: skipped when finished, reported when failed, a row of the table."""
+
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from attn_jax.cli import sweep
+from attn_jax.errors import Interrupted, UserError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+FAKE = """
+import json, pathlib, sys, time
+options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:])
+print("working with", *sorted(sys.argv[1:]), "")
+if options["config.seed"] == "2":
+    sys.exit("launch.py: the loss became NaN at step 7")
+if options["config.seed"] == "3":
+    print("sleeping", flush=True)
+    time.sleep(60)
+if options["config.seed"] == "4":
+    sys.exit(143)  # the training itself was told to end, and saved
+seeds = [float(options["config.seed"]), 2.0]
+metrics = {"loss": {"mean": 1.25, "std": 0.5, "seeds": seeds}, "bleu": {"mean": 30.0, "std": 0.0, "seeds": [30.0]}}
+pathlib.Path(options["workdir"], "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0, 1]}))
+if options["config.seed"] == "5":
+    sys.exit("launch.py: no space left for the pictures")
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A launch.py that needs no time, and a sweep file of these seeds."""
+    (tmp_path / "launch.py").write_text(FAKE)
+    monkeypatch.setattr(sweep, "LAUNCH", tmp_path / "launch.py")
+
+    def write(*seeds):
+        path = tmp_path / "three.py"
+        rows = [{"config": "configs/quickstart.py", "seed": seed, "model.attention.score": "dot"} for seed in seeds]
+        path.write_text(f"def sweep():\n    yield from {rows!r}\n")
+        return path
+
+    return write
+
+
+def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
+    path, folder = fake(0, 2), tmp_path / "runs"
+    with pytest.raises(UserError, match=r"1 of 2 runs failed: quickstart,seed=2,score=dot"):
+        sweep.run_sweep(path, str(folder), ["--config.train.num_steps=5"])
+    out, err = capsys.readouterr()
+    names = [f"quickstart,seed={seed},score=dot" for seed in (0, 2)]
+    table = ["| run | loss | bleu | seeds |", "| --- | --- | --- | --- |", f"| {names[0]} | 1.25 ± 0.5 | 30 | 2 |"]
+    assert out.splitlines() == table
+    log = folder / names[1] / "log.txt"
+    assert err.splitlines() == [
+        f"sweep         1/2  {names[0]}",
+        f"sweep         2/2  {names[1]}",
+        f"              failed: launch.py: the loss became NaN at step 7 ({log})",
+    ]
+    words = (folder / names[0] / "log.txt").read_text()
+    for option in (
+        "--config.train.num_steps=5",
+        "--config=configs/quickstart.py",
+        "--config.model.attention.score=dot",
+    ):
+        assert option in words
+    assert f"--workdir={folder / names[0]}" in words
+
+    sweep.run_sweep(fake(0, 1), str(folder), ["--config.data_dir=elsewhere", "--config.train.num_steps=5"])
+    out, err = capsys.readouterr()
+    assert f"              finished before: {folder / names[0] / 'result.json'}" in err.splitlines()
+    assert len(out.splitlines()) == 4 and out.splitlines()[:3] == table
+    for other, words in (([], "none"), (["--config.decode.method=beam"], "--config.decode.method=beam")):
+        with pytest.raises(UserError, match=f"finished with other overrides, --config.train.num_steps=5, not {words};"):
+            sweep.run_sweep(fake(0, 1), str(folder), other)
+    both = ["--config.train.num_steps=5", "--config.decode.method=beam"]
+    with pytest.raises(UserError, match=r"num_steps=5 --config.decode.method=beam;"):
+        sweep.run_sweep(fake(0, 1), str(folder), both)
+
+
+def test_a_run_that_ends_with_an_error_has_failed_even_with_a_result(fake, tmp_path, capsys):
+    with pytest.raises(UserError, match=r"1 of 1 runs failed: quickstart,seed=5,score=dot"):
+        sweep.run_sweep(fake(5), str(tmp_path / "runs"), [])
+    assert "failed: launch.py: no space left for the pictures" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("planted", ["log.txt", "sweep.json", ""])
+def test_a_planted_link_is_named_and_leads_nowhere(fake, tmp_path, planted):
+    path, victim = fake(1), tmp_path / "victim"
+    victim.mkdir() if not planted else victim.write_text("mine\n")
+    (name,) = [job.name for job in sweep.jobs(path)]
+    link = tmp_path / "runs" / name / planted
+    link.parent.mkdir(parents=True)
+    link.symlink_to(victim)
+    with pytest.raises(UserError, match=r" is a link; .*: remove it$") as error:
+        sweep.run_sweep(path, str(tmp_path / "runs"), [])
+    assert str(error.value).startswith(str(link))
+    assert not any(victim.iterdir()) if not planted else victim.read_text() == "mine\n"
+
+
+def test_sigterm_is_passed_on(fake, tmp_path):
+    path = fake(3, 0)
+    code = "import sys, pathlib; from attn_jax import errors, sweep; sweep.LAUNCH = pathlib.Path(sys.argv[2])\n"
+    code += "with errors.one_line('x'): sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [])"
+    command = [sys.executable, "-c", code, str(path), str(sweep.LAUNCH), str(tmp_path / "runs")]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    logs = lambda: [file.read_text() for file in (tmp_path / "runs").glob("*/log.txt")]  # noqa: E731
+    deadline = time.monotonic() + 60
+    while not any("sleeping" in log for log in logs()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (128 + signal.SIGTERM, "")
+    assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
+    assert not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+
+
+def test_a_run_that_was_told_to_end_has_not_failed_and_ends_the_sweep(fake, tmp_path, capsys):
+    with pytest.raises(Interrupted) as error:
+        sweep.run_sweep(fake(4, 0), str(tmp_path / "runs"), [])
+    assert error.value.status == 143 and not (tmp_path / "runs" / "quickstart,seed=0,score=dot").exists()
+    out, err = capsys.readouterr()
+    assert out == "" and "failed" not in err
+    assert err.splitlines()[-1] == "interrupted   the same command goes on from there"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("yield {'seed': 1}", 'without a "config", the file of the run\'s config'),
+        ("yield 3", "yielded 3; expected a dict of overrides"),
+        ("return None", "sweep() gave None; expected dicts of overrides"),
+        ("yield {'config': nothing}", "name 'nothing' is not defined"),
+        ("yield from [{'config': 'a.py', 'x.seed': 1}, {'config': 'b/a.py', 'y.seed': 1}]", "yielded a,seed=1 twice"),
+    ],
+)
+def test_a_wrong_sweep_is_told_before_anything_runs(tmp_path, body, words):
+    path = tmp_path / "x.py"
+    path.write_text(f"def sweep():\n    {body}\n")
+    with pytest.raises(UserError) as error:
+        sweep.run_sweep(path, str(tmp_path / "runs"), [])
+    assert words in str(error.value) and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.py")), ids=lambda path: path.stem)
+def test_the_sweeps_of_the_experiments_name_configs_and_keys_that_exist(path):
+    if "def sweep(" not in path.read_text(encoding="utf-8"):
+        pytest.skip("not a sweep")
+    from attn_jax.cli.overrides import keys, load_file
+
+    todo = list(sweep.jobs(path))
+    assert todo
+    for job in todo:
+        known = keys(load_file(ROOT / job.config, "get_config"))
+        assert set(job.overrides) <= set(known)
+
+
+def test_a_long_name_is_cut_and_stays_its_own(tmp_path):
+    path = tmp_path / "long.py"
+    path.write_text(
+        "def sweep():\n    for i in range(2):\n"
+        "        yield {'config': 'configs/quickstart.py', 'name': 'x' * 300, 'seed': i}\n"
+    )
+    names = [job.name for job in sweep.jobs(path)]
+    assert len(set(names)) == 2 and all(len(name) < 255 for name in names)
+    assert names == [job.name for job in sweep.jobs(path)]

@@ -1,0 +1,194 @@
+"""A work directory is complete in itself, and belongs to one run."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from damage import flips
+
+from attn_jax.cli.workdir import MAY_CHANGE, claim, flatten, holds, load_config, lock, plain, save_config
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import save_json
+from configs import base, iwslt2017_soft, quickstart
+
+BASE = base.get_config()
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def test_flatten():
+    assert flatten({"a": {"b": 1, "c": {"d": [2]}}, "e": {}}) == {"a.b": 1, "a.c.d": [2]}
+
+
+@pytest.mark.parametrize("get_config", [quickstart.get_config, iwslt2017_soft.get_config])
+def test_a_config_comes_back_as_it_was(tmp_path, get_config):
+    config = get_config()
+    config.seeds, config.eval.metrics, config.description = (1, 2), (), "日本"
+    save_config(tmp_path, config)
+    loaded = load_config(tmp_path, base.get_config())
+    assert loaded.to_dict() == config.to_dict()
+    assert {key: type(value) for key, value in flatten(loaded.to_dict()).items()} == {
+        key: type(value) for key, value in flatten(config.to_dict()).items()
+    }
+    assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [1, 2]
+
+
+def test_a_config_of_another_version(tmp_path):
+    stored = plain(quickstart.get_config())
+    del stored["model"]["cell"]
+    stored["model"]["new_key"] = 3
+    save_json(tmp_path / "config.json", stored)
+    loaded = load_config(tmp_path, BASE)
+    assert loaded.model.cell == BASE.model.cell and "new_key" not in loaded.model
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": 3}, "model is 3; expected a section of options"),
+        ({"model": None}, "model is null; expected a section of options"),
+        ({"model.hidden_size": "wide"}, 'model.hidden_size is "wide"; expected an integer'),
+        ({"model.hidden_size": None}, "model.hidden_size is null; expected an integer"),
+        ({"model.hidden_size": {"a": 1}}, 'model.hidden_size is {"a": 1}; expected an integer'),
+        ({"model.hidden_size": True}, "model.hidden_size is true; expected an integer"),
+        ({"model.hidden_size": 8.5}, "model.hidden_size is 8.5; expected an integer"),
+        ({"model.bidirectional": 1}, "model.bidirectional is 1; expected true or false"),
+        ({"train.num_epochs": 10**400}, "train.num_epochs is 10{59} ...; expected a number"),
+        ({"seeds": 3}, "seeds is 3; expected a list"),
+        ({"seeds": [{"a": 1}]}, r'seeds is \[{"a": 1}\]; expected a list'),
+        ({"name": "\ud800"}, r'name is "\\ud800"; expected a text'),
+        ({"name": 3}, "name is 3; expected a text"),
+    ],
+    ids=str,
+)
+def test_a_malformed_config_is_one_clear_line(tmp_path, changes, words):
+    stored = plain(quickstart.get_config())
+    for key, value in changes.items():
+        section, _, name = key.rpartition(".")
+        (stored[section] if section else stored)[name] = value
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(stored))  # as of an earlier version: no checksum
+    with pytest.raises(UserError, match=f"^cannot read {path}: {words}$") as error:
+        load_config(tmp_path, BASE)
+    assert "\n" not in str(error.value)
+    del stored["model"]
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=f"^cannot read {path}: it has no section 'model'; expected the config of"):
+        load_config(tmp_path, BASE)
+
+
+def test_every_single_bit_of_a_config_counts(tmp_path):
+    config = quickstart.get_config()
+    save_config(tmp_path, config)
+    path, refused = tmp_path / "config.json", 0
+    for content in flips(path.read_bytes()):
+        path.write_bytes(content)
+        try:
+            found = load_config(tmp_path, BASE)
+        except UserError as error:
+            refused += 1
+            assert str(path) in str(error) and "\n" not in str(error)
+        else:
+            assert found.to_dict() == config.to_dict()
+    assert refused > 100  # nearly all: white space may change
+
+
+def test_a_config_changed_by_hand_is_told_and_how_to_set_options(tmp_path):
+    save_config(tmp_path, quickstart.get_config())
+    path = tmp_path / "config.json"
+    path.write_text(path.read_text().replace('"beam_size": 5', '"beam_size": 6'))
+    with pytest.raises(UserError, match=rf"^{path} was changed since the run wrote it .* --config.key=value$"):
+        load_config(tmp_path, BASE)
+
+
+def test_a_directory_holds_one_run(tmp_path):
+    config = quickstart.get_config()
+    assert not holds(tmp_path, config, BASE)
+    save_config(tmp_path, config)
+    other = quickstart.get_config()
+    other.model.hidden_size = 3
+    assert not holds(tmp_path, config, BASE) and not holds(tmp_path, other, BASE)  # there is no checkpoint yet
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    assert holds(tmp_path, config, BASE)
+    with pytest.raises(UserError, match=r"another config: model.hidden_size is 128 there and 3 here; choose another"):
+        holds(tmp_path, other, BASE)
+
+
+def test_what_does_not_change_the_training_may_change(tmp_path):
+    config = quickstart.get_config()
+    save_config(tmp_path, config)
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    config.name, config.description, config.parallel, config.data_dir = "other", "x", "mesh", "elsewhere"
+    config.decode.beam_size, config.eval.metrics, config.train.log_every, config.train.keep = 9, (), 7, 8
+    assert holds(tmp_path, config, BASE)
+    assert all(any(key.startswith(prefix) for key in flatten(plain(config))) for prefix in MAY_CHANGE)
+
+
+def test_an_option_that_came_later_means_what_was_before(tmp_path, capsys):
+    config = quickstart.get_config()
+    stored = plain(config)
+    del stored["train"]["goal"]
+    stored["train"]["gone"] = 3
+    save_json(tmp_path / "config.json", stored)
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    assert holds(tmp_path, config, BASE)
+    assert capsys.readouterr().err == (
+        f"config        train.gone of {tmp_path}/config.json: there is no such option any more; left out\n"
+    )
+    config.train.goal = 99.0
+    with pytest.raises(UserError, match=r"another config: train.goal is 0.0 there and 99.0 here"):
+        holds(tmp_path, config, BASE)
+
+
+def test_checkpoints_without_a_config_are_no_free_place(tmp_path):
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    with pytest.raises(UserError, match=f"^{tmp_path} has checkpoints but no config.json, .*; put it back, or choose"):
+        holds(tmp_path, BASE, BASE)
+
+
+def test_one_process_at_a_time(tmp_path):
+    code = "import sys, pathlib; from attn_jax.cli.workdir import lock\n"
+    code += "f = lock(pathlib.Path(sys.argv[1])); print(1); input()"
+    command = [sys.executable, "-c", code, str(tmp_path / "new")]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert other.stdout.readline() == "1\n"
+    with pytest.raises(UserError, match=r"new is in use: another process is training there"):
+        lock(tmp_path / "new")
+    other.kill()  # whatever happens to it, the directory is free again
+    other.communicate()
+    lock(tmp_path / "new").close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*file: file exists"):
+        lock(tmp_path / "file")
+
+
+def test_the_lock_empties_no_file_and_follows_no_link(tmp_path):
+    workdir, victim = tmp_path / "work", tmp_path / "thesis.tex"
+    workdir.mkdir()
+    victim.write_text("mine\n")
+    (workdir / "lock").symlink_to(victim)
+    for claimed in (lock, lambda path: claim(path).__enter__()):
+        with pytest.raises(UserError, match=f"^{workdir}/lock is a link; .*: remove it$"):
+            claimed(workdir)
+    (workdir / "lock").unlink()
+    (workdir / "lock").hardlink_to(victim)
+    lock(workdir).close()
+    assert victim.read_text() == "mine\n"
+
+
+def test_what_fails_leaves_a_work_directory_as_it_was(tmp_path):
+    for workdir in (tmp_path / "new" / "run", tmp_path):
+        with pytest.raises(KeyError):
+            with claim(workdir) as file:
+                assert file.name == str(workdir / "lock")
+                raise KeyError
+        assert file.closed and not any(tmp_path.iterdir())
+    with claim(tmp_path) as file:
+        pass
+    assert not file.closed and (tmp_path / "lock").exists()
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(KeyError):
+        with claim(tmp_path):
+            raise KeyError
+    assert {path.name for path in tmp_path.iterdir()} == {"lock", "config.json"}

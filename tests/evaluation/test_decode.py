@@ -1,0 +1,311 @@
+"""Decoding identities, on a random model whose next token depends on the last two.
+
+The model's log-probabilities are a table [v, v, v] for each sentence, so that every sentence and every step can be
+checked in plain numpy. pad and bos have probabilities too: they must never come out, and must not change the scores.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attn_jax.evaluation import decode
+
+PAD, UNK, BOS, EOS, VOCAB = 0, 1, 2, 3, 6
+WORDS = [t for t in range(VOCAB) if t not in (PAD, BOS, EOS)]
+IDS = dict(bos=BOS, eos=EOS, pad=PAD)
+BATCH, LENGTH = 12, 6
+
+
+def step(memory, state, token):
+    rows = jnp.arange(token.shape[0])
+    return {"last": token}, memory["table"][rows, state["last"], token]
+
+
+def initial(batch):
+    return {"last": jnp.full((batch,), BOS, jnp.int32)}
+
+
+def tables(batch, seed=0, sharpness=1.5):
+    logits = sharpness * np.random.default_rng(seed).normal(size=(batch, VOCAB, VOCAB, VOCAB))
+    return np.asarray(jax.nn.log_softmax(logits.astype(np.float32)))
+
+
+def teacher_forced(table, tokens):
+    """The log-probability of tokens, up to the first pad."""
+    total, previous, last = 0.0, BOS, BOS
+    for token in tokens:
+        if token == PAD:
+            break
+        total += table[previous, last, token]
+        previous, last = last, token
+    return total
+
+
+def penalty(length, alpha):
+    return ((5 + length) / 6) ** alpha
+
+
+@functools.partial(jax.jit, static_argnames=("method", "max_length", "beam_size", "temperature", "top_k", "top_p"))
+def run(method, table, limits, *, max_length=LENGTH, **options):
+    batch = table.shape[0]
+    return decode.METHODS[method](
+        step, {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
+    )
+
+
+def beam(table, limits, beam_size, alpha, **options):
+    return run("beam", table, limits, beam_size=beam_size, length_penalty=jnp.float32(alpha), **options)
+
+
+TABLES = tables(BATCH)
+LIMITS = np.array([0, 1, 2, 3, 4, 5, 6, 6, 6, 6, 6, 9], np.int32)  # 9: more than there is room for
+
+
+def strip(tokens):
+    return tuple(int(t) for t in tokens if t != PAD)
+
+
+def sentences(limit):
+    """Every sentence that ends within the limit, and every one that is cut off there."""
+    for length in range(limit):
+        for words in itertools.product(WORDS, repeat=length):
+            yield (*words, EOS), True
+    for words in itertools.product(WORDS, repeat=limit):
+        yield words, False
+
+
+def assert_same(actual, expected):
+    np.testing.assert_array_equal(actual.tokens, expected.tokens)
+    np.testing.assert_array_equal(actual.length, expected.length)
+    np.testing.assert_allclose(actual.log_prob, expected.log_prob, rtol=1e-6)
+    np.testing.assert_allclose(actual.score, expected.score, rtol=1e-6)
+
+
+def reference_beam(table, limit, k, alpha):
+    """Beam search of one sentence without any early stop: [(tokens, score)], those that ended first."""
+    alive, ended = [((), 0.0)], []
+    for length in range(1, limit + 1):
+        extensions = []
+        for tokens, log_prob in alive:
+            previous, last = (BOS, BOS, *tokens)[-2:]
+            for token in [*WORDS, EOS]:
+                extensions.append(((*tokens, token), log_prob + table[previous, last, token]))
+        extensions.sort(key=lambda x: -x[1])
+        ended += [(t, s / penalty(length, alpha)) for t, s in extensions[:k] if t[-1] == EOS]
+        alive = [(t, s) for t, s in extensions if t[-1] != EOS][:k]
+    ended = sorted(ended, key=lambda x: -x[1])[:k]
+    return (ended + [(t, s / penalty(limit, alpha)) for t, s in alive])[:k]
+
+
+# --- greedy
+
+
+def test_greedy_takes_the_best_token_up_to_eos_or_the_limit():
+    decoded = run("greedy", TABLES, LIMITS)
+    for row in range(BATCH):
+        expected = ()
+        while len(expected) < min(LIMITS[row], LENGTH) and EOS not in expected:
+            scores = TABLES[row][(BOS, BOS, *expected)[-2:]]
+            expected += (max([*WORDS, EOS], key=lambda t: scores[t]),)
+        assert strip(decoded.tokens[row]) == expected
+        assert decoded.length[row] == len(expected)
+    assert {int(n) for n in decoded.length} >= {0, 1, 2, 6}  # some end, some are cut off
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
+def test_a_sentence_depends_on_no_companion_and_no_room(method):
+    rngs = jax.random.split(jax.random.key(7), BATCH)
+
+    def decoded_of(rows, **options):
+        if method == "beam":
+            options |= dict(beam_size=3, length_penalty=jnp.float32(0.7))
+        if method == "sample":
+            options |= dict(rngs=rngs[rows])
+        return run(method, TABLES[rows], LIMITS[rows], **options)
+
+    together = decoded_of(np.arange(BATCH))
+    order = np.random.default_rng(1).permutation(BATCH)
+    assert_same(decoded_of(order), jax.tree.map(lambda x: x[order], together))
+    for row in range(BATCH):
+        alone = decoded_of(np.array([row]))
+        assert_same(alone, jax.tree.map(lambda x: x[row : row + 1], together))  # noqa: B023
+    short = np.flatnonzero(LIMITS <= LENGTH)
+    roomy = decoded_of(short, max_length=LENGTH + 3)
+    assert not np.any(np.asarray(roomy.tokens)[..., LENGTH:])
+    assert_same(roomy._replace(tokens=roomy.tokens[..., :LENGTH]), jax.tree.map(lambda x: x[short], together))
+
+
+@pytest.mark.parametrize("method", ["greedy", "sample"])
+def test_log_prob_is_the_teacher_forced_one(method):
+    options = {} if method == "greedy" else dict(rngs=jax.random.split(jax.random.key(0), BATCH))
+    if method == "sample":
+        options |= dict(temperature=1.7, top_k=3, top_p=0.9)
+    decoded = run(method, TABLES, LIMITS, **options)
+    for row in range(BATCH):
+        tokens = np.asarray(decoded.tokens[row])
+        np.testing.assert_allclose(decoded.log_prob[row], teacher_forced(TABLES[row], tokens), rtol=1e-5)
+        assert BOS not in tokens and PAD not in tokens[: decoded.length[row]]
+        assert not np.any(tokens[decoded.length[row] :])
+
+
+def test_the_loops_stop_when_all_sentences_are_done():
+    calls = []
+
+    def counted(memory, state, token):
+        jax.debug.callback(lambda: calls.append(0))
+        return step(memory, state, token)
+
+    table = np.full((2, VOCAB, VOCAB, VOCAB), -20.0, np.float32)
+    table[..., EOS], table[..., WORDS[0]] = np.log(0.6), np.log(0.4)
+    limits = np.array([9, 0], np.int32)
+    arguments = (counted, {"table": jnp.asarray(table)}, initial(2))
+    decode.greedy(*arguments, max_length=20, limits=limits, **IDS)
+    jax.effects_barrier()
+    assert len(calls) == 1
+    # Two have to end: the empty sentence and "a". With a large penalty, longer ones could still be better.
+    search = jax.jit(functools.partial(decode.beam_search, counted, beam_size=2, max_length=20, **IDS))
+    for alpha, steps in [(0.0, 2), (-1.0, 2), (3.0, 9)]:
+        calls.clear()
+        search(*arguments[1:], length_penalty=jnp.float32(alpha), limits=limits)
+        jax.effects_barrier()
+        assert len(calls) == steps, alpha
+
+
+# --- beam search
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.6, 2.0])
+def test_a_wide_beam_is_an_exhaustive_search(alpha):
+    limit, k = 4, 128
+    decoded = beam(TABLES[:3], np.full(3, limit, np.int32), k, alpha)
+    for row in range(3):
+        every = [
+            (not ended, -teacher_forced(TABLES[row], tokens) / penalty(len(tokens), alpha), tokens)
+            for tokens, ended in sentences(limit)
+        ]
+        every.sort()
+        assert len(every) == 121
+        np.testing.assert_allclose(decoded.score[row, :121], [-score for _, score, _ in every], rtol=1e-5)
+        assert [strip(tokens) for tokens in decoded.tokens[row, :121]] == [tokens for *_, tokens in every]
+        assert np.all(decoded.score[row, 121:] == -np.inf) and not np.any(decoded.tokens[row, 121:])
+        assert not np.any(decoded.length[row, 121:])
+
+
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.6, 1.0, 3.0])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_early_stopping_changes_nothing(beam_size, alpha):
+    table = np.concatenate([tables(30, seed=3), tables(70, seed=4, sharpness=5.0)])
+    limits = np.tile(np.array([1, 2, 4, 8, 9], np.int32), 20)
+    decoded = beam(table, limits, beam_size, alpha, max_length=9)
+    for row in range(100):
+        expected = reference_beam(table[row], limits[row], beam_size, alpha)
+        exists = len(expected)
+        assert [strip(t) for t in decoded.tokens[row, :exists]] == [t for t, _ in expected]
+        np.testing.assert_allclose(decoded.score[row, :exists], [s for _, s in expected], rtol=1e-5)
+        assert np.all(decoded.score[row, exists:] == -np.inf)
+
+
+def test_beam_of_one_is_greedy():
+    decoded = beam(TABLES, LIMITS, 1, 0.0)
+    assert_same(jax.tree.map(lambda x: x[:, 0], decoded), run("greedy", TABLES, LIMITS))
+
+
+def test_n_best_are_distinct_sorted_and_scored():
+    alpha, k = 0.7, 3
+    decoded = beam(TABLES, LIMITS, k, alpha)
+    for row in range(BATCH):
+        exists = int(np.sum(np.asarray(decoded.score[row]) > -np.inf))
+        assert exists == (1 if LIMITS[row] == 0 else k)
+        tokens = [strip(t) for t in decoded.tokens[row, :exists]]
+        assert len(set(tokens)) == exists
+        assert [len(t) for t in tokens] == decoded.length[row, :exists].tolist()
+        order = [(EOS not in t, -float(s)) for t, s in zip(tokens, decoded.score[row], strict=False)]
+        assert order == sorted(order)
+        for n, sentence in enumerate(tokens):
+            log_prob = teacher_forced(TABLES[row], sentence)
+            np.testing.assert_allclose(decoded.log_prob[row, n], log_prob, rtol=1e-5)
+            np.testing.assert_allclose(decoded.score[row, n], log_prob / penalty(len(sentence), alpha), rtol=1e-5)
+
+
+def test_impossible_continuations_are_not_returned():
+    table = np.full((1, VOCAB, VOCAB, VOCAB), -np.inf, np.float32)
+    table[..., EOS] = 0.0
+    decoded = beam(table, np.array([6], np.int32), 3, 1.0)
+    assert strip(decoded.tokens[0, 0]) == (EOS,)
+    np.testing.assert_array_equal(decoded.log_prob[0], [0.0, -np.inf, -np.inf])
+    np.testing.assert_array_equal(decoded.length[0], [1, 0, 0])
+
+
+def test_a_beam_needs_a_size():
+    with pytest.raises(ValueError, match="beam_size of at least 1, got 0"):
+        beam(TABLES, LIMITS, 0, 0.0)
+
+
+# --- sampling
+
+
+def sample(table, limits, seed=0, **options):
+    rngs = jax.random.split(jax.random.key(seed), table.shape[0])
+    return run("sample", table, limits, rngs=rngs, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [dict(top_k=1), dict(top_p=1e-6), dict(temperature=0.0), dict(temperature=1e-4)], ids=str
+)
+def test_the_sharpest_sample_is_greedy(options):
+    assert_same(sample(TABLES, LIMITS, **options), run("greedy", TABLES, LIMITS))
+
+
+@pytest.mark.parametrize("options", [dict(), dict(top_p=0.7), dict(temperature=0.5, top_k=3, top_p=0.99)], ids=str)
+def test_frequencies_are_probabilities(options):
+    n = 4000
+    table = np.broadcast_to(TABLES[:1], (n, *TABLES.shape[1:]))
+    decoded = sample(table, np.full(n, 2, np.int32), max_length=2, **options)
+
+    def probabilities(history):
+        tempered = np.exp(TABLES[0][history].astype(np.float64) / options.get("temperature", 1.0))
+        tempered[[PAD, BOS]] = 0
+        best = np.argsort(-tempered)[: options.get("top_k") or VOCAB]
+        probs = np.zeros(VOCAB)
+        for token in best:
+            if probs.sum() / tempered[best].sum() < options.get("top_p", 1.0):
+                probs[token] = tempered[token]
+        return probs / probs.sum()
+
+    expected = {}
+    first = probabilities((BOS, BOS))
+    for a in range(VOCAB):
+        if a == EOS:
+            expected[(a,)] = first[a]
+        else:
+            second = probabilities((BOS, a))
+            expected |= {(a, b): first[a] * second[b] for b in range(VOCAB)}
+    counts = dict.fromkeys(expected, 0)
+    for tokens in np.asarray(decoded.tokens):
+        counts[strip(tokens)] += 1
+    chi_square = sum((counts[s] - n * p) ** 2 / (n * p) for s, p in expected.items() if p > 0)
+    assert all(counts[s] == 0 for s, p in expected.items() if p == 0)
+    freedom = sum(p > 0 for p in expected.values()) - 1
+    assert chi_square < freedom + 3.5 * np.sqrt(2 * freedom) + 1e-9
+
+
+@pytest.mark.parametrize("options", [dict(temperature=-1.0), dict(top_p=0.0), dict(top_p=1.5), dict(top_k=-1)], ids=str)
+def test_wrong_sampling_options_are_errors(options):
+    with pytest.raises(ValueError, match="expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got"):
+        sample(TABLES, LIMITS, **options)
+
+
+# --- unknown words
+
+
+def test_replace_unk():
+    weights = np.array([[0.1, 0.2, 0.7], [0.6, 0.1, 0.3], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    replaced = decode.replace_unk(["<unk>", "b", "<unk>"], weights, ["x", "y"], "<unk>")
+    assert replaced == ["y", "b", "<unk>"]  # the third looked at eos only, beyond the source tokens
+    assert decode.replace_unk(["<unk>"], weights, [], "<unk>") == ["<unk>"]
+    with pytest.raises(ValueError, match="expected weights of 2 tokens, got 1 rows"):
+        decode.replace_unk(["a", "<unk>"], weights[:1], ["x"], "<unk>")

@@ -1,0 +1,303 @@
+"""Runs of points: trained, measured, kept in their work directory, used from it alone, and wrong inputs told."""
+
+import io
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from attn_jax.attention.scores.kernels import KERNELS
+from attn_jax.cli import commands, runs
+from attn_jax.cli.build import build_evaluator, build_task
+from attn_jax.cli.commands import COMMANDS, Files
+from attn_jax.cli.kinds import kind_of
+from attn_jax.errors import UserError
+from attn_jax.tasks.data_files import load_points, save_points
+from attn_jax.tasks.points import true_curve
+from configs import kernel_classification, kernel_csv, kernel_learned_width
+
+NO_FILES = Files()
+X = np.random.default_rng(0).uniform(0, 5, 30)
+
+
+def small(config=kernel_learned_width, **changes):
+    config = config.get_config()
+    values = {"train__num_steps": 4, "train__eval_every": 4, "task__num_examples": 20, "decode__batch_size": 64}
+    config.update_from_flattened_dict({k.replace("__", "."): v for k, v in (values | changes).items()})
+    return config
+
+
+def evaluator_of(config):
+    """(evaluator, parameters) as at the start."""
+    evaluator = build_evaluator(config, build_task(config).kept)
+    return evaluator, jax.device_get(evaluator.model.init(jax.random.key(0), evaluator.example))
+
+
+def use(mode, config, workdir, capsys, monkeypatch, stdin="", files=NO_FILES):
+    """(standard output, standard error) of a command."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+    capsys.readouterr()
+    COMMANDS[mode](config, workdir, files)
+    return capsys.readouterr()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """(config, work directory) of two seeds of a table with two inputs, trained by the command."""
+    folder = tmp_path_factory.mktemp("regression")
+    rows = [f"{x:.6f},{x % 1:.6f},{true_curve(x):.6f}" for x in X]
+    (folder / "points.csv").write_text("x,part,y\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    config = small(
+        kernel_csv,
+        data_dir=str(folder),
+        seeds=(0, 1),
+        task__num_examples=0,
+        task__valid_size=5,
+        eval__metrics=("rmse", "r2", "mae"),
+    )
+    COMMANDS["train"](config, folder / "run", Files())
+    (folder / "points.csv").rename(folder / "others.csv")  # the work directory has to be enough
+    return config, folder / "run"
+
+
+def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypatch):
+    config, workdir = trained
+    for name in (
+        "config.json",
+        "points.npz",
+        "metrics.jsonl",
+        "curves.png",
+        "attention/fit.png",
+        "attention/weights.png",
+    ):
+        assert (workdir / name).stat().st_size > 50, name
+    before = json.loads((workdir / "result.json").read_text())
+    assert before["points"] == 5 and list(before["metrics"]) == ["loss", "rmse", "r2", "mae"]
+    assert len(before["metrics"]["rmse"]["seeds"]) == 2
+    out, _ = use("eval", config, workdir, capsys, monkeypatch)
+    assert out.startswith("test          loss ") and "±" in out
+    after = json.loads((workdir / "eval.json").read_text())
+    assert after["metrics"] == before["metrics"]
+    kept = load_points(workdir)
+    assert kept.columns.inputs == ("x", "part") and kept.splits["train"].inputs.shape == (2, 25, 2)
+
+
+def test_the_same_command_again_says_that_it_is_finished(trained, capsys, monkeypatch):
+    out, _ = use("train", *trained, capsys, monkeypatch)
+    assert "finished      4 steps are done already" in out
+
+
+def test_eval_of_another_file_takes_its_columns_by_name(trained, capsys, monkeypatch):
+    config, workdir = trained
+    rows = [f"{true_curve(x):.6f},{x:.6f},0,{x % 1:.6f}" for x in X[:7]]
+    path = workdir.parent / "new.csv"
+    path.write_text("y,x,more,part\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    before = (workdir / "result.json").read_text()
+    out, _ = use("eval", config, workdir, capsys, monkeypatch, files=Files(str(path)))
+    result = json.loads((workdir / "eval.json").read_text())
+    assert (workdir / "result.json").read_text() == before
+    assert result["points"] == 7 and result["metrics"]["rmse"]["mean"] < 1 and out.startswith("files ")
+    with pytest.raises(UserError, match=r"takes --source=FILE.csv, with the target as one of its columns"):
+        use("eval", config, workdir, capsys, monkeypatch, files=Files("", str(path)))
+
+
+def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
+    config, workdir = trained
+    plain, err = use("predict", config, workdir, capsys, monkeypatch, "1.5,0.5\n\n2.25,0.25\n")
+    lines = plain.split("\n")
+    assert err == "" and len(lines) == 4 and lines[1] == ""
+    assert abs(float(lines[0]) - true_curve(1.5)) < 1
+    headed, _ = use("predict", config, workdir, capsys, monkeypatch, "part, z ,x\n0.5,9,1.5\n\n0.25,9,2.25\n")
+    assert headed == plain
+    config.decode.with_scores = True
+    scored, _ = use("predict", config, workdir, capsys, monkeypatch, "1.5,0.5\n100,0.5\n")
+    config.decode.with_scores = False
+    near, far = ([float(cell) for cell in line.split("\t")] for line in scored.splitlines())
+    assert near[1] == float(lines[0]) and near[0] > far[0]
+    for text, message in (
+        ("1.5\n", r"input, line 1: 1 cells; expected x,part"),
+        ("1,2\n3,four\n", r"input, line 2, column 'part': 'four' is not a number"),
+        ("nan,2\n", r"input, line 1, column 'x': nan is not a finite number"),
+        ("1,2\n1,-1e300\n", r"input, line 2, column 'part': -1e300 is too large to be squared in float32"),
+    ):
+        with pytest.raises(UserError, match=message):
+            use("predict", config, workdir, capsys, monkeypatch, text)
+
+
+def test_predict_reads_lines_as_the_training_file_and_drops_a_byte_order_mark(tmp_path, capsys, monkeypatch):
+    rows = [f"{x:.6f};{x % 1:.6f};{true_curve(x):.6f}" for x in X]
+    (tmp_path / "points.csv").write_text("x;part;y\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    config = small(kernel_csv, data_dir=str(tmp_path), task__num_examples=0, task__valid_size=5, eval__num_pictures=0)
+    task = build_task(config)
+    save_points(tmp_path, task)
+    evaluator = build_evaluator(config, load_points(tmp_path))
+    params = jax.device_get(evaluator.model.init(jax.random.key(0), evaluator.example))
+    (_, [printed]), *_ = evaluator.predict(params, task.examples, 10)
+    assert np.isfinite(float(printed))
+    (_, headed), *_ = evaluator.predict(params, ["part;x", ";".join(reversed(task.examples[0].split(";")))], 10)
+    assert headed == [printed]
+    with pytest.raises(UserError, match=r"^input, line 1: 1 cells; expected x;part$"):
+        list(evaluator.predict(params, ["1,2"], 10))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffx;part\r\n1;\ufeff2\n".encode())))
+    assert list(commands.lines_of(NO_FILES)) == ["x;part", "1;\ufeff2"]
+
+
+def test_visualize_draws_each_line(trained, capsys, monkeypatch):
+    config, workdir = trained
+    out, err = use("visualize", config, workdir, capsys, monkeypatch, "1.5,0.5\n4,0\n")
+    assert err == f"weights       as numbers in {workdir}/visualize/000.json ...\n"
+    assert out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
+    assert (workdir / "visualize" / "001.png").read_bytes().startswith(b"\x89PNG")
+    kept, shown = load_points(workdir).splits["train"], json.loads((workdir / "visualize" / "000.json").read_text())
+    assert shown["query"] == {"x": 1.5, "part": 0.5} and len(shown["weights"]) == len(shown["source"]) == 25
+    assert [shown["source"][7][name] for name in ("x", "part")] == kept.inputs[0, 7].tolist()
+    read = sum(weight * point["y"] for weight, point in zip(shown["weights"], shown["source"], strict=True))
+    np.testing.assert_allclose([read, sum(shown["weights"])], [shown["prediction"], 1], rtol=1e-4)
+
+
+def test_score_is_not_for_points(trained, capsys, monkeypatch):
+    with pytest.raises(UserError, match=r"--mode=score is for models of text"):
+        use("score", *trained, capsys, monkeypatch)
+
+
+def test_damaged_points_are_told(trained, tmp_path):
+    (tmp_path / "points.npz").write_bytes((trained[1] / "points.npz").read_bytes()[:200])
+    with pytest.raises(UserError, match=r"cannot read .*points.npz"):
+        load_points(tmp_path)
+    with pytest.raises(UserError, match=r"points.npz does not exist"):
+        load_points(tmp_path / "none")
+
+
+def test_predictions_do_not_depend_on_the_batches_and_are_left_out_in_their_order():
+    config = small()
+    evaluator, params = evaluator_of(config)
+    train = evaluator.train
+    whole, _ = evaluator.predictions(params, train.inputs[0], left_out=True)
+    config.decode.batch_size = 7
+    parts, _ = build_evaluator(config, build_task(config).kept).predictions(params, train.inputs[0], left_out=True)
+    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+    batch = {name: x[0] for name, x in evaluator.memory.items()} | {"index": np.arange(20)}
+    loss, _ = evaluator.model.loss_fn(params, batch)
+    mean = evaluator.measure([params], build_task(config).splits["valid"], ["mse"], "none")[0]["mse"]["mean"]
+    np.testing.assert_allclose(mean, loss / 20 * evaluator.target_scale[0, 0] ** 2, rtol=1e-4)
+
+
+def test_inputs_and_targets_may_have_any_scale():
+    config = small()
+    task = build_task(config)
+    params = evaluator_of(config)[1]
+    points = task.splits["train"]
+    far = type(points)(points.inputs * 1e-3 + 2026, points.targets * 1e6 - 1e7)
+    moved = build_evaluator(config, type(task)(task.name, task.splits | {"train": far}, task.columns))
+    expected, _ = build_evaluator(config, task.kept).predictions(params, task.splits["test"].inputs[0])
+    found, _ = moved.predictions(params, task.splits["test"].inputs[0] * 1e-3 + 2026)
+    np.testing.assert_allclose((found + 1e7) / 1e6, expected, atol=1e-3)
+
+
+def test_numbers_that_are_not_finite_are_never_predicted():
+    """Points far closer together than to what is asked: its distance to them overflows when it is squared."""
+    config = small(decode__with_scores=True)
+    evaluator, params = evaluator_of(config)
+    task = build_task(config)
+    points = task.splits["train"]
+    near = type(points)(points.inputs * 1e-12, points.targets)
+    evaluator = build_evaluator(config, type(task)(task.name, task.splits | {"train": near}, task.columns))
+    (_, printed), *_ = evaluator.predict(params, ["1e-12", "1e18"], 10)
+    assert np.isfinite([float(cell) for cell in printed[0].split("\t")]).all()
+    assert printed[1] == f"-inf\t{evaluator.target_center[0, 0]:.6g}" and evaluator.unreached == 1
+    evaluator._predict = lambda _, query, *__, **___: (np.where(query < 1e29, query, np.nan), np.ones(len(query), bool))
+    with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
+        list(evaluator.predict(params, ["1e-12", "1e18"], 10))
+    far = type(points)(near.inputs[:, :1] + 1e18, near.targets[:, :1])
+    with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
+        evaluator.measure([params], far, ["rmse"], "none")
+
+
+def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
+    evaluator, params = evaluator_of(small())
+    train = evaluator.train
+    one = type(train)(train.inputs[:, :1], train.targets[:, :1])
+    metrics, _ = evaluator.measure([params], one, ["r2", "rmse"], "none")
+    assert np.isnan(metrics["r2"]["mean"]) and np.isfinite(metrics["rmse"]["mean"])
+    assert "r2 is not defined here: all 1 targets are equal" in capsys.readouterr().err
+
+
+def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
+    changes = {"model__attention__score": "boxcar", "model__attention__width": (0.25,)}
+    evaluator, params = evaluator_of(small(**changes))
+    place = 2.0
+    near = np.abs(evaluator.train.inputs[0, :, 0] - place) <= 0.25
+    found, reach = evaluator.predictions(params, np.array([[place], [50.0]]))
+    assert near.sum() > 0
+    np.testing.assert_allclose(found[0, 0], evaluator.train.targets[0, near].mean(), rtol=1e-5)
+    np.testing.assert_allclose(found[1, 0], evaluator.train.targets[0].mean(), rtol=1e-5)
+    np.testing.assert_array_equal(reach, [True, False])
+
+
+def test_points_without_a_training_point_in_reach_are_counted(capsys):
+    config = small(model__attention__score="boxcar", model__attention__width=(0.01,))
+    evaluator, params = evaluator_of(config)
+    evaluator.measure([params], build_task(config).splits["test"], [], "none")
+    err = capsys.readouterr().err
+    assert "of 50 points have no training point within reach of the kernel; they get the mean of all" in err
+
+
+def test_classes_are_predicted_by_name_and_probabilities_sum_to_one():
+    config = small(kernel_classification, task__num_examples=60)
+    evaluator, params = evaluator_of(config)
+    test = build_task(config).splits["test"]
+    found, _ = evaluator.predictions(params, test.inputs[0])
+    np.testing.assert_allclose(found.sum(-1), 1)
+    assert evaluator.measure([params], test, ["accuracy"], "none")[0]["accuracy"]["mean"] > 50
+    (_, printed), *_ = evaluator.predict(params, ["0.1,0.2", "1,1"], 10)
+    assert set(printed) <= set("abc")
+
+
+def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
+    config = small(task__batch_size=8, seeds=(0, 1))
+    evaluator, _ = evaluator_of(config)
+    batches = evaluator.batches(build_task(config).splits["train"], config.task, (0, 1), 1)
+    assert batches.steps_per_epoch == 3
+    index = np.concatenate([batches.batch_at(step)["index"] for step in range(3)], axis=1)
+    assert index.shape == (2, 24) and not np.array_equal(*index)
+    for row in index:
+        assert set(row) == set(range(20))
+    assert np.array_equal(batches.batch_at(1)["index"], batches.batch_at(1)["index"])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model__name": "seq2seq"}, r"unknown model.name for task.name regression 'seq2seq'"),
+        ({"model__attention__score": "gausian"}, r"did you mean gaussian\?"),
+        ({"model__attention__score": "additive"}, r"unknown model.attention.score for model.name kernel_regression"),
+        ({"model__attention__normalize": "sparsemax"}, r"a kernel regression needs kernel_sum"),
+        ({"model__attention__score": "boxcar"}, r"boxcar has no gradient; set model.attention.width"),
+        ({"model__attention__width": (0.0,)}, r"attention.width \(0.0,\): expected one finite number above 0"),
+        ({"model__attention__width": (-2.0,)}, r"attention.width \(-2.0,\): expected one finite number above 0"),
+        ({"model__criterion": "loo"}, r"unknown model.criterion 'loo'"),
+        ({"model__degrees": (-1,)}, r"model.degrees \(-1,\): expected one or more integers of 0 to 5"),
+        ({"model__degrees": (1,), "model__projection_size": 2}, r"model.projection_size needs model.degrees \(0,\)"),
+        ({"task__batch_size": 8, "model__criterion": "aicc"}, r"set task.batch_size to at least 20"),
+        ({"task__num_examples": 1}, r"1 training points; expected at least 2"),
+        ({"eval__metrics": ("bleu",)}, r"unknown metric 'bleu'"),
+        ({"train__best_metric": "bleu"}, r"unknown train.best_metric 'bleu'"),
+        ({"train__microbatches": 2}, r"train.microbatches"),
+        ({"parallel": "pmap"}, r"trains on one device; set --config.parallel=single"),
+        ({"model__num_widths": 0}, r"model.num_widths is 0; expected at least 1"),
+    ],
+)
+def test_what_is_wrong_with_a_config_is_one_line_and_leaves_no_work_directory(changes, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        runs.open_run(small(**changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_kernel_predicts():
+    for name in KERNELS:
+        width = () if name == "gaussian" else (1.0,)
+        evaluator, params = evaluator_of(small(model__attention__score=name, model__attention__width=width))
+        found, _ = evaluator.predictions(params, np.array([[2.0]]))
+        assert abs(found[0, 0] - true_curve(2.0)) < 2, name
+    assert kind_of(small()).metrics["r2"] == "max" and commands.UNITS["accuracy"] == " %"

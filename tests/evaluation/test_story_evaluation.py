@@ -1,0 +1,212 @@
+"""Memory networks from a config to answers with evidence: which seed answers, what is printed and drawn."""
+
+import importlib
+import io
+import json
+import sys
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+
+from attn_jax.cli import commands
+from attn_jax.cli.build import build_evaluator, build_task
+from attn_jax.cli.runs import choose_seed
+from attn_jax.errors import UserError
+from attn_jax.evaluation.stories import evidence_line
+from attn_jax.evaluation.text import Evaluator, evaluate
+from attn_jax.tasks.task import Pairs, Task
+from configs import babi_memn2n
+
+STORY = """1 Mary moved to the garden.
+2 John went to the office.
+Where is Mary?
+
+Sandra moved to the kitchen
+Where is Sandra?
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A short run of three seeds."""
+    workdir = tmp_path_factory.mktemp("stories")
+    config = babi_memn2n.get_config()
+    changes = {"seeds": (3, 5, 9), "task.num_examples": 100, "train.num_steps": 6, "train.eval_every": 6}
+    changes |= {"model.stories.linear_steps": 2, "model.stories.memory_size": 4, "eval.num_pictures": 2}
+    changes |= {"task.max_sentences": 0, "parallel": "single"}
+    config.update_from_flattened_dict(changes)
+    commands.train(config, workdir, commands.Files())
+    return config, workdir
+
+
+def predicted(finished, text, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    capsys.readouterr()
+    commands.predict(*finished, commands.Files())
+    return capsys.readouterr()
+
+
+def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished):
+    config, workdir = finished
+    result = json.loads((workdir / "result.json").read_text())
+    trained = commands.restore(config, workdir)
+    task = build_task(config, (trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary))
+    losses, _ = evaluate(trained.evaluator, trained.params, task.splits["train"], [], "none")
+    best = int(np.argmin(losses["loss"]["seeds"]))
+    assert (result["seeds"], result["chosen_seed"]) == ([3, 5, 9], [3, 5, 9][best])
+    assert trained.place == best and trained.chosen is trained.params[best]
+    assert len(result["metrics"]["accuracy"]["seeds"]) == 3
+    own = result["metrics"]["accuracy"]["seeds"][best]
+    assert f"(seed {result['chosen_seed']}: {own:.4g})" in commands.table(result, workdir)
+    # The memory has no more slots than were asked for, though stories are longer.
+    assert trained.evaluator.model.module.memory_size == 4
+
+
+@pytest.mark.parametrize(
+    ("split", "valid", "place"),
+    [
+        ("", {}, 0),
+        ("train", {}, 1),
+        ("valid", {"accuracy": [90.0, 80.0, 95.0], "loss": [0.1, 0.2, 0.3]}, 2),
+        ("valid", {"accuracy": [90.0, 95.0, 95.0], "loss": [0.1, 0.3, 0.2]}, 2),  # as good: the lower loss
+    ],
+)
+def test_the_seed_is_chosen_by_training_loss_or_by_the_best_metric_in_validation(split, valid, place):
+    config = babi_memn2n.get_config()
+    config.train.choose_seed = split
+    task, evaluator = mock.Mock(spec=Task), mock.Mock(spec=Evaluator)
+    task.splits = {"train": {"loss": [0.2, 0.1, 0.3]}, "valid": valid}
+    evaluator.measure = lambda _, of, names, __: ({name: {"seeds": of[name]} for name in ["loss", *names]}, None)
+    assert choose_seed(config, evaluator, [{}] * 3, task) == place
+
+
+def test_questions_are_answered_with_what_was_read_for_them(finished, monkeypatch, capsys):
+    out, err = predicted(finished, STORY, monkeypatch, capsys)
+    lines = out.splitlines()
+    assert len(lines) == 2
+    _, evidence = lines[0].split("\t")
+    hops = evidence.split(" | ")
+    assert len(hops) == 3 and all(" (1, " in hop or " (2, " in hop for hop in hops)
+    assert lines[1].count("sandra moved to the kitchen (1, ") == 3  # the only statement; the rest goes to empty slots
+    assert "never seen" not in err
+    _, err = predicted(finished, STORY.replace("Mary", "Gandalf"), monkeypatch, capsys)
+    assert "gandalf" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Mary moved to the garden.\n", "no question"),
+        ("Where is Mary?\n", "a question without a story"),
+        ("1 Mary moved.\n3 Where is Mary?\n", "the number 3; expected 2"),
+    ],
+)
+def test_a_story_that_cannot_be_read_is_told_in_one_line(finished, text, words, monkeypatch, capsys):
+    with pytest.raises(UserError, match=words) as error:
+        predicted(finished, text, monkeypatch, capsys)
+    assert "\n" not in str(error.value)
+
+
+def test_answers_come_before_an_error_in_a_later_line(finished, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Mary left.\nWhere is Mary?\n7 John came.\n")))
+    capsys.readouterr()
+    with pytest.raises(UserError, match="line 3: the number 7"):
+        commands.predict(*finished, commands.Files())
+    assert "mary left (1, " in capsys.readouterr().out
+
+
+def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
+    config, workdir = finished
+    config = config.copy_and_resolve_references()
+    config.decode.update(method="beam", beam_size=3, n_best=3)
+    out, _ = predicted((config, workdir), STORY, monkeypatch, capsys)
+    assert len(out.splitlines()) == 6 and len({line.split("\t")[0] for line in out.splitlines()[:3]}) == 3
+
+
+def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path, monkeypatch, capsys):
+    config, workdir = finished
+    written, plain = "Mary moved to the garden. Where is Mary?\tGarden\n", "mary moved to the garden . where is mary ?"
+    for text in (written, f"{plain}\tgarden\n"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        commands.score(config, workdir, commands.Files())
+    one, two = capsys.readouterr().out.split()
+    assert one == two
+    for text, words in (
+        ("Mary left. Where is Mary?\tgarden milk\n", "line 1: the answer 'garden milk'; expected one word"),
+        ("Where is Mary?\tgarden\n", "line 1: a question without a story"),
+        ("Mary left. Who? Where?\tgarden\n", "line 1: several questions"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with pytest.raises(UserError, match=words):
+            commands.score(config, workdir, commands.Files())
+    (tmp_path / "source").write_text("Mary moved to the garden. Where is Mary?\n")
+    (tmp_path / "target").write_text("garden\n")
+    commands.evaluation(config, workdir, commands.Files(str(tmp_path / "source"), str(tmp_path / "target")))
+    result = json.loads((workdir / "eval.json").read_text())
+    assert result["metrics"]["loss"]["seeds"][[3, 5, 9].index(result["chosen_seed"])] == pytest.approx(
+        -float(one), abs=1e-4
+    )
+
+
+def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
+    config, workdir = finished
+    evaluator, params = commands.restore(config, workdir)[:2]
+    many = " . ".join(["mary moved to the garden"] * 6)
+    pairs = Pairs([f"{many} . where is mary ?", "john went to the office . where is john ?"], ["", ""])
+    long, short = evaluator.hops(params[0], pairs)
+    assert long.shape == (3, 6) and short.shape == (3, 1)
+    np.testing.assert_allclose(long.sum(-1), 1.0, atol=1e-5)
+    assert not long[:, :2].any() and long[:, 2:].all()
+
+
+def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
+    """What a run prints after "try" is a source of the task, on one line."""
+    config, workdir = finished
+    trained = commands.restore(config, workdir)
+    task = build_task(config, (trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary))
+    out, _ = predicted(finished, "\n".join(task.examples) + "\n", monkeypatch, capsys)
+    assert len(out.splitlines()) == len(task.examples) > 1
+
+
+def test_a_story_is_drawn_for_each_question(finished, monkeypatch, capsys):
+    config, workdir = finished
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
+    capsys.readouterr()
+    commands.visualize(config, workdir, commands.Files())
+    out, err = capsys.readouterr()
+    assert out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
+    assert err.startswith(f"weights       as numbers in {workdir}/visualize/000.json ...")
+    shown = json.loads((workdir / "visualize" / "000.json").read_text())
+    assert shown["source"] == ["mary moved to the garden", "john went to the office"]
+    assert shown["question"] == "where is mary ?" and shown["target"] == ["hop 1", "hop 2", "hop 3"]
+    assert np.shape(shown["weights"]) == (3, 2) and np.min(shown["weights"]) > 0
+
+
+def test_pictures_of_a_run(finished):
+    _, workdir = finished
+    names = [path.name for path in sorted((workdir / "attention").iterdir())]
+    assert names == ["000.json", "000.png", "001.json", "001.png"]
+
+
+def test_the_line_of_what_was_read():
+    hops = np.array([[0.25, 0.75], [0.0, 0.0]])
+    assert evidence_line(hops, ["mary left", "john came"]) == "john came (2, 0.75) | -"
+
+
+@pytest.mark.parametrize("network", ["entnet", "dmn_plus", "universal"])
+def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network):
+    """Sources are batched by length, and short batches get few slots; see find_sentences."""
+    config = importlib.import_module(f"configs.babi_{network}").get_config()
+    config.update_from_flattened_dict({"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)})
+    config.update_from_flattened_dict({"model.hidden_size": 8, "model.stories.memory_size": 12})
+    task = build_task(config)
+    assert task.source_vocabulary.shortest == 5
+    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
+    source = "mary went . " * 8 + "is mary in the garden ?"
+    encoded = evaluator.encode(Pairs([source, "mary went home there . is mary in the garden ?"], ["yes", "no"]))
+    assert encoded.source.lengths.tolist() == [40, 12]
+    params = evaluator.model.init(jax.random.key(0), evaluator.example)
+    (hops,) = evaluator.hops(params, Pairs([source], [""]))
+    assert hops.shape[1] == 8 and np.all(hops > 0)

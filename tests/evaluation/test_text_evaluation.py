@@ -1,0 +1,295 @@
+"""What a sentence gets depends on that sentence alone: not on its batch, its place or the padding.
+
+The parameters are random and large, so that translations differ, end early or late, and contain unknown words.
+"""
+
+import functools
+import json
+from unittest import mock
+
+import jax
+import numpy as np
+import pytest
+from arrays import fill
+from tiny_run import WORDS, tiny_config
+
+from attn_jax.cli.build import build_evaluator
+from attn_jax.errors import UserError
+from attn_jax.evaluation import plots
+from attn_jax.evaluation.text import DecodeOptions, Evaluator, Hypothesis, check_metrics, evaluate
+from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.task import Pairs
+from attn_jax.tasks.vocabulary import Words
+
+VOCABULARIES = Words(WORDS), Words(WORDS[:9])
+RNG = np.random.default_rng(0)
+TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in (5, 1, 18, 3, 9, 2, 13)]
+PAIRS = Pairs(TEXTS, [" ".join(RNG.choice(WORDS[:9], n)) for n in (2, 13, 17, 3, 1, 8, 3)])
+
+
+@functools.cache
+def make(**changes):
+    config = tiny_config(**{"decode__max_length": 14, "decode__batch_size": 3, "task__buckets": ((12, 12),)} | changes)
+    return build_evaluator(config, VOCABULARIES)
+
+
+@pytest.fixture(scope="module")
+def params():
+    evaluator = make()
+    batch = jax.tree.map(jax.numpy.asarray, evaluator.encode(PAIRS).batch(np.arange(len(PAIRS)), (20, 20)))
+    return fill(jax.eval_shape(evaluator.model.init, jax.random.key(0), batch), seed=34, scale=0.9)
+
+
+METHODS = {
+    "greedy": {},
+    "beam": {"decode__method": "beam", "decode__beam_size": 3, "decode__n_best": 2},
+    "sample": {"decode__method": "sample", "decode__top_k": 5, "decode__temperature": 2.0},
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_translations_depend_neither_on_the_batch_nor_on_the_order(params, method):
+    expected = make(**METHODS[method]).translate(params, TEXTS)
+    assert len({found[0].text for found in expected}) > 3
+    one_by_one = make(**METHODS[method], decode__batch_size=1)
+    assert_same(one_by_one.translate(params, TEXTS), expected)
+    for first in (0, 4):  # in two parts
+        assert_same(one_by_one.translate(params, TEXTS[first : first + 4], first), expected[first : first + 4])
+    if method == "sample":
+        assert one_by_one.translate(params, TEXTS[:1], first=3) != expected[:1]
+        other = make(**METHODS[method], decode__batch_size=1, seed=1)
+        assert other.translate(params, TEXTS[:2]) != expected[:2]
+    else:
+        order = [3, 0, 6, 5, 1, 4, 2]
+        assert_same(one_by_one.translate(params, [TEXTS[i] for i in order]), [expected[i] for i in order])
+
+
+def assert_same(found, expected):
+    assert [[h.text for h in hypotheses] for hypotheses in found] == [[h.text for h in hs] for hs in expected]
+    for field in ("log_prob", "score"):
+        numbers = [[[getattr(h, field) for h in hypotheses] for hypotheses in side] for side in (found, expected)]
+        np.testing.assert_allclose(*numbers, rtol=1e-5, atol=1e-5)
+
+
+def test_n_best_is_sorted_and_its_first_is_the_best(params):
+    found = make(**METHODS["beam"]).translate(params, TEXTS)
+    best = make(**METHODS["beam"] | {"decode__n_best": 1}).translate(params, TEXTS)
+    assert_same([hypotheses[:1] for hypotheses in found], best)
+    for text, hypotheses in zip(TEXTS, found, strict=True):
+        assert len(hypotheses) == 2 and hypotheses[0].score >= hypotheses[1].score
+        assert hypotheses[0].text != hypotheses[1].text, text
+
+
+def test_samples_of_a_seed_are_always_the_same_and_of_another_seed_others(params):
+    sampled = METHODS["sample"]
+    expected = make(**sampled).translate(params, TEXTS)
+    assert_same(make(**sampled, decode__seed=0).translate(params, TEXTS), expected)
+    others = [make(**sampled, decode__seed=seed).translate(params, TEXTS) for seed in (1, 2)]
+    for one, two in ((others[0], expected), (others[1], expected), (others[0], others[1])):
+        assert sum(a[0].text != b[0].text for a, b in zip(one, two, strict=True)) > 3
+    again = make(**sampled, decode__seed=1, decode__batch_size=1)
+    assert_same(again.translate(params, TEXTS[2:], first=2), others[0][2:])
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed):
+    sampled = METHODS["sample"] | {"decode__seed": seed}
+    several = make(**sampled, decode__n_best=4).translate(params, TEXTS)
+    assert all(len(found) == 4 for found in several)
+    assert_same([found[:1] for found in several], make(**sampled).translate(params, TEXTS))
+    assert sum(len({hypothesis.text for hypothesis in found}) > 1 for found in several) > 4
+    one_by_one = make(**sampled, decode__n_best=4, decode__batch_size=1)
+    assert_same(one_by_one.translate(params, TEXTS[3:5], first=3), several[3:5])
+    (_, printed), *_ = make(**sampled, decode__n_best=4, decode__with_scores=True).predict(params, [*TEXTS[:1], ""], 9)
+    assert len(printed) == 8 and printed[4:6] == ["0.0000\t", "-inf\t"]
+    assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
+
+
+def test_beam_1_without_penalty_is_greedy(params):
+    beam = make(decode__method="beam", decode__beam_size=1, decode__length_penalty=0.0)
+    assert_same(beam.translate(params, TEXTS), make().translate(params, TEXTS))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_forced_score_of_a_translation_is_its_log_prob(params, method):
+    evaluator = make(**METHODS[method])
+    rows = [(text, h) for text, found in zip(TEXTS, evaluator.translate(params, TEXTS), strict=True) for h in found]
+    forced = evaluator.log_probs(params, Pairs([text for text, _ in rows], [h.text for _, h in rows]))
+    # One that was cut off at the limit has no eos; forced, it gets one.
+    ended = [len(h.text.split()) < min(2 * len(text.split()) + 12, 14) for text, h in rows]
+    assert sum(ended) >= 3
+    log_prob = np.array([h.log_prob for _, h in rows])
+    np.testing.assert_allclose(forced[ended], log_prob[ended], rtol=1e-4)
+    assert (forced[np.invert(ended)] < log_prob[np.invert(ended)]).all()
+
+
+def test_empty_lines_stay_empty(params):
+    evaluator = make()
+    expected = evaluator.translate(params, TEXTS[:3])
+    found = evaluator.translate(params, ["", TEXTS[0], "  ", TEXTS[1], TEXTS[2], ""])
+    assert [found[i][0].text for i in (0, 2, 5)] == [""] * 3
+    assert_same([found[i] for i in (1, 3, 4)], expected)
+    assert evaluator.translate(params, ["", " "]) == [found[0], found[2]]
+    assert evaluator.translate(params, []) == []
+
+
+def test_unknown_words_become_the_source_word_with_the_most_attention(params):
+    texts = [text.replace(WORDS[3], "zebra") for text in TEXTS]
+    plain = [found[0] for found in make().translate(params, texts)]
+    replaced = [found[0] for found in make(decode__replace_unk=True).translate(params, texts)]
+    assert any("<unk>" in h.text for h in plain)
+    for text, before, after in zip(texts, plain, replaced, strict=True):
+        assert after.log_prob == pytest.approx(before.log_prob)
+        weights = make().weights(params, Pairs([text], [before.text]))[0]
+        source = text.split()
+        expected = [
+            source[int(np.argmax(row[: len(source)]))] if word == "<unk>" else word
+            for word, row in zip(before.text.split(), weights, strict=False)
+        ]
+        assert after.text.split() == expected
+
+
+def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
+    evaluators = [make(decode__batch_size=1, task__buckets=()), make()]
+    encoded = encode_pairs(PAIRS, *VOCABULARIES)
+    sets = [evaluator.losses(params, encoded) for evaluator in evaluators]
+    for metrics in sets:
+        assert float(metrics["loss"].count) == sum(len(text.split()) + 1 for text in PAIRS.target)
+        for name in ("loss", "accuracy"):
+            np.testing.assert_allclose(metrics[name].total, sets[0][name].total, rtol=1e-5)
+    scores = [evaluator.log_probs(params, PAIRS) for evaluator in evaluators]
+    np.testing.assert_allclose(-sum(scores[0]), sets[0]["loss"].total, rtol=1e-5)
+    for found in scores:
+        np.testing.assert_allclose(found, scores[0], rtol=1e-5)
+    weights = [evaluator.weights(params, PAIRS) for evaluator in evaluators]
+    for row, expected, source, target in zip(*weights, PAIRS.source, PAIRS.target, strict=True):
+        assert row.shape == (len(target.split()) + 1, len(source.split()) + 1)
+        np.testing.assert_allclose(row.sum(-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
+def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
+    evaluator = make()
+    sets = [params, jax.tree.map(lambda x: x * 0.5, params)]
+    names = ("accuracy", "exact_match", "perplexity", "exact_match", "bleu")
+    metrics, signatures = evaluate(evaluator, sets, PAIRS, names, "none")
+    assert metrics.keys() == {"loss", "accuracy", "perplexity", "exact_match", "bleu"}
+    assert "tok:none" in signatures["bleu"] and signatures["exact_match"] == "percent"
+    alone = [evaluate(evaluator, [one], PAIRS, names, "none")[0] for one in sets]
+    for name, values in metrics.items():
+        assert values["seeds"] == [one[name]["mean"] for one in alone]
+        np.testing.assert_allclose(values["mean"], np.mean(values["seeds"]))
+        np.testing.assert_allclose(values["std"], np.std(values["seeds"], ddof=1))
+    own = [found[0].text for found in evaluator.translate(params, TEXTS)]
+    perfect, _ = evaluate(evaluator, [params], Pairs(TEXTS, own), ("exact_match", "bleu", "chrf"), "none")
+    assert [round(perfect[name]["mean"], 6) for name in ("exact_match", "bleu", "chrf")] == [100.0] * 3
+
+
+def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
+    evaluator = make(model__name="classifier", model__tie_embeddings=False)
+    labels = Pairs(TEXTS, [WORDS[i] for i in range(len(TEXTS))])
+    assert evaluator.batches(labels, tiny_config(task__buckets=(20,)).task, (0,), 1).num_pairs == len(TEXTS)
+    message = (
+        r"^task dates: the target '.*' has 2 tokens; model.name classifier needs labels, targets of one token each$"
+    )
+    with pytest.raises(UserError, match=message):
+        evaluator.batches(PAIRS, tiny_config().task, (0,), 1)
+    for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"target: the target 'a bird can' has 3 tokens; model.name classifier needs"):
+        evaluator.read(str(tmp_path / "source"), str(tmp_path / "target"))
+
+
+def test_training_on_much_that_is_unknown_is_said(capsys):
+    task = tiny_config(task__buckets=(20,)).task
+    make().batches(Pairs(["a bird can zebra", "a"], ["a a a a", "a"]), task, (0,), 1)
+    assert capsys.readouterr().err == ""
+    make().batches(Pairs(["a bird can zebra", "zebra"], ["a b a", "a"]), task, (0,), 1)
+    shown = "% of the training tokens are unk; see task.vocab_size and task.min_count"
+    assert capsys.readouterr().err == f"vocabulary    source: 40 {shown}\nvocabulary    target: 25 {shown}\n"
+
+
+def test_wrong_options():
+    options = tiny_config().decode.to_dict()
+    for changes, words in (
+        ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
+        ({"beam_size": 0}, "decode.beam_size is 0; expected at least 1"),
+        ({"max_length": 0}, "decode.max_length is 0; expected at least 1"),
+        ({"batch_size": -1}, "decode.batch_size is -1; expected at least 1"),
+        ({"n_best": 2}, "decode.n_best 2 needs decode.method=beam .* or decode.method=sample"),
+        ({"seed": -1}, "decode.seed is -1; expected 0 to 4294967295"),
+        ({"seed": 2**32}, "decode.seed is 4294967296; expected 0 to"),
+        ({"method": "beam", "beam_size": 2, "n_best": 3}, "decode.n_best 3 needs"),
+        ({"temperature": -1.0}, "expected temperature >= 0"),
+        ({"top_k": -1}, "top_k >= 0"),
+        ({"top_p": 0.0}, "0 < top_p <= 1"),
+    ):
+        with pytest.raises(UserError, match=words):
+            DecodeOptions(**options | changes).check()
+    DecodeOptions(**options | {"method": "beam", "n_best": 5}).check()
+    DecodeOptions(**options | {"method": "sample", "n_best": 50, "beam_size": 1}).check()
+    with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
+        check_metrics(["chrf", "blue"], "13a")
+    with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):
+        check_metrics(["bleu"], "words")
+
+
+@pytest.mark.parametrize(("last", "rows"), [([0.0, 0.0], ["a"]), ([0.2, 0.8], ["a", "<eos>"])])
+def test_a_row_of_the_eos_is_drawn_where_it_reads_something(last, rows, monkeypatch, tmp_path):
+    drawn, evaluator = [], mock.Mock(spec=Evaluator)
+    monkeypatch.setattr(plots, "alignment", lambda weights, source, target, *_: drawn.append((weights, target)))
+    evaluator.model = mock.Mock(module=object())
+    evaluator.translate.return_value = [[Hypothesis("a", 0.0, 0.0)]]
+    evaluator.weights.return_value = [np.array([[0.5, 0.5], last])]
+    evaluator.source_vocabulary = evaluator.target_vocabulary = mock.Mock(tokenize=str.split)
+    Evaluator.draw(evaluator, {}, Pairs(["x"], [""]), [tmp_path / "one.png"])
+    [(weights, target)] = drawn
+    assert target == rows and len(weights) == len(rows)
+    assert json.loads((tmp_path / "one.json").read_text()) == {
+        "source": ["x", "<eos>"],
+        "target": rows,
+        "weights": [[0.5, 0.5], last][: len(rows)],
+    }
+
+
+def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
+    changes = {"model__name": "classifier", "model__pooling": "structured", "model__num_queries": 3}
+    evaluator = make(**changes, model__tie_embeddings=False, model__attention__score="dot")
+    batch = jax.tree.map(jax.numpy.asarray, evaluator.encode(Pairs(TEXTS[:2], WORDS[:2])).batch(np.arange(2), (16, 16)))
+    params = fill(jax.eval_shape(evaluator.model.init, jax.random.key(0), batch), seed=1, scale=0.9)
+    titles = []
+    monkeypatch.setattr(plots, "alignment", lambda *arguments: titles.append(arguments[-1]))
+    evaluator.draw(params, Pairs(TEXTS[:2], ["", ""]), [tmp_path / "0.png", tmp_path / "1.png"])
+    assert titles == [found[0].text for found in evaluator.translate(params, TEXTS[:2])]
+    mean = evaluator.weights(params, Pairs(TEXTS[:2], ["a", "a"]))
+    for i, text in enumerate(TEXTS[:2]):
+        shown = json.loads((tmp_path / f"{i}.json").read_text())
+        assert shown["source"] == [*text.split(), "<eos>"] and shown["target"] == ["query 1", "query 2", "query 3"]
+        assert not np.allclose(shown["weights"][0], shown["weights"][1])
+        np.testing.assert_allclose(np.mean(shown["weights"], axis=0), mean[i][0], rtol=1e-5)
+
+
+def test_the_picture_of_a_language_model_says_what_its_rows_lack():
+    transformer = {
+        "model__encoder": "transformer",
+        "model__attention__score": "scaled_dot",
+        "model__positions": "rotary",
+    }
+    assert "the rest is on the target so far" in make(model__name="language_model", **transformer)._title
+    assert make()._title == ""
+
+
+def test_a_very_long_line_is_said_once(capsys, monkeypatch):
+    evaluator = build_evaluator(tiny_config(task__buckets=((12, 12),)), VOCABULARIES)
+    monkeypatch.setattr(
+        evaluator, "translate", lambda params, texts, first: [[Hypothesis("", 0.0, 0.0)] for _ in texts]
+    )
+    assert len(list(evaluator.predict({}, ["a " * 1000] * 3, 2))) == 2 and capsys.readouterr().err == ""
+    list(evaluator.predict({}, ["a", "a", "a " * 1001, "a " * 5000], 2))
+    assert capsys.readouterr().err.startswith("long          line 3 has 1,001 source tokens: compiling takes long, and")
+    list(evaluator.predict({}, ["a " * 5000], 2))
+    assert capsys.readouterr().err == ""
+    wide = build_evaluator(tiny_config(task__buckets=(12, (6000, 12))), VOCABULARIES)
+    monkeypatch.setattr(wide, "translate", evaluator.translate)
+    list(wide.predict({}, ["a " * 5000], 2))
+    assert capsys.readouterr().err == ""

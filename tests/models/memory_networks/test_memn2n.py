@@ -1,0 +1,191 @@
+"""End-to-end memory networks: encodings and tying against their formulas, a story answered with weights set by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_stories import VOCABULARY, encode_stories
+
+from attn_jax.attention.normalizers import linear
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.scores import Dot
+from attn_jax.models.memory_networks.base import StoryModel, find_sentences
+from attn_jax.models.memory_networks.memn2n import MemN2N, noisy_ages
+
+V, N, D = len(VOCABULARY), 6, 4
+STORY = "mary moved to the garden . john moved to the office . mary got the milk . where is mary ?"
+SHORT = "john moved to the garden . where is john ?"
+OPTIONS = dict(vocab_size=V, features=D, num_hops=2, memory_size=N, score=Dot(), normalize=softmax)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return encode_stories([(STORY, "garden", (1,)), (SHORT, "garden", (1,)), ("where is mary ?", "office", ())])
+
+
+def parameters(**options):
+    module = MemN2N(**OPTIONS | options)
+    source = jnp.zeros((1, 4), jnp.int32)
+    variables = jax.eval_shape(lambda rng: module.init(rng, source, method="answer"), jax.random.key(0))
+    shapes = variables["params"]
+    rng = np.random.default_rng(0)
+    return module, {name: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32) for name, leaf in shapes.items()}
+
+
+def reference(params, text, *, adjacent, position, nonlinear=False, empty=0):
+    """Sukhbaatar 2015, equations 1 to 3, word by word in numpy."""
+    *statements, question = [s.split() for s in text.removesuffix(" ?").split(" . ")]
+    params = {name: np.asarray(value, np.float64) for name, value in params.items()}
+
+    def embed(words, table):
+        total = np.zeros(D)
+        for j, word in enumerate(words, 1):
+            for k in range(D):
+                J = len(words)
+                weight = 1 + 4 * (k + 1 - (D + 1) / 2) * (j - (J + 1) / 2) / (D * J) if position else 1
+                total[k] += weight * table[VOCABULARY.encode(word)[0], k]
+        return total
+
+    def memory(i):
+        ages = reversed(range(len(statements)))
+        rows = [
+            embed(words, params[f"embedding_{i}"]) + params[f"time_{i}"][age]
+            for words, age in zip(statements, ages, strict=True)
+        ]
+        return np.array(rows + [np.zeros(D)] * max(0, empty - len(rows))).reshape(-1, D)
+
+    u = embed(question, params["embedding_0"] if adjacent else params["question"])
+    hops = []
+    for hop in range(2):
+        keys, values = memory(hop if adjacent else 0), memory(hop + 1 if adjacent else 1)
+        p = np.exp(keys @ u - np.max(keys @ u, initial=-np.inf))
+        p = p / p.sum()
+        u = (u if adjacent else u @ params["between"]) + p @ values
+        u = np.maximum(u, 0) if nonlinear else u
+        hops.append(p)
+    logits = u @ (params["embedding_2"] if adjacent else params["out"]).T
+    return logits - np.log(np.sum(np.exp(logits))), hops
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"adjacent": True, "position_encoding": True},
+        {"adjacent": True, "position_encoding": False},
+        {"adjacent": False, "position_encoding": True, "nonlinear": True},
+        {"adjacent": True, "position_encoding": True, "attend_empty": True},
+    ],
+    ids=["adjacent, position", "adjacent, bag", "layerwise, position, relu", "adjacent, empty slots"],
+)
+def test_the_equations_of_the_paper(options, batch):
+    module, params = parameters(**options)
+    answered = jax.jit(StoryModel(module).answer)(params, batch["source"])
+    for row, text in enumerate((STORY, SHORT, "where is mary ?")):
+        log_probs, hops = reference(
+            params,
+            text,
+            adjacent=options["adjacent"],
+            position=options["position_encoding"],
+            nonlinear=options.get("nonlinear", False),
+            empty=N if "attend_empty" in options else 0,
+        )
+        np.testing.assert_allclose(answered.log_probs[row], log_probs, atol=2e-4)
+        for hop, weights in enumerate(hops):
+            np.testing.assert_allclose(answered.hops[row, hop, : len(weights)], weights, atol=1e-4)
+            assert not np.any(answered.hops[row, hop, len(weights) :])
+
+
+def test_longer_padding_and_a_larger_memory_change_nothing(batch):
+    module, params = parameters()
+    answer = StoryModel(module).answer
+    wider = dict(params) | {
+        f"time_{i}": jnp.pad(params[f"time_{i}"], ((0, 3), (0, 0)), constant_values=9.0) for i in range(3)
+    }
+    large = StoryModel(MemN2N(**OPTIONS | {"memory_size": N + 3})).answer
+    longer = jnp.pad(batch["source"], ((0, 0), (0, 5)))
+    first, second = jax.jit(lambda: (answer(params, batch["source"]), large(wider, longer)))()
+    np.testing.assert_allclose(first.log_probs, second.log_probs, atol=1e-5)
+    np.testing.assert_allclose(first.hops, second.hops[..., :N], atol=1e-5)
+
+
+def test_a_story_longer_than_the_memory_is_its_last_statements():
+    module, params = parameters()
+    many = " . ".join(["john got the milk"] * 3 + STORY.removesuffix(" . where is mary ?").split(" . ") * 2)
+    texts = [f"{many} . where is mary ?", f"{' . '.join(many.split(' . ')[-N:])} . where is mary ?"]
+    source = encode_stories([(text, "garden", ()) for text in texts])["source"]
+    answered = jax.jit(StoryModel(module).answer)(params, source)
+    np.testing.assert_allclose(answered.log_probs[0], answered.log_probs[1], atol=1e-6)
+
+
+def test_linear_start_is_the_identity_as_normalizer_and_then_the_softmax(batch):
+    module, params = parameters(linear_steps=3)
+
+    def loss(module, step):
+        return StoryModel(module).loss_fn(params, batch, jax.random.key(0), step)[0]
+
+    plain, identity = MemN2N(**OPTIONS), MemN2N(**OPTIONS | {"normalize": linear})
+    values = jax.jit(lambda: [loss(module, 2), loss(module, 3), loss(identity, 0), loss(plain, 0)])()
+    np.testing.assert_allclose(values[0], values[2], rtol=1e-5)
+    np.testing.assert_allclose(values[1], values[3], rtol=1e-5)
+    assert abs(values[0] - values[1]) > 1e-3
+
+
+def test_noise_puts_empty_memories_between_statements(batch):
+    """Ages keep their order, and are shifted by at most a tenth (rounded up) of the statements."""
+    story = "mary moved to the garden . " * 20 + "where is mary ?"
+    source = encode_stories([(story, "garden", ())] * 64)["source"]
+    places = find_sentences(source, 30)
+    ages = noisy_ages(jax.random.key(1), places, 0.1)
+    shift = np.asarray(ages - places.age())[:, :20]
+    assert shift.min() == 0 and shift.max() == 2
+    assert np.all(np.diff(shift, axis=1) <= 0)  # older statements, which stand first, are shifted more
+    assert {0, 1, 2} == set(np.unique(shift[:, 0]))
+
+
+def test_empty_memories_stand_at_every_place_as_often():
+    """One on average, at one of 21 places: before the newest statement as often as after the oldest."""
+    source = encode_stories([("mary moved to the garden . " * 20 + "where is mary ?", "garden", ())])["source"]
+    places = find_sentences(source, 30)
+    rngs = jax.random.split(jax.random.key(2), 8000)
+    ages = jax.jit(jax.vmap(lambda rng: noisy_ages(rng, places, 0.1)))(rngs)
+    shift = np.asarray(ages - places.age())[:, 0, :20].mean(axis=0)
+    np.testing.assert_allclose(shift, np.arange(20, 0, -1) / 21, atol=0.025)
+
+
+def test_a_network_set_by_hand_answers_a_story_exactly():
+    """Keys find who is asked for and, by time, the newest such statement; values hold its last word."""
+    d = 8
+    who, places = ["mary", "john"], ["garden", "office", "kitchen"]
+    module = MemN2N(**OPTIONS | {"features": d, "num_hops": 1, "position_encoding": False})
+    key, value = np.zeros((V, d)), np.zeros((V, d))
+    for i, name in enumerate(who):
+        key[VOCABULARY.encode(name)[0], i] = 20.0  # features 0 and 1 of the question and of the keys
+    for i, place in enumerate(places):
+        value[VOCABULARY.encode(place)[0], 2 + i] = 3.0
+    time = np.zeros((N, d))
+    # The question has 20 at its name: newer statements get more of it, whoever they are about.
+    time[:, :2] = -0.5 * np.arange(N)[:, None]
+    params = {"embedding_0": key, "embedding_1": value, "time_0": time, "time_1": np.zeros((N, d))}
+    params = {name: jnp.asarray(x, jnp.float32) for name, x in params.items()}
+    questions = [
+        ("mary moved to the garden . john moved to the office . where is mary ?", "garden"),
+        ("mary moved to the garden . john moved to the office . where is john ?", "office"),
+        (
+            "mary moved to the garden . john moved to the office . mary moved to the kitchen . where is mary ?",
+            "kitchen",
+        ),
+    ]
+    batch = encode_stories([(text, answer, ()) for text, answer in questions])
+    metrics = StoryModel(module).eval_fn(params, batch)
+    assert float(metrics["accuracy"].compute()) == 1.0
+    hops = StoryModel(module).answer(params, batch["source"]).hops
+    np.testing.assert_allclose(np.max(hops, axis=-1), 1.0, atol=1e-3)
+    np.testing.assert_array_equal(np.argmax(hops, axis=-1)[:, 0], [0, 1, 2])
+
+
+def test_an_answer_never_seen_is_never_right(batch):
+    module, params = parameters()
+    best = jnp.zeros((V, D)).at[1].set(1e3)  # unk is by far the most probable
+    params = params | {"embedding_2": best}
+    unknown = dict(batch) | {"target_out": np.where(np.asarray(batch["target_out"]) > 5, 1, batch["target_out"])}
+    assert float(StoryModel(module).eval_fn(params, unknown)["accuracy"].total) == 0.0

@@ -1,0 +1,330 @@
+"""Objectives, readings, baselines and transitions inside the decoder, against enumeration."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+from tiny_seq2seq import BOS, build, random_params, sentences
+
+from attn_jax.attention.hard.readings import READINGS, Reading, log_of
+from attn_jax.attention.hard.samplers import choose
+from attn_jax.cli.runs import check_num_samples
+from attn_jax.errors import UserError
+from attn_jax.models.seq2seq.objectives import mixture
+from attn_jax.training.optimizers import RUNNING_RATE, make_optimizer
+from configs.base import get_config
+
+LENGTHS = [(4, 3), (2, 2), (0, 0)]  # source, target; the last row is padding
+BATCH = jax.tree.map(jnp.asarray, sentences(LENGTHS, 4, 3))
+REAL = np.asarray(BATCH["target_out"] != 0)
+TARGETS = np.asarray(BATCH["target_out"])
+ALONE = {name: BATCH[name][1:2, :2] for name in BATCH}
+LUONG = dict(decoder="luong", cell="gru", bidirectional=False, input_feeding=False)
+BAHDANAU = dict(decoder="bahdanau", cell="gru", bidirectional=False)
+CASES = {
+    "soft": dict(LUONG),
+    "top": dict(LUONG, attention=dict(read="top", num_samples=2)),
+    "expected monotonic": dict(BAHDANAU, attention=dict(normalize="monotonic")),
+    "marginal": dict(BAHDANAU, objective="marginal", attention=dict(read="enumeration")),
+    "k-max": dict(LUONG, objective="marginal", attention=dict(read="enumeration", k_max=2)),
+    "elbo": dict(LUONG, objective="elbo", inference_size=4, attention=dict(read="enumeration")),
+    "hard": dict(LUONG, objective="hard", attention=dict(read="enumeration")),
+    "fed back": dict(BAHDANAU, objective="hard", attention=dict(read="reinforce", feed="read", num_samples=2)),
+    **{
+        name: dict(LUONG, objective="marginal", attention=dict(read="enumeration", transition=name, jump_size=1))
+        for name in ("monotonic", "first_order", "monotonic_first_order")
+    },
+}
+
+
+def params_for(model, batch):
+    return jax.tree.map(jnp.asarray, random_params(model, batch))
+
+
+@functools.cache
+def built(name):
+    """(model, parameters)."""
+    model = build(**CASES[name])
+    return model, params_for(model, BATCH)
+
+
+@functools.cache
+def measured(name):
+    """Evaluation of the padded batch and of one sentence alone, its steps one by one, and a training loss."""
+    model, params = built(name)
+
+    @compiled
+    def run(params, rng):
+        def step(state, token):
+            return model.step(params, memory, state, token)
+
+        memory, state = model.start(params, BATCH["source"])
+        _, log_probs = jax.lax.scan(step, state, jnp.asarray(BATCH["target_in"]).T)
+        evaluate = lambda batch: model._apply(params, batch, "evaluate")  # noqa: E731
+        training = jax.value_and_grad(model.loss_fn, has_aux=True)(params, BATCH, rng)
+        return evaluate(BATCH), evaluate(ALONE), jnp.swapaxes(log_probs, 0, 1), training
+
+    return run(params, jax.random.key(0, impl="rbg"))
+
+
+@pytest.fixture(params=CASES)
+def name(request):
+    return request.param
+
+
+def test_step_by_step_is_teacher_forced(name):
+    (nll, correct, _), _, log_probs, _ = measured(name)
+    np.testing.assert_allclose(np.exp(log_probs[:2]).sum(-1), 1, rtol=1e-4)
+    picked = np.take_along_axis(log_probs, TARGETS[..., None], -1)[..., 0]
+    np.testing.assert_allclose(nll[REAL], -picked[REAL], rtol=1e-4)
+    best = log_probs.argmax(-1) == TARGETS
+    np.testing.assert_array_equal(correct[REAL], best[REAL])
+
+
+def test_a_padded_sentence_is_the_sentence_alone(name):
+    (nll, _, weights), (alone, _, alone_weights), _, _ = measured(name)
+    np.testing.assert_allclose(nll[1, :2], alone[0], rtol=1e-4)
+    np.testing.assert_allclose(weights[1, :2, :2], alone_weights[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(weights[1, :2, 2:], 0)
+
+
+def test_training_is_finite_with_padding_and_reaches_every_parameter(name):
+    (loss, _), gradient = measured(name)[-1]
+    assert np.isfinite(loss)
+    for path, leaf in jax.tree.leaves_with_path(gradient):
+        assert np.all(np.isfinite(leaf)), path
+        if name not in ("top", "expected monotonic"):  # the choice of the k best keys has no gradient
+            assert np.any(leaf != 0), path
+
+
+def test_likelihoods_are_in_the_order_of_jensen():
+    """With the same parameters: marginal <= hard, marginal <= elbo, and training without dropout is evaluation."""
+    nll = {name: measured(name)[-1][0][1]["nll"].total for name in ("hard", "elbo", "k-max")}
+    marginal = build(**CASES["k-max"] | dict(attention=dict(read="enumeration")))
+    exact = sum(np.asarray(marginal._apply(built("hard")[1], BATCH, "evaluate")[0])[REAL])
+    np.testing.assert_allclose(nll["k-max"], exact, rtol=1e-5)
+    assert nll["hard"] > exact + 1e-3
+    params = built("elbo")[1]
+    exact = sum(np.asarray(marginal._apply(params, BATCH, "evaluate")[0])[REAL])
+    assert nll["elbo"] > exact + 1e-3
+    for name in ("monotonic", "first_order", "monotonic_first_order"):
+        trained = measured(name)[-1][0][1]["nll"].total
+        np.testing.assert_allclose(trained, sum(measured(name)[0][0][REAL]), rtol=1e-5)
+
+
+def test_k_max_of_all_keys_is_the_marginal():
+    whole, some = (build(**LUONG, objective="marginal", attention=dict(read="enumeration", k_max=k)) for k in (4, 2))
+    params = params_for(whole, BATCH)
+    exact, four, two = (
+        np.asarray(model._apply(params, BATCH, "evaluate")[0])
+        for model in (build(**LUONG, objective="marginal", attention=dict(read="enumeration")), whole, some)
+    )
+    np.testing.assert_allclose(exact[REAL], four[REAL], rtol=1e-5)
+    assert not np.allclose(exact[0], two[0], rtol=1e-3)
+    np.testing.assert_allclose(exact[1, :2], two[1, :2], rtol=1e-5)  # this sentence has but two words
+
+
+EXACT = ("sum_and_sample", "stochastic_sum_and_sample", "unordered_set", "optimal_resampling")
+TRAINED = ("none", "running_mean", "learned", "soft", "per_coordinate", "critic", "leave_one_out")
+
+
+@functools.cache
+def gradient_of_enumeration(objective):
+    extra = dict(inference_size=4) if objective == "elbo" else {}
+    model = build(**LUONG, objective=objective, **extra, attention=dict(read="enumeration"))
+    params = params_for(model, BATCH)
+    return params, compiled(jax.value_and_grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
+
+
+@pytest.mark.parametrize(
+    "objective, read, baseline",
+    [("hard", read, "none") for read in EXACT]
+    + [("hard", "unordered_set" if b == "leave_one_out" else "optimal_resampling", b) for b in TRAINED[1:]]
+    + [("elbo", "optimal_resampling", "learned")],
+)
+def test_as_many_evaluations_as_keys_are_the_enumeration(objective, read, baseline):
+    """Loss and gradients, with every baseline; whose own parameters get a gradient of their own and nothing else."""
+    params, (loss, expected) = gradient_of_enumeration(objective)
+    extra = dict(inference_size=4) if objective == "elbo" else {}
+    attention = dict(read=read, baseline=baseline, num_samples=4, features=3)
+    model = build(**LUONG, objective=objective, **extra, attention=attention)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
+    own = shapes.get("alignment", {}).get("baseline", {})
+    filled = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 0.3), own)
+    alignment = {**params.get("alignment", {}), "baseline": filled}
+    params = {**params, "alignment": alignment}
+    value, gradient = compiled(jax.value_and_grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(1))[0]))(params)
+    np.testing.assert_allclose(value, loss, rtol=1e-5)
+    alignment = gradient.pop("alignment")
+    own = alignment.pop("baseline")
+    for leaf in jax.tree.leaves(own):
+        assert np.any(leaf != 0)
+    if baseline == "running_mean":  # towards the loss of each token, evaluated at its mean
+        np.testing.assert_allclose(own["running_mean"], 0.3 * REAL.sum() - loss, rtol=1e-4)
+    gradient |= {"alignment": alignment} if alignment else {}
+    for (path, leaf), other in zip(jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=1e-3, atol=2e-5, err_msg=str(path))
+
+
+def fixed(model, key):
+    """The model whose attention always reads this key."""
+
+    def draw(rng, log_weights):
+        shape = (*log_weights.shape[:-1], 1)
+        return choose(log_weights, jnp.full(shape, key), jnp.ones(shape))
+
+    attention = model.module.decoder.attention.clone(read=Reading("fixed", draw, random=False))
+    return model.module.clone(decoder=model.module.decoder.clone(attention=attention))
+
+
+@pytest.mark.parametrize("baseline", ["none", "learned", "leave_one_out"])
+def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
+    """Sampled contexts fed back into the state: two steps over two keys, so four trajectories."""
+    options = dict(read="reinforce", feed="read", num_samples=50, baseline=baseline, features=3)
+    model = build(**BAHDANAU, objective="hard", attention=options)
+    batch = jax.tree.map(jnp.asarray, sentences([(2, 2)], 2, 2, seed=1))
+    params = params_for(model, batch)
+    modules = [fixed(model, key) for key in range(2)]
+
+    def expected_loss(params):
+        memory, start = modules[0].apply({"params": params}, batch["source"], method="start")
+        total = 0.0
+        for keys in itertools.product(range(2), repeat=2):
+            state, log_prob, loss = start[0], 0.0, 0.0
+            for t, key in enumerate(keys):
+
+                def step(module, state, t=t):
+                    embedded = module.target_embedding(batch["target_in"][:, t])
+                    state, steps = module.decoder.step(memory, state, embedded)
+                    return state, steps.log_prob, module.hidden_losses(steps.hidden, batch["target_out"][:, t])[0]
+
+                state, log_a, nll = modules[key].apply({"params": params}, state, method=step)
+                log_prob, loss = log_prob + log_a[0], loss + nll[0]
+            total += jnp.exp(log_prob) * loss
+        return total
+
+    value, expected = compiled(jax.value_and_grad(expected_loss))(params)
+    rngs = jax.random.split(jax.random.key(3), 60)
+    values, gradients = compiled(
+        lambda p, rngs: jax.lax.map(lambda rng: jax.value_and_grad(lambda p: model.loss_fn(p, batch, rng)[0])(p), rngs)
+    )(params, rngs)
+    assert abs(values.mean() - value) < 4 * values.std() / 60**0.5
+    z = []
+    for (path, g), exact in zip(jax.tree.leaves_with_path(gradients), jax.tree.leaves(expected), strict=True):
+        if "baseline" not in str(path):
+            z.append(((g.mean(0) - exact) / (g.std(0) / 60**0.5 + 1e-6)).ravel())
+    z = np.concatenate(z)
+    assert np.sqrt(np.mean(z**2)) < 1.5 and np.abs(z).max() < 6
+
+
+def test_running_means_move_at_their_own_rate_whatever_the_optimizer():
+    """The learning rate and the clipping are for the other parameters, whose gradients alone are clipped."""
+    fields = get_config().optimizer.to_dict() | dict(name="sgd", clip_norm=1e-3, learning_rate=7.0)
+    tx = make_optimizer(**fields, num_steps=10)
+    params = {"a": jnp.zeros(2), "baseline": {"running_mean": jnp.zeros(())}}
+    state, mean = tx.init(params), 0.0
+    for f in (3.0, 1.0, 5.0):  # far larger than what is clipped to
+        gradient = {"a": jnp.ones(2), "baseline": {"running_mean": params["baseline"]["running_mean"] - f}}
+        updates, state = tx.update(gradient, state, params)
+        params = jax.tree.map(jnp.add, params, updates)
+        mean = (1 - RUNNING_RATE) * mean + RUNNING_RATE * f
+        np.testing.assert_allclose(params["baseline"]["running_mean"], mean, rtol=1e-5)
+        np.testing.assert_allclose(updates["a"], -7.0 * 1e-3 / 2**0.5, rtol=1e-5)  # clipped as if it were alone
+
+
+def test_the_bound_holds_where_attention_is_sparse():
+    model = build(**CASES["elbo"] | dict(attention=dict(read="enumeration", normalize="sparsemax")))
+    params = params_for(model, BATCH)
+    nll = compiled(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[1]["nll"].total)(params)
+    exact, _, weights = model._apply(params, BATCH, "evaluate")
+    assert np.any(np.asarray(weights)[0] == 0)
+    assert nll > np.sum(np.asarray(exact)[REAL]) + 1e-3
+
+
+def test_a_mixture_of_nothing_is_a_distribution_and_of_one_is_that_one():
+    log_probs = jnp.log(jnp.array([[0.2, 0.8], [0.5, 0.5]]))
+    np.testing.assert_allclose(np.exp(mixture(log_of(jnp.array([0.0, 1.0])), log_probs)), [0.5, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(mixture(log_of(jnp.array([0.25, 0.75])), log_probs)), [0.425, 0.575], rtol=1e-6)
+    np.testing.assert_allclose(np.exp(mixture(log_of(jnp.zeros(2)), log_probs)).sum(), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "model, attention, message",
+    [
+        (dict(objective="elbo"), dict(read="enumeration"), "needs an inference network: set model.inference_size"),
+        (dict(objective="hard"), dict(read="expectation"), "cannot use model.attention.read expectation; it can use"),
+        (dict(objective="soft"), dict(read="reinforce"), "cannot use model.attention.read reinforce"),
+        (dict(objective="marginal"), dict(read="stratified"), "it can use enumeration, reinforce"),
+        (dict(objective="hard"), dict(read="stratified", baseline="leave_one_out"), "cannot use model.attention.base"),
+        (dict(objective="hard"), dict(read="reinforce", baseline="leave_one_out"), "num_samples of at least 2"),
+        (dict(objective="hard"), dict(read="gumbel_rao", baseline="learned"), "cannot use model.attention.baseline"),
+        (dict(objective="hard"), dict(read="rebar", baseline="per_coordinate"), "it can use none, running_mean"),
+        (dict(objective="marginal"), dict(read="reinforce", baseline="per_coordinate"), "per_coordinate"),
+        (dict(objective="hard"), dict(read="stratified", feed="read"), "feed read needs"),
+        (dict(objective="hard"), dict(read="reinforce", feed="read", baseline="soft"), "cannot use"),
+        (dict(objective="hard", decoder="none"), dict(read="enumeration"), "model.decoder is none"),
+        (dict(objective="hard"), dict(read="enumeration", transition="monotonic"), "it needs model.objective marg"),
+        (
+            dict(objective="marginal", input_feeding=True),
+            dict(read="enumeration", transition="monotonic"),
+            "model.input_feeding False",
+        ),
+        (dict(objective="hard"), dict(read="reinforc"), "did you mean reinforce?"),
+        (dict(objective="hard"), dict(read="reinforce", window="local_p"), "sum to one"),
+        (dict(objective="marginal"), dict(read="enumeration", window="local_m"), "sum to one"),
+        *[
+            (dict(objective="marginal"), dict(read="enumeration", transition="monotonic") | wrong, "sums over all keys")
+            for wrong in (dict(normalize="sparsemax"), dict(window="local_m"), dict(feed="read"), dict(k_max=2))
+        ],
+        (dict(share_embeddings=True), {}, "seq2seq has two"),
+        (dict(encoder="conv", bridge="copy", num_layers=2), {}, "bridge copy needs a last state of each of"),
+        (dict(objective="marginal"), dict(read="enumeration", normalize="linear"), "sum to one"),
+        (dict(objective="marginals"), {}, "did you mean marginal?"),
+    ],
+)
+def test_wrong_choices_are_told_in_one_line(model, attention, message):
+    with pytest.raises(UserError) as error:
+        build(**LUONG | model, attention=attention)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("read", EXACT)
+def test_more_samples_than_a_short_source_has_words_are_the_enumeration(read):
+    params, (loss, _) = gradient_of_enumeration("hard")
+    model = build(**LUONG, objective="hard", attention=dict(read=read, num_samples=6, baseline="none"))
+    value = compiled(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0])(params)
+    np.testing.assert_allclose(value, loss, rtol=1e-5)
+
+
+def test_more_samples_than_the_longest_source_is_an_error():
+    config = get_config()
+    config.model.attention.update(read="unordered_set", num_samples=9)
+    check_num_samples(config, 9)
+    with pytest.raises(UserError, match="num_samples is 9, but unordered_set draws different keys and the longest"):
+        check_num_samples(config, 8)
+
+
+def test_every_reading_has_a_place():
+    """Each is part of an objective, and traces in the decoder with its default options."""
+    for name in READINGS:
+        objective = "soft" if name in ("expectation", "top") else "hard"
+        model = build(**LUONG, objective=objective, attention=dict(read=name, num_samples=2))
+        shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
+        loss, _ = jax.eval_shape(model.loss_fn, shapes, BATCH, jax.random.key(0))
+        assert loss.shape == ()
+
+
+def test_hard_attention_reads_one_word_in_decoding():
+    """Fed back, each step reads the most probable key; the first word is that of the key read alone."""
+    model, params = built("fed back")
+    memory, state = model.start(params, BATCH["source"])
+    token = jnp.full(3, BOS, jnp.int32)
+    log_probs = model.step(params, memory, state, token)[1]
+    key = int(np.argmax(measured("fed back")[0][2][0, 0]))
+    memory, state = fixed(model, key).apply({"params": params}, BATCH["source"], method="start")
+    alone = fixed(model, key).apply({"params": params}, memory, state, token, method="step")[1]
+    np.testing.assert_allclose(log_probs[0], alone[0], rtol=1e-4)

@@ -1,0 +1,386 @@
+"""The Transformer: torch with the same weights, the cache against the whole pass, causality, padding, positions."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled, params_of
+from tiny_seq2seq import EOS, PAD, build, random_params, sentences
+
+from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention.scores import ScaledDot
+from attn_jax.errors import UserError
+from attn_jax.evaluation.decode import beam_search, greedy
+from attn_jax.layers.positions import POSITIONS, NoPositions, Relative, rotate, sinusoids
+from attn_jax.layers.transformer import TransformerLayer, TransformerStack
+
+LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
+BATCH = sentences(LENGTHS, 8, 7)
+REAL = BATCH["target_out"] != PAD
+ON_DEVICE = jax.tree.map(jnp.asarray, BATCH)
+SMALL = dict(encoder="transformer", hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
+DOT = dict(score="scaled_dot")
+
+# Each scheme of positions, both norms, shared keys, and scores and normalizers per head: each at least once.
+CASES = {
+    "post norm, sinusoidal": dict(norm="post", attention=DOT),
+    "learned, tied": dict(
+        positions="learned", max_length=24, tie_embeddings=True, embedding_size=8, readout_size=8, attention=DOT
+    ),
+    "rotary, shared keys": dict(positions="rotary", num_heads=4, num_kv_heads=2, attention=DOT),
+    "relative, sparsemax": dict(positions="relative", attention=DOT | dict(normalize="sparsemax")),
+    "alibi, additive": dict(positions="alibi", attention=dict(score="additive")),
+    "nape, gelu, 2 layers": dict(positions="nape", activation="gelu", num_layers=2, attention=DOT),
+    "none, conv encoder": dict(positions="none", encoder="conv", attention=DOT),
+    "recurrent encoder": dict(encoder="rnn", attention=DOT),
+}
+MODELS = {f"transformer, {case}": ("transformer", case) for case in CASES} | {
+    f"language_model, {case}": ("language_model", case) for case in ("post norm, sinusoidal", "rotary, shared keys")
+}
+
+
+@functools.cache
+def model_of(name):
+    """(model, params) of a case."""
+    kind, case = MODELS[name]
+    model = build(name=kind, **SMALL | CASES[case])
+    return model, random_params(model, BATCH, scale=0.4)
+
+
+def whole(model, params, batch):
+    """log_probs [b, t, v] of one pass over the target."""
+
+    def run(module, batch):
+        states, _ = module.unroll(batch["source"], batch["target_in"])
+        return module.log_probs(states)
+
+    return model.module.apply({"params": params}, batch, method=run)
+
+
+def step_by_step(model, params, batch):
+    memory, state = model.start(params, batch["source"])
+    _, log_probs = jax.lax.scan(functools.partial(model.step, params, memory), state, batch["target_in"].T)
+    return jnp.swapaxes(log_probs, 0, 1)
+
+
+@functools.cache
+def measured(name):
+    model, params = model_of(name)
+
+    @compiled
+    def run(params, batch):
+        longer = {key: jnp.pad(value, ((0, 0), (0, 3))) for key, value in batch.items()}
+        later = batch | {"target_in": batch["target_in"].at[:, 4].set(9)}
+        return {
+            "whole": whole(model, params, batch),
+            "steps": step_by_step(model, params, batch),
+            "eval": model.eval_fn(params, batch),
+            "train": model.loss_fn(params, batch, jax.random.key(0)),
+            "longer": model.eval_fn(params, longer),
+            "weights": model.attention_weights(params, batch),
+            "later": whole(model, params, later),
+        }
+
+    return run(params, ON_DEVICE)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cached_steps_are_the_whole_pass(name):
+    result = measured(name)
+    assert result["whole"][REAL].std() > 0.1
+    np.testing.assert_allclose(result["steps"][REAL], result["whole"][REAL], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_is_that_of_the_log_probs_and_longer_padding_changes_nothing(name):
+    result = measured(name)
+    nll = -np.take_along_axis(result["whole"], BATCH["target_out"][..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(result["eval"]["loss"].total, nll[REAL].sum(), rtol=1e-5)
+    np.testing.assert_allclose(result["train"][0], nll[REAL].sum(), rtol=1e-5)
+    np.testing.assert_allclose(result["longer"]["loss"].total, nll[REAL].sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nothing_is_seen_of_later_tokens(name):
+    result = measured(name)
+    np.testing.assert_allclose(result["later"][:, :4], result["whole"][:, :4], atol=1e-5)
+    assert np.abs(result["later"][1, 4:6] - result["whole"][1, 4:6]).max() > 1e-2
+
+
+def test_weights_are_those_over_the_source():
+    weights = measured("transformer, post norm, sinusoidal")["weights"]
+    np.testing.assert_allclose(weights[REAL].sum(-1), 1, rtol=1e-5)
+    assert np.all(np.moveaxis(weights, 1, 2)[BATCH["source"] == PAD] == 0)
+    inside = measured("language_model, post norm, sinusoidal")["weights"]
+    assert np.all(inside[REAL].sum(-1) < 1) and np.all(inside[REAL].sum(-1) > 0)
+    assert np.all(np.moveaxis(inside, 1, 2)[BATCH["source"] == PAD] == 0)
+
+
+def test_dropout_and_remat():
+    """Dropout is a function of its rng, and computing activations again changes neither the loss nor the gradient."""
+    options = SMALL | dict(name="transformer", dropout=0.3, attention=DOT | dict(dropout=0.2))
+    plain, again = build(**options), build(remat=True, **options)
+    params = random_params(plain, BATCH, scale=0.4)
+
+    def run(model):
+        value = jax.value_and_grad(lambda p, seed: model.loss_fn(p, ON_DEVICE, jax.random.key(seed))[0])
+        return compiled(lambda p, seed: value(p, seed))
+
+    first, second = run(plain)(params, 0), run(plain)(params, 1)
+    assert abs(first[0] - second[0]) > 1e-2
+    repeated = run(again)(params, 0)
+    for got, expected in zip(jax.tree.leaves(repeated), jax.tree.leaves(first), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_what_dropout_takes_out():
+    """Between the embedding and the first layer, in each part that is added to x, and inside the feed forward."""
+    x, mask = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8)), jnp.float32), jnp.ones((2, 8), bool)
+    places = jnp.broadcast_to(jnp.arange(8), (2, 8))
+    heads = functools.partial(MultiHead, attention=Attention(ScaledDot()), num_heads=2, features=8)
+
+    def layer(rate):
+        return TransformerLayer(heads, 8, 8, make_source_attention=heads, dropout=rate)
+
+    def of_layer(module, x, source, train=False):
+        memory = module.source_attention.prepare(source, mask=mask)
+        return module(x, mask, places, None, None, memory, None, train)[0]
+
+    params = params_of(layer(0.0), x, x, method=of_layer)
+    # The feed forward hands on what is positive in it, and all of that comes from a bias.
+    params["inner"] = {"kernel": np.zeros((8, 8), np.float32), "bias": np.arange(1, 9, dtype=np.float32)}
+    params["outer"] = {"kernel": np.eye(8, dtype=np.float32), "bias": np.zeros(8, np.float32)}
+    silent = params | {
+        name: jax.tree.map(np.zeros_like, params[name]) for name in ("self_attention", "source_attention")
+    }
+    stack = TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8, dropout=1.0)
+    stack_params = params_of(TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8), x, mask)
+
+    @compiled
+    def run(params, silent, stack_params):
+        rngs = {"dropout": jax.random.key(0)}
+        apply = lambda rate, p, train: layer(rate).apply({"params": p}, x, x, train, rngs=rngs, method=of_layer)  # noqa: E731
+        embedded = [
+            stack.apply({"params": stack_params}, y, mask, train, rngs=rngs)[1]
+            for y in (x, -x)
+            for train in (True, False)
+        ]
+        return apply(1.0, params, True), apply(1.0, params, False), apply(0.5, silent, True), embedded
+
+    nothing_added, evaluated, half, (blind, seen, as_blind, other) = run(params, silent, stack_params)
+    np.testing.assert_array_equal(nothing_added, x)
+    assert np.abs(evaluated - x).min() > 1e-4
+    # Dropped twice, inside and as a part: what is left of b is 4 b, a quarter of the time.
+    ratio = (half - x) / params["inner"]["bias"]
+    assert np.all(np.isclose(ratio, 0, atol=1e-5) | np.isclose(ratio, 4, atol=1e-5))
+    assert 0.1 < np.mean(ratio > 2) < 0.4
+    np.testing.assert_array_equal(blind, as_blind)  # nothing of what is embedded is left
+    assert np.abs(seen - other).max() > 1e-2
+
+
+def test_every_stack_has_dropout_in_all_its_places():
+    """In training alone, at the rate of the config."""
+    model = build(name="transformer", dropout=0.3, **SMALL, attention=DOT)
+    params = random_params(model, BATCH)
+    rates = []
+
+    def spy(call, args, kwargs, context):
+        if isinstance(context.module, nn.Dropout) and not kwargs["deterministic"]:
+            rates.append(context.module.rate)
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(spy):
+        jax.eval_shape(model.eval_fn, params, BATCH)
+        assert not rates
+        jax.eval_shape(model.loss_fn, params, BATCH, jax.random.key(0))
+    # The encoder: embedding, attention, inside and after the feed forward; the decoder: its source as well.
+    assert rates == [0.3] * (4 + 5)
+
+
+def test_bfloat16_is_near_float32():
+    half = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT)
+    full, params = model_of("transformer, post norm, sinusoidal")
+    full = build(name="transformer", **SMALL, attention=DOT)
+    params = random_params(full, BATCH, scale=0.2)
+    losses = [float(compiled(model.eval_fn)(params, BATCH)["loss"].total) for model in (full, half)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=0.02)
+    assert losses[0] != losses[1]
+
+
+def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
+    model, params = model_of("transformer, rotary, shared keys")
+    source = ON_DEVICE["source"][:3]
+    options = dict(max_length=12, limits=np.array([12, 12, 12], np.int32), bos=2, eos=EOS, pad=PAD)
+
+    @jax.jit
+    def run(params):
+        step = functools.partial(model.step, params)
+        return greedy(step, *model.start(params, source), **options), beam_search(
+            step, *model.start(params, source), beam_size=3, **options
+        )
+
+    one, three = jax.device_get(run(params))
+    assert np.all(three.log_prob[:, 0] >= one.log_prob - 1e-5)
+    for row in range(3):
+        tokens = three.tokens[row, 0]
+        target = {"target_out": tokens[None], "target_in": np.concatenate([[2], tokens[:-1]])[None].astype(np.int32)}
+        target["target_in"] = np.where(target["target_out"] == PAD, PAD, target["target_in"])
+        score = compiled(model.score)(params, {"source": source[row : row + 1], **target})
+        np.testing.assert_allclose(score[0], three.log_prob[row, 0], atol=1e-4)
+
+
+def test_a_language_model_goes_on_from_a_prompt():
+    """Given p1 p2 to go on from, it says what it would say after p1 p2 of a target with an empty source."""
+    model = build(name="language_model", continue_source=True, share_embeddings=False, **SMALL, attention=DOT)
+    params = random_params(model, BATCH, scale=0.4)
+    prompts = jnp.array([[5, 7, EOS, PAD], [9, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]], jnp.int32)
+    said = jnp.array([[2, 2, 2], [6, 6, 6]], jnp.int32)  # bos, and a token
+    targets = jnp.array([[2, 5, 7, 6], [2, 9, 6, 0], [2, 6, 0, 0]], jnp.int32)
+
+    @compiled
+    def run(params):
+        memory, state = model.start(params, prompts)
+        _, log_probs = jax.lax.scan(functools.partial(model.step, params, memory), state, said)
+        empty = jnp.full((3, 1), EOS, jnp.int32)
+        return log_probs, whole(model, params, {"source": empty, "target_in": targets})
+
+    (first, second), expected = run(params)
+    for row, length in enumerate([2, 1, 0]):
+        np.testing.assert_allclose(first[row], expected[row, length], atol=2e-5)
+        np.testing.assert_allclose(second[row], expected[row, length + 1], atol=2e-5)
+
+
+# Positions
+
+
+def test_rotated_products_know_only_the_distance():
+    rng = np.random.default_rng(0)
+    query, key = (jnp.asarray(rng.normal(size=(1, 1, 6)), jnp.float32) for _ in range(2))
+
+    def product(i, j):
+        at = lambda x, n: rotate(x, jnp.full(1, n))  # noqa: E731
+        return float(jnp.sum(at(query, i) * at(key, j)))
+
+    assert product(7, 4) == pytest.approx(product(103, 100), abs=1e-4)
+    assert product(0, 0) == pytest.approx(float(jnp.sum(query * key)), abs=1e-5)
+    assert abs(product(7, 4) - product(7, 5)) > 1e-3
+
+
+def test_sinusoids_as_written():
+    features, position = 6, 5
+    expected = [function(position / 10_000 ** (2 * i / features)) for i in range(3) for function in (np.sin, np.cos)]
+    np.testing.assert_allclose(sinusoids(jnp.array([position]), features)[0], expected, rtol=1e-5)
+    assert sinusoids(jnp.arange(3), 5).shape == (3, 5)
+
+
+def test_relative_buckets():
+    causal, both = (Relative(1, causal=c, num_buckets=8, max_distance=16) for c in (True, False))
+    distances = jnp.arange(-20, 4)
+    np.testing.assert_array_equal(causal.buckets(distances)[20:], 0)  # of what comes later nothing is ever seen
+    near = np.asarray(causal.buckets(distances))[:20][::-1]  # 1, 2, 3 ... back
+    np.testing.assert_array_equal(near[:3], [1, 2, 3])
+    assert np.all(np.diff(near) >= 0) and near[-1] == 7
+    assert len(set(np.asarray(both.buckets(jnp.array([-1, 1]))))) == 2
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
+    module = Relative(2, causal=causal, num_buckets=8, max_distance=16)
+    table = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    positions = np.array([[0, 2, 5], [1, 4, 3]])
+    bias = module.apply({"params": {"bias": table}}, jnp.asarray(positions), 6, method="bias")
+    buckets = {distance: int(module.buckets(jnp.array(distance))) for distance in range(-5, 6)}
+    for b, h, q, k in np.ndindex(2, 2, 3, 6):
+        assert bias[b, h, q, k] == table[buckets[k - positions[b, q]], h]
+    assert len(np.unique(bias[0, 0, 2])) == (5 if causal else 3)  # keys at a distance of 0 to -5
+
+
+def test_alibi_is_a_bias_of_distance_and_half_of_the_nape_heads_have_none():
+    positions = jnp.arange(3)
+    alibi = POSITIONS["alibi"](num_heads=2).bias(positions, 3)
+    np.testing.assert_allclose(alibi[0], -(2.0**-4) * np.abs(np.subtract.outer(range(3), range(3))))
+    nape = POSITIONS["nape"](num_heads=4).bias(positions, 3)
+    assert np.all(nape[:2] == 0)
+    np.testing.assert_array_equal(nape[2:, 0, 2], [-2, -1])  # slopes 1 and 1/2
+
+
+# torch
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_torch_encoder_layer_with_the_same_weights(norm_first):
+    torch = pytest.importorskip("torch")
+    width, heads, inner = 8, 2, 12
+    layer = TransformerLayer(
+        lambda: MultiHead(Attention(ScaledDot()), heads, width), width, inner, norm_first=norm_first
+    )
+    x = np.random.default_rng(0).normal(size=(2, 5, width)).astype(np.float32)
+    mask = np.arange(5) < np.array([[5], [3]])
+    positions = jnp.zeros((2, 5), jnp.int32)
+    arguments = jnp.asarray(x), jnp.asarray(mask), positions, None, None, None, None
+    params = params_of(layer, *arguments)
+    theirs = torch.nn.TransformerEncoderLayer(width, heads, inner, 0.0, batch_first=True, norm_first=norm_first).eval()
+    tensor = lambda x: torch.tensor(np.asarray(x))  # noqa: E731
+    own = params["self_attention"]
+    with torch.no_grad():
+        theirs.self_attn.in_proj_weight.copy_(
+            tensor(np.concatenate([own[n]["kernel"].T for n in ("query", "key", "value")]))
+        )
+        theirs.self_attn.in_proj_bias.copy_(tensor(np.concatenate([own[n]["bias"] for n in ("query", "key", "value")])))
+        for ours, module in [
+            (own["out"], theirs.self_attn.out_proj),
+            (params["inner"], theirs.linear1),
+            (params["outer"], theirs.linear2),
+        ]:
+            module.weight.copy_(tensor(ours["kernel"].T))
+            module.bias.copy_(tensor(ours["bias"]))
+        for ours, module in [(params["self_norm"], theirs.norm1), (params["feed_forward_norm"], theirs.norm2)]:
+            module.weight.copy_(tensor(ours["scale"]))
+            module.bias.copy_(tensor(ours["bias"]))
+    source = torch.tensor(x, requires_grad=True)
+    expected = theirs(source, src_key_padding_mask=tensor(~mask))
+    (expected * tensor(mask)[..., None]).square().sum().backward()
+
+    def run(x):
+        out = layer.apply({"params": params}, x, *arguments[1:])[0]
+        return jnp.sum((out * mask[..., None]) ** 2), out
+
+    (_, got), gradient = compiled(jax.value_and_grad(run, has_aux=True))(jnp.asarray(x))
+    np.testing.assert_allclose(got[mask], expected.detach().numpy()[mask], atol=1e-5)
+    np.testing.assert_allclose(gradient, source.grad.numpy(), rtol=1e-3, atol=1e-4)
+
+
+# What a user may get wrong
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(num_heads=3), "num_heads 3 does not divide the width 8; the nearest that does is 2"),
+        (dict(positions="rotary", num_heads=8), "rotary needs heads of even width, got 1"),
+        (dict(positions="rotry"), "did you mean rotary"),
+        (dict(share_embeddings=True), "needs one vocabulary, but the source has 13 tokens and the target 11"),
+        (dict(norm="before"), "unknown model.norm 'before'"),
+        (dict(encoder="conv", kernel_size=4), "kernel_size 4 is even"),
+        (dict(encoder="conv", positions="rotary"), "expected none, sinusoidal or learned"),
+        (dict(objective="hard", attention=dict(read="reinforce")), "needs model.objective soft"),
+    ],
+)
+def test_errors(options, message):
+    options = SMALL | dict(name="transformer") | options
+    options["attention"] = DOT | options.get("attention", {})
+    with pytest.raises(UserError, match=message):
+        build(**options)
+
+
+def test_a_sequence_longer_than_the_learned_positions():
+    model = build(name="transformer", positions="learned", max_length=6, **SMALL, attention=DOT)
+    with pytest.raises(UserError, match=r"a sequence of [78] tokens, but there are 6 learned positions"):
+        jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
+    model = build(name="transformer", positions="learned", max_length=20, max_decode=30, **SMALL, attention=DOT)
+    params = jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
+    with pytest.raises(UserError, match=r"a sequence of 30 tokens, but there are 20 learned positions"):
+        jax.eval_shape(model.start, params, ON_DEVICE["source"])  # decoding may get that far

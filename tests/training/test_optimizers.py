@@ -1,0 +1,151 @@
+"""Schedules against their closed forms, clipping, the plateau, and the errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tiny_model import optimizer
+
+from attn_jax.errors import UserError
+from attn_jax.training.optimizers import SCHEDULES, PlateauState, SinceBest, halve
+
+PARAMS = {"matrix": np.full((2, 3), 0.5, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
+RATE, WARMUP, STEPS = 0.1, 4, 20
+
+
+def updates_of(tx, grads, count=1, params=PARAMS):
+    state, updates = tx.init(params), None
+    for _ in range(count):
+        updates, state = tx.update(grads, state, params)
+    return updates
+
+
+@pytest.mark.parametrize(
+    ("name", "decay"),
+    [
+        ("constant", lambda t: 1.0),
+        ("plateau", lambda t: 1.0),
+        ("inverse_sqrt", lambda t: (WARMUP / t) ** 0.5),
+        ("cosine", lambda t: 0.5 * (1 + np.cos(np.pi * (t - 1 - WARMUP) / (STEPS - WARMUP)))),
+    ],
+)
+def test_schedule_is_its_closed_form(name, decay):
+    rate = SCHEDULES[name](RATE, WARMUP, STEPS)
+    expected = [RATE * (t / WARMUP if t <= WARMUP else decay(t)) for t in range(1, STEPS + 1)]
+    np.testing.assert_allclose([rate(count) for count in range(STEPS)], expected, rtol=1e-4)
+
+
+def test_cosine_ends_at_zero_and_stays():
+    rate = SCHEDULES["cosine"](RATE, WARMUP, STEPS)
+    np.testing.assert_allclose([rate(STEPS), rate(STEPS + 5)], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["constant", "inverse_sqrt", "cosine", "plateau"])
+def test_without_warmup_the_first_rate_is_the_full_one(name):
+    assert float(SCHEDULES[name](RATE, 0, STEPS)(0)) == pytest.approx(RATE)
+
+
+def test_gradient_is_clipped_by_its_global_norm_or_array_by_array():
+    plain = {"learning_rate": 1.0, "momentum": 0.0}
+    grads = {"matrix": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, 4.0], np.float32)}  # norm 7
+    clipped = updates_of(optimizer(clip_norm=1.0, **plain), grads)
+    jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g / 7, rtol=1e-6), clipped, grads)
+    assert float(optax.tree.norm(clipped)) == pytest.approx(1.0, rel=1e-6)
+    each = updates_of(optimizer(clip_norm=4.5, clip_each=True, **plain), grads)  # the norms are 24^(1/2) and 5
+    np.testing.assert_allclose(each["matrix"], -grads["matrix"] * 4.5 / 24**0.5, rtol=1e-6)
+    np.testing.assert_allclose(each["bias"], -grads["bias"] * 4.5 / 5, rtol=1e-6)
+    for clip_norm in (100.0, 0.0):  # 0: no clipping
+        same = updates_of(optimizer(clip_norm=clip_norm, **plain), grads)
+        jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g, rtol=1e-6), same, grads)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sgd", lambda g, p: -RATE * 1.9 * g),  # the second update with momentum 0.9
+        ("adam", lambda g, p: -RATE * np.sign(g)),  # constant gradient: m / sqrt(v) = 1
+        ("adamw", lambda g, p: -RATE * (np.sign(g) + (0.1 * p if p.ndim > 1 else 0.0))),
+    ],
+)
+def test_optimizer_is_its_closed_form(name, expected):
+    tx = optimizer(name=name, learning_rate=RATE, clip_norm=0.0, weight_decay=0.1)
+    grads = {"matrix": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
+    updates = updates_of(tx, grads, count=2)
+    jax.tree.map(lambda u, g, p: np.testing.assert_allclose(u, expected(g, p), rtol=1e-4), updates, grads, PARAMS)
+
+
+def test_the_rate_is_halved_each_period_whatever_the_schedule():
+    tx = optimizer(name="sgd", learning_rate=1.0, clip_norm=0.0, momentum=0.0, halve_after=2, halve_every=3)
+    state, rates = tx.init(PARAMS), []
+    for _ in range(9):
+        updates, state = tx.update(PARAMS, state)
+        rates.append(float((updates["matrix"] / PARAMS["matrix"]).ravel()[0]))
+    np.testing.assert_allclose(rates, [-1, -1, -1, -1, -1, -0.5, -0.5, -0.5, -0.25])
+
+
+def test_halve_halves_the_update():
+    tx = optimizer(schedule="plateau", learning_rate=1.0, clip_norm=0.0, momentum=0.0)
+    state = halve(tx.init(PARAMS))
+    once, _ = tx.update(PARAMS, state)
+    twice, _ = tx.update(PARAMS, halve(state))
+    jax.tree.map(lambda u, p: np.testing.assert_allclose(u, -0.5 * p), once, PARAMS)
+    jax.tree.map(lambda u, p: np.testing.assert_allclose(u, -0.25 * p), twice, PARAMS)
+
+
+def test_halve_with_a_seed_axis_touches_only_those_seeds():
+    tx = optimizer(schedule="plateau")
+    state = jax.vmap(tx.init)(jax.tree.map(lambda p: jnp.stack([p, p, p]), PARAMS))
+    halved = halve(state, np.array([True, False, True]))
+    (plateau,) = [s for s in halved if isinstance(s, PlateauState)]
+    np.testing.assert_array_equal(plateau.scale, np.array([0.5, 1.0, 0.5], np.float32))
+    assert jax.tree.structure(halved) == jax.tree.structure(state)
+    assert plateau.scale.dtype == np.float32
+
+
+def test_halve_leaves_other_optimizers_alone():
+    state = optimizer(schedule="constant").init(PARAMS)
+    assert jax.tree.structure(halve(state)) == jax.tree.structure(state)
+
+
+def test_since_best_counts_and_is_spent_every_patience():
+    since = SinceBest("min")
+    counts = [(int(since.update(v)), bool(since.spent(2))) for v in [3.0, 2.0, 2.5, 2.0, float("nan"), 4.0, 1.0]]
+    assert counts == [(0, False), (0, False), (1, False), (2, True), (3, False), (4, True), (0, False)]
+
+
+def test_since_best_counts_on_where_there_never_was_a_number():
+    since = SinceBest("min")
+    counts = [(int(since.update(v)), bool(since.spent(2))) for v in [float("nan")] * 3 + [7.0, float("nan")]]
+    assert counts == [(1, False), (2, True), (3, False), (0, False), (1, False)]
+
+
+def test_since_best_of_several_seeds_and_through_json():
+    import json
+
+    since = SinceBest("max")
+    since.update([1.0, float("nan")])
+    again = SinceBest("max")
+    again.state = json.loads(json.dumps(since.state))
+    for one in (since, again):
+        np.testing.assert_array_equal(one.update([0.5, 0.1]), [1, 0])
+        np.testing.assert_array_equal(one.spent(1), [True, False])
+    fresh = SinceBest("max")
+    fresh.state = {}
+    assert fresh.state == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "adm"}, "did you mean adam"),
+        ({"schedule": "inverse_sqr"}, "did you mean inverse_sqrt"),
+        ({"learning_rate": float("nan")}, "learning_rate"),
+        ({"clip_norm": -1.0}, "clip_norm"),
+        ({"schedule": "plateau", "plateau_patience": 0}, "plateau_patience"),
+    ],
+)
+def test_wrong_values_are_user_errors(changes, words):
+    with pytest.raises(UserError, match=words) as error:
+        optimizer(**changes)
+    assert "\n" not in str(error.value)

@@ -92,7 +92,7 @@ def get_config() -> ConfigDict:
     config.model.criterion = "leave_one_out"  # kernel_regression: "leave_one_out", "aicc" or "training"
     config.model.projection_size = 0  # kernel_regression: columns that a learned network makes of the inputs; 0: none
     config.model.chunk = 1024  # kernel_regression: training points read at a time
-    # What is minimized (attn_jax/models/seq2seq/objectives.py): "soft" (one context), "hard" (expected loss over contexts),
+    # What is minimized (models/seq2seq/objectives.py): "soft" (one context), "hard" (expected loss over contexts),
     # "marginal" (the likelihood, contexts summed out) or "elbo" (its bound with an inference network).
     config.model.objective = "soft"
     config.model.inference_size = 0  # elbo: width of the network that sees the target

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from attn_jax.cli import runs
+from attn_jax.cli import build, runs
 from attn_jax.cli.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
 from attn_jax.cli.overrides import defaults, overridden_keys
 from attn_jax.cli.unread import check_read
@@ -21,7 +21,7 @@ from attn_jax.cli.workdir import MAY_CHANGE, check_model
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.models import encoder_options
+from attn_jax.models.families import describe
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
@@ -77,7 +77,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(header(config, workdir, files.overrides))
         for what, count in run.task.note.items():
             notice(f"{'data':<14}{what}: {count:,}")
-        if how := encoder_options.describe(config):
+        if how := describe(config):
             notice(f"{'attention':<14}{how}")
         if run.batches.dropped:
             notice(
@@ -128,7 +128,7 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         split = ", ".join(filter(None, (files.source, files.target)))
         pairs = trained.evaluator.read(files.source, files.target)
     else:
-        split, pairs = own_split(encoder_options.build_task(config, kind_of(config).load(workdir)))
+        split, pairs = own_split(build.build_task(config, kind_of(config).load(workdir)))
     before = load_json(path) if path.exists() else {}
     result = measure(config, trained, pairs, split, files.overrides)
     result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
@@ -237,7 +237,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     """The trained model of a work directory."""
     check_links(workdir)
     check_model(workdir, config, defaults())
-    evaluator = encoder_options.build_evaluator(config, kind_of(config).load(workdir))
+    evaluator = build.build_evaluator(config, kind_of(config).load(workdir))
     with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-SENTENCES = ["The cat sat on the mat .", "It's a small , quiet house .", "彼 は 学生 です 。"]
 from attn_jax.training.metrics_writer import MetricsWriter
 
 

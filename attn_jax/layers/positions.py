@@ -31,6 +31,7 @@ class NoPositions(nn.Module):
     dtype: Dtype = jnp.float32
     rotary = False
     limited = False  # whether there are positions up to max_length only
+    needs_attention = False  # whether it acts on the scores or on queries and keys
 
     @property
     def num_scaled(self) -> int:
@@ -107,6 +108,8 @@ def rotate(x: Float[Array, "... h n w"], positions: Int[Array, "... n"]) -> Floa
 class Rotary(NoPositions):
     """Queries and keys turned by their positions: see `rotate`."""
 
+    needs_attention = True
+
     rotary = True
 
 
@@ -116,6 +119,8 @@ class Relative(NoPositions):
     Half of the `num_buckets` are single distances, the rest grow logarithmically up to `max_distance`, beyond which
     all are one bucket. Not causal, keys after the query have buckets of their own.
     """
+
+    needs_attention = True
 
     num_buckets: int = 32
     max_distance: int = 128
@@ -144,6 +149,8 @@ class Alibi(NoPositions):
 
     Press 2022 (arXiv 2108.12409): the slopes are 2^(-8 i / h) for heads i = 1 .. h.
     """
+
+    needs_attention = True
 
     def slopes(self) -> Float[np.ndarray, "h"]:
         return 2.0 ** (-8.0 * np.arange(1, self.num_heads + 1, dtype=np.float32) / self.num_heads)

@@ -7,12 +7,15 @@ The days are those of 1900 to 2050. Numbers with slashes are day first (21/11/20
 大正15年, 1926-12-25 昭和元年. The days of the validation and the test split never occur in training, in any style.
 """
 
+import dataclasses
 import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.options import option
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Characters, Vocabulary
 
@@ -184,3 +187,14 @@ def _draw(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:
         source.append(STYLES[style](day))
         target.append(day.isoformat())
     return Pairs(source, target)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatesOptions(TextOptions):
+    """Options of the task of writing dates as YYYY-MM-DD."""
+
+    name: str = option("dates", "the task")
+    valid_size: int = option(500, "validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return dates(num_examples=self.num_examples, valid_size=self.valid_size, vocabularies=kept)

@@ -36,15 +36,19 @@ So, in steps:
     kazelne  V.PTCP;PST  ge-kazel-Ut        gekazelüt     a prefix does not change
 """
 
+import dataclasses
 import difflib
 import os
 import pathlib
 import re
 import sys
+from typing import Any
 
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.options import option
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
@@ -267,3 +271,23 @@ def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
 
 def _tags(text: str) -> list[str]:
     return text.partition("\t")[2].split(";")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InflectionOptions(TextOptions):
+    """Options of the task of inflecting a lemma."""
+
+    name: str = option("inflection", "the task")
+    language: str = option("", "language of the files in data_dir, such as german; empty: one that the package makes")
+    size: str = option("high", "training file", choices=("high", "medium", "low"))
+    valid_size: int = option(500, "validation forms of the language that the package makes", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return inflection(
+            data_dir=data_dir,
+            language=self.language,
+            size=self.size,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

@@ -1,9 +1,13 @@
 """Classification: from a text to its label, which is a target of one token. Lines `text TAB label` of files."""
 
+import dataclasses
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from attn_jax.errors import UserError, lookup, nearest
+from attn_jax.options import option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
@@ -133,3 +137,25 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
     if len(different) < 2:
         raise UserError(f"{where}: only the label {different[0]!r}; expected at least two to tell apart")
     return Words(different)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledTextOptions(VocabularyOptions):
+    """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts."""
+
+    name: str = option("labelled_text", "the task")
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return labelled_text(
+            data_dir=data_dir,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            vocabulary=self.vocabulary,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            sentencepiece=self.sentencepiece,
+            vocabularies=kept,
+        )

@@ -8,16 +8,19 @@ vowel and an end out of the language's own lists, all equally frequent; "" is no
 what makes the task one: kali may be valu or tekin, and has to be left out.
 """
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
 from attn_jax.tasks.inflection import ALL, read_forms
 from attn_jax.tasks.labelled_text import label_vocabulary
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Characters, Vocabulary
@@ -146,3 +149,23 @@ def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
             lemmas["".join(parts)] = None
         lexicons[name] = list(lemmas)
     return lexicons
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageIdOptions(TextOptions):
+    """Options of the task of naming the language of a word."""
+
+    name: str = option("language_id", "the task")
+    size: str = option("high", "training files", choices=("high", "medium", "low"))
+    labels: tuple = option((), "languages to tell apart, such as ('german', 'french'); (): all there are", each=str)
+    valid_size: int = option(500, "validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return language_id(
+            data_dir=data_dir,
+            size=self.size,
+            labels=self.labels,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

@@ -1,9 +1,13 @@
 """Translation between the lines of two text files."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
@@ -95,3 +99,27 @@ def _train(kind: type, lines: list[str], side: str, **options) -> Vocabulary:
         return kind.train(lines, **options)
     except UserError as error:
         raise UserError(f"the {side} vocabulary: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelTextOptions(VocabularyOptions):
+    """Options of the task of translating lines."""
+
+    name: str = option("parallel_text", "the task")
+    joint_vocabulary: bool = option(False, "one vocabulary, of vocab_size[0], for both sides")
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return parallel_text(
+            joint_vocabulary=self.joint_vocabulary,
+            data_dir=data_dir,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            vocabulary=self.vocabulary,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            sentencepiece=self.sentencepiece,
+            vocabularies=kept,
+        )

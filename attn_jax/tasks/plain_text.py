@@ -9,12 +9,16 @@ Each target, a block too, begins after bos and ends with eos; nothing is carried
 loss of a block of n tokens is over n + 1, and the eos, of which a model soon knows the place, costs next to nothing.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import check_count, check_left
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
@@ -206,3 +210,28 @@ def _read_text(path: pathlib.Path) -> str:
     if text.isspace():
         raise UserError(f"{path}: the file is empty; expected a text")
     return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainTextOptions(VocabularyOptions):
+    """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size."""
+
+    name: str = option("plain_text", "the task")
+    block: int = option(0, "tokens of an example, which is a block of the text; 0: an example is a line")
+    vocabulary: str = option("words", "how a text becomes tokens", choices=KINDS)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return plain_text(
+            block=self.block,
+            data_dir=data_dir,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            vocabulary=self.vocabulary,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            sentencepiece=self.sentencepiece,
+            vocabularies=kept,
+        )

@@ -11,11 +11,15 @@ import math
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import TaskOptions
+from attn_jax.tasks.sizes import PointSizes
 from attn_jax.tasks.text import read_text
 
 NUM_POINTS = 40  # of the curve, unless told otherwise
@@ -286,3 +290,35 @@ def _subset(points: Points, count: int, held_out: int, seed: int) -> tuple[np.nd
 def _examples(points: Points, separator: str) -> tuple[str, ...]:
     places = np.linspace(0, len(points) - 1, min(3, len(points))).astype(int)[1:2]
     return tuple(separator.join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressionOptions(TaskOptions):
+    """Options of the task of predicting a column of numbers or classes."""
+
+    any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
+
+    name: str = option("regression", "the task")
+    train: tuple = option(("", ""), "(name, ''): a CSV file in data_dir; empty: the package makes the points", each=str)
+    test: tuple = option(("", ""), "(name, ''): a CSV file; empty: valid_size points are held out", each=str)
+    valid_size: int = option(500, "points to hold out", at_least=1)
+    inputs: tuple = option((), "columns to predict from; (): all but the target", each=str)
+    target: str = option("", "column to predict; empty: the last one")
+    classification: bool = option(False, "the target is a class")
+    noise: float = option(1.0, "standard deviation of the noise of points that the package makes")
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PointsTask:
+        if isinstance(kept, PointsTask):
+            return kept
+        return regression(
+            data_dir=data_dir,
+            train=self.train,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            inputs=self.inputs,
+            target=self.target,
+            classification=self.classification,
+            noise=self.noise,
+            seeds=seeds,
+        )

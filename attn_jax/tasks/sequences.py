@@ -11,13 +11,17 @@ trained on. Two kinds of sources are free of this: those of lengths of which the
 all would soon be seen (the note of the task counts them), and those of lengths that training does not have.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
 
@@ -143,3 +147,26 @@ def owner(symbols: Symbols) -> str:
 
 def _is_length(n: object) -> bool:
     return isinstance(n, int) and n >= 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequencesOptions(TextOptions):
+    """Options of the task of copying, reversing or sorting symbols."""
+
+    name: str = option("sequences", "the task")
+    operation: str = option("sort", "what the target is", choices=OPERATIONS)
+    num_symbols: int = option(32, "size of the alphabet")
+    lengths: tuple = option((1, 16), "shortest and longest source in training and validation")
+    test_lengths: tuple = option((), "lengths of the test sources, such as (32, 64); (): those of training")
+    valid_size: int = option(500, "validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return sequences(
+            operation=self.operation,
+            num_symbols=self.num_symbols,
+            lengths=self.lengths,
+            test_lengths=self.test_lengths,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

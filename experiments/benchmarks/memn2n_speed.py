@@ -86,7 +86,7 @@ def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], Non
     """{row of the table: a function that trains an epoch}, and the report of the parity check."""
     config = babi_memn2n.get_config()
     config.data_dir, config.task.numbers = options.data_dir, (options.number,)
-    config.model.stories.noise, config.model.stories.linear_steps = 0.0, 0
+    config.model.noise, config.model.linear_steps = 0.0, 0
     task = build_task(config)
     evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
     model, pairs = evaluator.model, evaluator.encode(task.splits["train"])

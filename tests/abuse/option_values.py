@@ -14,7 +14,7 @@ BASE = base.get_config()
 KEYS = keys(BASE)
 # Which run reads an option, by the beginning of its name; the first that fits. The others are for all.
 READERS = {
-    "model.stories.": "stories",
+    "model.": "stories",
     "model.degrees": "table",
     "model.num_widths": "table",
     "model.criterion": "table",
@@ -120,7 +120,7 @@ OTHERS = {
         "seeds=(0,1) --config.model.objective=hard": "seeds|objective|no pair fits",
     },
     "stories": {
-        "model.stories.encoding=none": "encoding",
+        "model.encoding=none": "encoding",
         "task.vocabulary=characters": "task.vocabulary",
         "task.max_sentences=-1": "max_sentences",
         "task.size=100k": "size",

@@ -10,7 +10,7 @@ BASE = base.get_config()
 # Config -> options that have no meaning there: a name, or the beginning of names that ends in a dot.
 UNREAD = {
     "quickstart": (
-        "model.stories.",
+        "model.",
         "model.degrees",
         "model.num_widths",
         "model.criterion",
@@ -74,7 +74,7 @@ UNREAD = {
         "model.recurrent_dropout",
         "model.self_attention",
         "model.readout_size",
-        "model.stories.",
+        "model.",
         "model.pooling",
         "model.degrees",
         "model.objective",
@@ -89,11 +89,11 @@ UNREAD = {
         "model.decoder",
         "model.input_feeding",
         "model.pooling",
-        "model.stories.num_slots",
-        "model.stories.halting",
-        "model.stories.episode",
-        "model.stories.num_grams",
-        "model.stories.margin",
+        "model.num_slots",
+        "model.halting",
+        "model.episode",
+        "model.num_grams",
+        "model.margin",
         "task.valid_size",
         "decode.beam_size",
     ),
@@ -104,7 +104,7 @@ UNREAD = {
         "model.encoder",
         "model.decoder",
         "model.dropout",
-        "model.stories.",
+        "model.",
         "task.vocabulary",
         "task.vocab_size",
         "task.buckets",
@@ -120,10 +120,10 @@ UNREAD = {
         "model.input_feeding",
         "model.num_queries",
         "model.penalty",
-        "model.stories.",
+        "model.",
         "task.operation",
     ),
-    "enja_none": ("model.attention.score", "model.attention.normalize", "model.input_feeding", "model.stories."),
+    "enja_none": ("model.attention.score", "model.attention.normalize", "model.input_feeding", "model."),
 }
 OTHER_VALUES = {"score": "dot", "normalize": "sparsemax", "method": "beam", "decoder": "bahdanau", "cell": "gru"}
 

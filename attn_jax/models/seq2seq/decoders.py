@@ -9,6 +9,8 @@
 the batch as its first axis, so a decoder may be stopped, reordered and continued by whoever searches.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -74,6 +76,17 @@ class Decoder(nn.Module):
     stack: Stack
     features: int
     attention: Attention | None = None
+    has_attention: ClassVar[bool] = True
+
+    @staticmethod
+    def has_extra(*, input_feeding: bool, feed_summary: bool) -> bool:
+        """Tells whether a step of the recurrence reads more than the embedded token."""
+        return True
+
+    @staticmethod
+    def ignores_attention(input_feeding: bool) -> bool:
+        """Tells whether the recurrent state knows nothing of the attention."""
+        return False
 
     def setup(self):
         self.combine = Joined(self.features, self.stack.dtype)
@@ -184,6 +197,12 @@ class PlainDecoder(Decoder):
 
     feed_summary: bool = False
 
+    has_attention: ClassVar[bool] = False
+
+    @staticmethod
+    def has_extra(*, input_feeding: bool, feed_summary: bool) -> bool:
+        return feed_summary
+
     def remember(self, encoded: Encoded) -> tuple[Array, Array]:
         return encoded.last[-1][0], encoded.mask
 
@@ -239,6 +258,14 @@ class LuongDecoder(Decoder):
     input_feeding: bool = True
     self_attention: Attention | None = None
     max_length: int = 0
+
+    @staticmethod
+    def has_extra(*, input_feeding: bool, feed_summary: bool) -> bool:
+        return input_feeding
+
+    @staticmethod
+    def ignores_attention(input_feeding: bool) -> bool:
+        return not input_feeding
 
     def fed_features(self) -> int:
         return self.features if self.input_feeding else 0

@@ -126,4 +126,6 @@ def zeros_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
     return tuple(layer.initial_state(encoded.states.shape[0]) for layer in stack.layers)
 
 
+copy_bridge.needs_every_layer = True  # of the encoder, the last state
+
 BRIDGES = {"dense": dense_bridge, "hidden": hidden_bridge, "copy": copy_bridge, "zeros": zeros_bridge}

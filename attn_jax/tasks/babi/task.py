@@ -12,14 +12,19 @@ one's own, in files of this format, have any name:
     --config.data_dir=data --config.task.train="('stories.txt', '')" --config.task.test="('more_stories.txt', '')"
 """
 
+import dataclasses
 import pathlib
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import LARGEST, option
 from attn_jax.tasks.babi.format import join_pairs, keep_last, read_questions
 from attn_jax.tasks.babi.worlds import generate
+from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import UNK, Stories, Vocabulary
 
@@ -164,3 +169,31 @@ def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pai
             f"task.num_examples {count}: expected 0 (all), or {least} to {len(pairs)}, the training questions of {name}"
         )
     return pairs.select(range(count or len(pairs)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BabiOptions(TextOptions):
+    """Options of the task of answering questions about stories."""
+
+    any_sizes: ClassVar[TextSizes] = TextOptions.any_sizes._replace(longest_story=LARGEST)
+
+    name: str = option("babi", "the task")
+    numbers: tuple = option((), "which of the twenty tasks, several jointly, such as (1, 2, 3); (): all")
+    size: str = option("10k", "training questions of each task, validation included", choices=FOLDERS)
+    max_sentences: int = option(0, "statements of a story that are kept, the last ones; 0: all")
+    train: tuple = option(("", ""), "(name, ''): a file of stories in data_dir instead of the twenty tasks", each=str)
+    valid: tuple = option(("", ""), "(name, ''): its validation file; empty: a tenth of train is held out", each=str)
+    test: tuple = option(("", ""), "(name, ''): its test file", each=str)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return babi(
+            data_dir=data_dir,
+            numbers=self.numbers,
+            size=self.size,
+            max_sentences=self.max_sentences,
+            num_examples=self.num_examples,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            vocabularies=kept,
+        )

@@ -38,9 +38,9 @@ def test_another_family_brings_its_keys_and_keeps_the_values_that_both_have():
     assert other.model.name == "transformer" and "num_decoder_layers" in other.model and "cell" in other.model
     assert "objective" not in other.model and other.model.attention.score == "dot"
     assert other.model.hidden_size == config.model.hidden_size and other.task == config.task
-    with pytest.raises(UserError, match="model.name memn2n is for|answers questions about stories"):
+    with pytest.raises(UserError, match=r"model.name memn2n is for|answers questions about stories"):
         resolve(switch(config, model="memn2n")).build_model()
-    with pytest.raises(UserError, match="^model.name kernel_regression is for task.name regression, got dates$"):
+    with pytest.raises(UserError, match=r"^model.name kernel_regression is for task.name regression, got dates$"):
         switch(config, model="kernel_regression")
 
 

@@ -23,9 +23,9 @@ from attn_jax.models.memory_networks.episodes import (
     GatedEpisode,
     GateNetwork,
     SoftEpisode,
-    each_alone,
-    logistic,
-    one_of_all,
+    gate_loss_of,
+    independent_sigmoid,
+    softmax_cross_entropy,
 )
 from attn_jax.models.memory_networks.sentence_encoders import FusionReader, WordReader
 from attn_jax.outputs.loss import nll_and_correct
@@ -77,7 +77,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
     shortest: int = 1  # tokens of the shortest statement, its period included
     dropout: float = 0.0  # of what the answer is made from
     gate_weight: float = 0.0
-    gate_loss: Callable = one_of_all
+    gate_loss: Callable = softmax_cross_entropy
     warmup_steps: int = 0
 
     def setup(self):
@@ -158,7 +158,7 @@ def kumar2016(
         fact_dropout, dropout: rates, of the embeddings and of what the answer is made from.
         gate_weight, warmup_steps: see DynamicMemoryNetwork.
     """
-    attention = attention or Attention(GateNetwork(gate_size, whole=True), logistic)
+    attention = attention or Attention(GateNetwork(gate_size, all_terms=True), independent_sigmoid)
     return DynamicMemoryNetwork(
         vocab_size=vocab_size,
         memory_size=memory_size,
@@ -170,7 +170,7 @@ def kumar2016(
         shortest=shortest,
         dropout=dropout,
         gate_weight=gate_weight,
-        gate_loss=loss_of(attention),
+        gate_loss=gate_loss_of(attention.normalize),
         warmup_steps=warmup_steps,
     )
 
@@ -207,11 +207,6 @@ def xiong2016(
         shortest=shortest,
         dropout=dropout,
         gate_weight=gate_weight,
-        gate_loss=loss_of(attention),
+        gate_loss=gate_loss_of(attention.normalize),
         warmup_steps=warmup_steps,
     )
-
-
-def loss_of(attention: Attention) -> Callable:
-    """The likelihood of gates: of sigmoids, or else of a softmax of the scores, whatever normalizes them in reading."""
-    return each_alone if attention.normalize is logistic else one_of_all

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from attn_jax.attention import Attention
 from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import Answered, find_sentences
-from attn_jax.models.memory_networks.episodes import logistic
+from attn_jax.models.memory_networks.episodes import independent_sigmoid
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
 from attn_jax.outputs.loss import nll_and_correct
 from attn_jax.types import Array, Bool, Float, Int
@@ -159,7 +159,7 @@ def henaff2017(
         memory_size=memory_size,
         features=features,
         num_slots=num_slots,
-        write=Attention(Dot(), logistic),
+        write=Attention(Dot(), independent_sigmoid),
         read=read or Attention(Dot()),
         entities=entities,
         sentence_size=sentence_size,

@@ -11,7 +11,7 @@ from attn_jax.models.attention_options import build_attention
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
 from attn_jax.models.memory_networks.entnet import henaff2017
-from attn_jax.models.memory_networks.episodes import GateNetwork, logistic
+from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
 from attn_jax.models.memory_networks.memn2n import MemN2N
 from attn_jax.models.memory_networks.memnn import MemNN
 from attn_jax.models.memory_networks.universal import dehghani2019
@@ -78,7 +78,7 @@ def build_dmn(config: ConfigDict, vocab_size: int) -> nn.Module:
     plus = model.name == "dmn_plus"
     widths = {} if plus else {"embedding_size": model.embedding_size}
     # What the facts are asked is the question beside the memory, twice as wide as a fact.
-    attention = build_gates(config, 2 * model.hidden_size, {"gate_network": GateNetwork}, whole=not plus)
+    attention = build_gates(config, 2 * model.hidden_size, GATE_SCORES, all_terms=not plus)
     return (xiong2016 if plus else kumar2016)(
         vocab_size=vocab_size,
         memory_size=stories.memory_size,
@@ -134,7 +134,7 @@ def build_universal(config: ConfigDict, vocab_size: int) -> nn.Module:
 
 
 def build_gates(
-    config: ConfigDict, query_features: int, more: dict[str, type], whole: bool = False, num_heads: int = 1
+    config: ConfigDict, query_features: int, more: dict[str, type], all_terms: bool = False, num_heads: int = 1
 ) -> Attention:
     """model.attention as soft attention, with `more` scores, and gates that need not sum to one, to choose from."""
     return build_attention(
@@ -143,8 +143,8 @@ def build_gates(
         READINGS["expectation"],
         num_heads,
         scores=SCORES | more,
-        normalizers=NORMALIZERS | {"logistic": logistic},
-        whole=whole,
+        normalizers=NORMALIZERS | GATES,
+        all_terms=all_terms,
     )
 
 

@@ -12,7 +12,7 @@ from attn_jax.attention import Attention
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
-from attn_jax.models.memory_networks.episodes import GateNetwork, logistic
+from attn_jax.models.memory_networks.episodes import GateNetwork, independent_sigmoid
 
 STORIES = [
     ("mary moved to the garden . john went to the kitchen . where is mary ?", "garden", [2, 1]),
@@ -29,7 +29,7 @@ def params_for(module):
 @functools.cache
 def trained(gate_weight, independent):
     """(value, gradient) of the loss at steps 0 and 7, where 7 steps teach the gates alone."""
-    gates = Attention(GateNetwork(3, whole=True), logistic if independent else softmax)
+    gates = Attention(GateNetwork(3, all_terms=True), independent_sigmoid if independent else softmax)
     module = kumar2016(**SMALL, embedding_size=3, attention=gates, soft=True, gate_weight=gate_weight, warmup_steps=7)
     model = StoryModel(module)
 

@@ -12,9 +12,9 @@ from attn_jax.models.memory_networks.episodes import (
     GatedEpisode,
     GateNetwork,
     SoftEpisode,
-    each_alone,
-    logistic,
-    one_of_all,
+    independent_sigmoid,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
 )
 from attn_jax.models.memory_networks.options import STORY_MODELS
 from configs import base
@@ -30,13 +30,16 @@ def module_of(name, **options):
 
 def test_gates_are_what_the_config_says():
     gates = {"attention.score": "gate_network", "attention.features": 7, "hidden_size": 6, "stories.num_hops": 2}
-    for name, whole, update in (("dmn", True, GRUUpdate), ("dmn_plus", False, ReLUUpdate)):
+    for name, all_terms, update in (("dmn", True, GRUUpdate), ("dmn_plus", False, ReLUUpdate)):
         module = module_of(name, **gates)
-        assert module.attention.score == GateNetwork(features=7, whole=whole) and module.gate_loss is one_of_all
+        assert (
+            module.attention.score == GateNetwork(features=7, all_terms=all_terms)
+            and module.gate_loss is softmax_cross_entropy
+        )
         assert isinstance(module.update, update) and isinstance(module.episode, GatedEpisode)
         assert (module.num_passes, module.episode.features) == (2, 6)
     module = module_of("dmn", **gates | {"attention.normalize": "logistic", "stories.episode": "soft"})
-    assert module.attention.normalize is logistic and module.gate_loss is each_alone
+    assert module.attention.normalize is independent_sigmoid and module.gate_loss is sigmoid_cross_entropy
     assert isinstance(module.episode, SoftEpisode)
     module = module_of("dmn", **gates | {"attention.score": "general", "attention.normalize": "sparsemax"})
     assert module.attention.score == General(query_features=12) and module.attention.normalize is sparsemax
@@ -51,7 +54,7 @@ def test_a_kernel_has_the_width_of_the_config():
 
 def test_the_other_networks_read_with_the_attention_of_the_config():
     entnet = module_of("entnet", hidden_size=6, **{"attention.score": "scaled_dot", "stories.num_slots": 3})
-    assert entnet.read.score == ScaledDot() and entnet.write.normalize is logistic and entnet.num_slots == 3
+    assert entnet.read.score == ScaledDot() and entnet.write.normalize is independent_sigmoid and entnet.num_slots == 3
     steps = {"stories.num_hops": 5, "stories.halting": True, "stories.threshold": 0.7, "stories.ponder_weight": 0.2}
     steps |= {"attention.normalize": "learned_entmax"}
     universal = module_of("universal", hidden_size=6, num_heads=3, norm="post", **steps)

@@ -132,7 +132,7 @@ TRAINING, UNSEEN = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed
 @pytest.mark.parametrize("name", LEARNED)
 def test_one_supporting_fact_is_learned(name):
     build, num_steps, learning_rate = LEARNED[name]
-    options = dict(attention=Attention(GateNetwork(16, whole=True)), gate_weight=1.0) if name == "dmn" else {}
+    options = dict(attention=Attention(GateNetwork(16, all_terms=True)), gate_weight=1.0) if name == "dmn" else {}
     model = StoryModel(build(vocab_size=VOCAB, memory_size=4, **options))
     tx = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(learning_rate))
 

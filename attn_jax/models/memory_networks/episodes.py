@@ -18,7 +18,7 @@ from attn_jax.layers.rnn import CELLS, Cell, Recurrence, scan_cell
 from attn_jax.types import Array, Bool, Float, Int
 
 
-class GateNetwork(Score):
+class GateNetwork(Score, kw_only=True):
     """v . tanh(W z + b) + c, where z compares a fact f with the question q and the memory m; the query is [q; m].
 
     z = [f * q, |f - q|, f * m, |f - m|], * elementwise: Xiong 2016 (arXiv 1603.01417), equations 8 and 9. With
@@ -100,7 +100,7 @@ def gate_loss_of(normalize: Callable) -> Callable:
 
 
 class SoftEpisode(nn.Module):
-    """context = sum_i g_i f_i, the context of the attention itself. Xiong 2016, section 3.3."""
+    """context = sum_i g_i f_i, the context of the attention. Xiong 2016, section 3.3."""
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         return facts
@@ -127,9 +127,9 @@ def _attention_gru(extra, state, projected, recurrent):
     return (gate * n + (1 - gate) * state[0],)
 
 
-# Cells whose projected input has one more column, the gate.
+# Cells whose projected input has the gate as one more column.
 EPISODE_CELLS = {
-    # Kumar 2016, section 2.3: a gate of zero skips the fact.
+    # Kumar 2016, section 2.3: a gate of zero leaves the state unchanged.
     "gated_gru": Cell(num_gates=3, num_states=1, update=_gated_gru, extra={"candidate_bias": 1}),
     # Xiong 2016, equation 11: the gate is the update gate.
     "attention_gru": Cell(num_gates=2, num_states=1, update=_attention_gru, extra={"candidate_bias": 1}),
@@ -137,13 +137,13 @@ EPISODE_CELLS = {
 
 
 class GatedEpisode(Recurrence):
-    """context = the last state of a GRU over the facts, in their order, that takes in a fact as far as its gate says.
+    """context = the last state of a GRU over the facts, whose updates are weighted by the gates.
 
     `cell` is one of EPISODE_CELLS.
     """
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "n b gd"]:
-        """W f + b: the same in every pass."""
+        """W f + b, which is the same in every pass."""
         return jnp.swapaxes(self.project(facts), 0, 1)
 
     def __call__(
@@ -151,6 +151,6 @@ class GatedEpisode(Recurrence):
     ) -> Float[Array, "b d"]:
         size = prepared.shape[1]
         projected = jnp.concatenate([prepared, attended.weights[:, 0].T[..., None]], axis=-1)
-        nothing_dropped = jnp.ones((size, self.features), self.dtype)
-        (last,), _ = scan_cell(self.cell, self._params(), self.initial_state(size), projected, mask.T, nothing_dropped)
+        ones = jnp.ones((size, self.features), self.dtype)  # no dropout of the state
+        (last,), _ = scan_cell(self.cell, self._params(), self.initial_state(size), projected, mask.T, ones)
         return last

@@ -9,12 +9,12 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.layers.transformer import NORM_FIRST
 from attn_jax.models.attention_options import build_attention
 from attn_jax.models.memory_networks.base import StoryModel
-from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
-from attn_jax.models.memory_networks.entnet import henaff2017
+from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
+from attn_jax.models.memory_networks.entnet import entity_network
 from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
 from attn_jax.models.memory_networks.memn2n import MemN2N
 from attn_jax.models.memory_networks.memnn import MemNN
-from attn_jax.models.memory_networks.universal import dehghani2019
+from attn_jax.models.memory_networks.universal import universal_transformer
 from attn_jax.tasks.vocabulary import Stories
 
 TYINGS = {"adjacent": True, "layerwise": False}
@@ -66,8 +66,8 @@ def build_memnn(config: ConfigDict, vocab_size: int) -> nn.Module:
         margin=stories.margin,
         num_grams=stories.num_grams,
         nonlinear=stories.nonlinear,
-        adaptive=stories.adaptive,
-        roles=stories.roles,
+        stop_memory=stories.adaptive,
+        block_per_fact=stories.roles,
         dropout=model.dropout,
     )
 
@@ -79,7 +79,7 @@ def build_dmn(config: ConfigDict, vocab_size: int) -> nn.Module:
     widths = {} if plus else {"embedding_size": model.embedding_size}
     # What the facts are asked is the question beside the memory, twice as wide as a fact.
     attention = build_gates(config, 2 * model.hidden_size, GATE_SCORES, all_terms=not plus)
-    return (xiong2016 if plus else kumar2016)(
+    return (dmn_plus if plus else dmn)(
         vocab_size=vocab_size,
         memory_size=stories.memory_size,
         features=model.hidden_size,
@@ -99,7 +99,7 @@ def build_dmn(config: ConfigDict, vocab_size: int) -> nn.Module:
 def build_entnet(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a recurrent entity network."""
     model, stories = config.model, config.model.stories
-    return henaff2017(
+    return entity_network(
         vocab_size=vocab_size,
         memory_size=stories.memory_size,
         features=model.hidden_size,
@@ -115,14 +115,14 @@ def build_universal(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a Universal Transformer over the statements of a story."""
     model, stories = config.model, config.model.stories
     width = head_width(model.hidden_size, model.num_heads)
-    return dehghani2019(
+    return universal_transformer(
         vocab_size=vocab_size,
         memory_size=stories.memory_size,
         features=model.hidden_size,
         num_heads=model.num_heads,
         feed_forward_size=model.feed_forward_size,
         num_steps=stories.num_hops,
-        adaptive=stories.halting,
+        halting=stories.halting,
         threshold=stories.threshold,
         ponder_weight=stories.ponder_weight,
         attention=build_gates(config, width, {}, num_heads=model.num_heads),

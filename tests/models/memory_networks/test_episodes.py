@@ -32,17 +32,17 @@ GATES = {
 
 
 def gru_params():
-    return params_of(Recurrence(CELLS["gru"], D), FACTS, MASK)
+    return params_of(Recurrence(cell=CELLS["gru"], features=D), FACTS, MASK)
 
 
 @compiled
 def contexts(params, cell_params, facts, mask):
     """(the states of a GRU; of either cell, the context for each of GATES; that of no facts)."""
-    _, states = Recurrence(CELLS["gru"], D).apply({"params": params}, facts, mask)
+    _, states = Recurrence(cell=CELLS["gru"], features=D).apply({"params": params}, facts, mask)
     found = {}
     for name, cell in EPISODE_CELLS.items():
         variables = {"params": cell_params[name]}
-        episode = GatedEpisode(cell, D)
+        episode = GatedEpisode(cell=cell, features=D)
         prepared = episode.apply(variables, facts, method="prepare")
         for gates, values in GATES.items():
             weights = jnp.broadcast_to(jnp.array(values), (B, 1, N))
@@ -83,13 +83,13 @@ def test_gates_of_one_are_a_gru_and_gates_of_zero_leave_the_state():
 
 
 def test_soft_attention_to_one_fact_is_that_fact():
-    score = GateNetwork(4)
+    score = GateNetwork(features=4)
     query = jnp.asarray(RNG.normal(size=(B, 1, 2 * D)), jnp.float32)
     params = params_of(score, query, FACTS)
 
     @compiled
     def run(query, facts, mask):
-        attention = Attention(GateNetwork(4), hardmax)
+        attention = Attention(score=GateNetwork(features=4), normalize=hardmax)
         variables = {"params": {"score": params}}
         memory = attention.apply(variables, facts, mask=mask, method="prepare")
         attended = attention.apply(variables, query, memory)
@@ -109,7 +109,7 @@ def test_the_gate_network_is_its_formula():
     query = jnp.asarray(RNG.normal(size=(B, 1, 2 * D)), jnp.float32)
     f, (q, m) = np.asarray(FACTS), (x[:, 0][:, None] for x in np.split(np.asarray(query), 2, axis=-1))
     for all_terms in (False, True):
-        score = GateNetwork(4, all_terms=all_terms)
+        score = GateNetwork(features=4, all_terms=all_terms)
         params = params_of(score, query, FACTS)
         p = jax.tree.map(np.asarray, params)
         parts = {"question": [f * q, np.abs(f - q)], "memory": [f * m, np.abs(f - m)]}

@@ -59,7 +59,7 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
     steps |= {"attention.normalize": "learned_entmax"}
     universal = module_of("universal", hidden_size=6, num_heads=3, norm="post", **steps)
     stack, heads = universal.stack, universal.stack.layer.make_attention()
-    assert (stack.num_steps, stack.adaptive, stack.threshold, universal.ponder_weight) == (5, True, 0.7, 0.2)
+    assert (stack.num_steps, stack.halting, stack.threshold, universal.ponder_weight) == (5, True, 0.7, 0.2)
     assert heads.attention.score == General(query_features=2) and not stack.layer.norm_first
     assert heads.attention.normalize.num_heads == 3
 

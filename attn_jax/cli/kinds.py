@@ -9,7 +9,7 @@ from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.evaluation.points import METRICS, PointsEvaluator
 from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS, DecodeOptions, Evaluator, check_metrics
 from attn_jax.models.families import MODELS
-from attn_jax.models.kernel_regression.model import CRITERIA
+from attn_jax.models.kernel_regression.criteria import CRITERIA
 from attn_jax.tasks import Pairs, Task
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import make_buckets

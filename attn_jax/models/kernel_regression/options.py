@@ -4,7 +4,9 @@ from ml_collections import ConfigDict
 
 from attn_jax.attention.hard.readings import READINGS
 from attn_jax.attention.scores.kernels import KERNELS
+from attn_jax.errors import lookup
 from attn_jax.models.attention_options import build_attention
+from attn_jax.models.kernel_regression.criteria import CRITERIA
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection
 
 STEP = 2**0.25  # between the widths of a mixture
@@ -25,10 +27,12 @@ def build_kernel_regression(config: ConfigDict, features: int, count: int) -> Ke
     first = size // 3 if size > 1 else 0
     return KernelRegression(
         attention=attention.clone(score=score),
-        projection=Projection(model.projection_size, model.hidden_size) if model.projection_size else None,
+        projection=Projection(features=model.projection_size, hidden_size=model.hidden_size)
+        if model.projection_size
+        else None,
         degrees=tuple(model.degrees),
         widths=tuple(STEP ** (i - first) for i in range(size)),
-        criterion=model.criterion,
+        criterion=lookup(CRITERIA, model.criterion, "model.criterion"),
         fixed=bool(fixed),
         chunk=model.chunk,
     )

@@ -1,6 +1,8 @@
 """From config.model to the memory networks that answer questions about stories."""
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
@@ -15,7 +17,8 @@ from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
 from attn_jax.models.memory_networks.memn2n import MemN2N
 from attn_jax.models.memory_networks.memnn import MemNN
 from attn_jax.models.memory_networks.universal import universal_transformer
-from attn_jax.tasks.vocabulary import Stories
+from attn_jax.tasks.vocabulary import StoryWords
+from attn_jax.types import Array
 
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
@@ -77,8 +80,9 @@ def build_dmn(config: ConfigDict, vocab_size: int) -> nn.Module:
     model, stories = config.model, config.model.stories
     plus = model.name == "dmn_plus"
     widths = {} if plus else {"embedding_size": model.embedding_size}
-    # What the facts are asked is the question beside the memory, twice as wide as a fact.
+    # The query is the question beside the memory, twice as wide as a fact.
     attention = build_gates(config, 2 * model.hidden_size, GATE_SCORES, all_terms=not plus)
+    check_score(attention, 2 * model.hidden_size, model.hidden_size, model.attention.score)
     return (dmn_plus if plus else dmn)(
         vocab_size=vocab_size,
         memory_size=stories.memory_size,
@@ -148,6 +152,19 @@ def build_gates(
     )
 
 
+def check_score(attention: Attention, query_features: int, key_features: int, name: str) -> None:
+    """UserError unless the score can compare queries and keys of these widths."""
+    query, key = jnp.zeros((1, query_features)), jnp.zeros((1, key_features))
+
+    def compare(score: nn.Module, query: Array, key: Array) -> Array:
+        return score(query, score.project_keys(key))
+
+    try:
+        jax.eval_shape(lambda rng: attention.score.init(rng, query, key, method=compare), jax.random.key(0))
+    except ValueError as error:
+        raise UserError(f"model.attention.score {name}: {error}") from None
+
+
 def check_stories(config: ConfigDict) -> None:
     """UserError where the task has no stories, or an option is set that these networks do not have."""
     if config.task.name != "babi":
@@ -167,7 +184,7 @@ def check_stories(config: ConfigDict) -> None:
         )
 
 
-def fit_memory(config: ConfigDict, vocabulary: Stories) -> ConfigDict:
+def fit_memory(config: ConfigDict, vocabulary: StoryWords) -> ConfigDict:
     """The config with what the training stories tell of slots: of those nobody needs, none is worked on.
 
     The memory is no larger than the longest story, and a batch needs no more slots than it has room for statements as

@@ -18,7 +18,7 @@ from attn_jax.errors import UserError, check_known, lookup
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
-PERIOD_ID, QUESTION_ID = 4, 5  # of Stories: the ends of a statement and of a question
+PERIOD_ID, QUESTION_ID = 4, 5  # of StoryWords: the ends of a statement and of a question
 
 
 class _Table:
@@ -117,7 +117,7 @@ class Words(_Table):
         return " ".join(tokens)
 
 
-class Stories(Words):
+class StoryWords(Words):
     """Words in lower case; "." and "?" are PERIOD_ID and QUESTION_ID, so a model can see where statements end."""
 
     kind = "stories"
@@ -132,7 +132,7 @@ class Stories(Words):
         self.longest, self.shortest = longest, shortest
 
     @classmethod
-    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "Stories":
+    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "StoryWords":
         """As _Table.train; also counts the statements."""
         lines = list(lines)
         vocabulary = super().train(lines, vocab_size=vocab_size, min_count=min_count)
@@ -147,7 +147,7 @@ class Stories(Words):
         return super().to_json() | {"longest": self.longest, "shortest": self.shortest}
 
     @classmethod
-    def from_json(cls, data: dict) -> "Stories":
+    def from_json(cls, data: dict) -> "StoryWords":
         return cls(data["tokens"], data["longest"], data.get("shortest", 1))
 
     @staticmethod
@@ -314,12 +314,12 @@ def _size_error(vocab_size: int, message: str) -> str:
     return f"no SentencePiece model of vocab_size {vocab_size} can be trained on this text: {' '.join(message.split())}"
 
 
-Vocabulary = Words | Stories | Characters | Inflections | SentencePiece
+Vocabulary = Words | StoryWords | Characters | Inflections | SentencePiece
 
 MODEL_TYPES = ("unigram", "bpe")
 VOCABULARIES = {
     "words": Words,
-    "stories": Stories,
+    "stories": StoryWords,
     "characters": Characters,
     "inflection": Inflections,
     "sentencepiece": SentencePiece,

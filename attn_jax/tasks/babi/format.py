@@ -22,9 +22,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from attn_jax.errors import UserError
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.text import Path, read_lines
-from attn_jax.tasks.vocabulary import Stories
+from attn_jax.tasks.vocabulary import StoryWords
 
-PERIOD, QUESTION = Stories.first
+PERIOD, QUESTION = StoryWords.first
 LINE = "NUMBER STATEMENT. or NUMBER QUESTION? TAB ANSWER TAB NUMBERS"
 NUMBERED = re.compile(r"(\d+)\s+(.*)")
 

@@ -21,7 +21,7 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.babi.format import join_pairs, keep_last, read_questions
 from attn_jax.tasks.babi.worlds import generate
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import UNK, Stories, Vocabulary
+from attn_jax.tasks.vocabulary import UNK, StoryWords, Vocabulary
 
 FOLDERS = {"1k": "en", "10k": "en-10k"}
 NUMBERS = tuple(range(1, 21))
@@ -47,7 +47,7 @@ def babi(
     """The task of answering the questions of one or several of the twenty tasks, or of a file, all in one split.
 
     The validation split is the last tenth of the training questions of each task; these questions may belong to a
-    story whose beginning is in training. Source and target have one vocabulary, Stories of all that occurs in
+    story whose beginning is in training. Source and target have one vocabulary, StoryWords of all that occurs in
     training, so the output layer can be the word embeddings; an answer that is not in it is unk, and the note counts
     them.
 
@@ -124,7 +124,7 @@ def _make(
         cut, lost = cut + more_cut, lost + more_lost
     if vocabularies is None:
         train = splits["train"]
-        vocabularies = (Stories.train([*train.source, *train.target], vocab_size=ALL),) * 2
+        vocabularies = (StoryWords.train([*train.source, *train.target], vocab_size=ALL),) * 2
     known = set(splits["train"].source)
     for name in [name for name in splits if name != "train"]:
         if count := sum(text in known for text in splits[name].source):

@@ -1,4 +1,4 @@
-"""Data: from files or generated text to batches of ids. Numpy only, no models."""
+"""Data sets: text files or generated examples, their vocabularies, and batches of ids. Only numpy, no models."""
 
 from attn_jax.tasks.babi.task import BabiOptions
 from attn_jax.tasks.dates import DatesOptions

@@ -13,7 +13,7 @@ from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary
 
-HELD_OUT = 2015  # seed of the one permutation that chooses validation pairs and subsets, whatever the seed of a run
+HELD_OUT = 2015  # seed of the permutation for validation pairs and subsets, independent of the seed of a run
 
 
 def parallel_text(
@@ -31,10 +31,10 @@ def parallel_text(
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Task:
-    """The task of translating line i of a source file into line i of a target file.
+    """Translates line i of a source file into line i of a target file.
 
-    Without validation files the last `valid_size` training pairs of a fixed shuffle are held out; training pairs
-    equal to a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's pairs.
+    Without validation files, the last `valid_size` training pairs of a fixed shuffle are held out, and training pairs
+    equal to one of them are dropped. The pairs of a smaller `num_examples` are a subset of those of a larger one.
 
     Args:
         data_dir: folder of the files.

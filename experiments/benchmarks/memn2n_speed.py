@@ -72,11 +72,11 @@ class TorchMemN2N(nn.Module):
 
 def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...]:
     """Our batch as the padded sentences that PyTorch takes."""
-    story = jax.tree.map(np.asarray, find_sentences(jnp.asarray(batch["source"]), memory_size))
+    layout = jax.tree.map(np.asarray, find_sentences(jnp.asarray(batch["source"]), memory_size))
     sentences = np.zeros((len(batch["source"]), memory_size + 1, words), np.int64)
-    for row, column in np.argwhere((story.slot < memory_size) | story.asked):
-        slot = memory_size if story.asked[row, column] else story.slot[row, column]
-        sentences[row, slot, story.position[row, column]] = batch["source"][row, column]
+    for row, column in np.argwhere((layout.slot < memory_size) | layout.is_question):
+        slot = memory_size if layout.is_question[row, column] else layout.slot[row, column]
+        sentences[row, slot, layout.position[row, column]] = batch["source"][row, column]
     real = batch["target_out"][:, 0] != 0
     parts = sentences[:, :-1], sentences[:, -1], batch["target_out"][:, 0].astype(np.int64)
     return tuple(torch.from_numpy(part[real]) for part in parts)

@@ -6,7 +6,8 @@ from typing import ClassVar
 from attn_jax.attention.scores import KERNELS
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import AttentionOptions
-from attn_jax.models.kernel_regression.model import CRITERIA, KernelRegression, Projection
+from attn_jax.models.kernel_regression.criteria import CRITERIA
+from attn_jax.models.kernel_regression.model import KernelRegression, Projection
 from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import PointSizes
@@ -88,10 +89,12 @@ class KernelRegressionOptions:
         first = self.num_widths // 3 if self.num_widths > 1 else 0
         return KernelRegression(
             attention=attention.clone(score=score),
-            projection=Projection(self.projection_size, self.hidden_size) if self.projection_size else None,
+            projection=Projection(features=self.projection_size, hidden_size=self.hidden_size)
+            if self.projection_size
+            else None,
             degrees=tuple(self.degrees),
             widths=tuple(STEP ** (i - first) for i in range(self.num_widths)),
-            criterion=self.criterion,
+            criterion=CRITERIA[self.criterion],
             fixed=bool(fixed),
             chunk=self.chunk,
         )

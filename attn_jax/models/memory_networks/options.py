@@ -5,40 +5,42 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
-from attn_jax.attention import NORMALIZERS, SCORES
+from attn_jax.attention import NORMALIZERS, SCORES, Attention
 from attn_jax.errors import UserError
 from attn_jax.layers.transformer import NORM_FIRST
 from attn_jax.models.attention_options import AttentionOptions, DroppedAttentionOptions
 from attn_jax.models.encoder_options import width_of_head
 from attn_jax.models.memory_networks.base import StoryModel
-from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
-from attn_jax.models.memory_networks.entnet import henaff2017
-from attn_jax.models.memory_networks.episodes import GateNetwork, logistic
+from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
+from attn_jax.models.memory_networks.entnet import entity_network
+from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
 from attn_jax.models.memory_networks.memn2n import MemN2N
 from attn_jax.models.memory_networks.memnn import MemNN
-from attn_jax.models.memory_networks.universal import dehghani2019
+from attn_jax.models.memory_networks.universal import universal_transformer
 from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
+from attn_jax.types import Array
 
 TYINGS = {"adjacent": True, "layerwise": False}
 ENCODINGS = {"position": True, "bag": False}
 EPISODES = {"soft": True, "gru": False}
-GATES = NORMALIZERS | {"logistic": logistic}
-GATE_SCORES = SCORES | {"gate_network": GateNetwork}
+ALL_NORMALIZERS = NORMALIZERS | GATES
+ALL_SCORES = SCORES | GATE_SCORES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions(AttentionOptions):
     """Options of weights that need not sum to one."""
 
-    normalize: str = option("softmax", "normalizer; logistic: gates that need not sum to one", choices=GATES)
+    normalize: str = option("softmax", "normalizer; logistic: gates that need not sum to one", choices=ALL_NORMALIZERS)
 
     @property
     def normalizers(self) -> Mapping[str, Any]:
-        return GATES
+        return ALL_NORMALIZERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,11 +52,11 @@ class DroppedGateOptions(GateOptions, DroppedAttentionOptions):
 class EpisodeGateOptions(DroppedGateOptions):
     """Options of the gates of a dynamic memory network."""
 
-    score: str = option("general", "score of a fact; gate_network: that of the papers", choices=GATE_SCORES)
+    score: str = option("general", "score of a fact; gate_network: that of the papers", choices=ALL_SCORES)
 
     @property
     def scores(self) -> Mapping[str, type]:
-        return GATE_SCORES
+        return ALL_SCORES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,8 +150,8 @@ class MemNNOptions(StoryOptions):
             margin=self.margin,
             num_grams=self.num_grams,
             nonlinear=self.nonlinear,
-            adaptive=self.adaptive,
-            roles=self.roles,
+            stop_memory=self.adaptive,
+            block_per_fact=self.roles,
             dropout=self.dropout,
         )
 
@@ -178,14 +180,16 @@ class EpisodicOptions(StoryOptions):
                 "model.gate_weight of more than 0"
             )
 
-    def parts(self, vocab_size: int, memory_size: int, shortest: int, whole: bool) -> dict[str, Any]:
+    def parts(self, vocab_size: int, memory_size: int, shortest: int, all_terms: bool) -> dict[str, Any]:
         """Returns the fields of either network. The gates see the question beside the memory: twice a fact's width."""
+        attention = self.attention.build(2 * self.hidden_size, all_terms=all_terms)
+        check_score(attention, 2 * self.hidden_size, self.hidden_size, self.attention.score)
         return dict(
             vocab_size=vocab_size,
             memory_size=memory_size,
             features=self.hidden_size,
             num_passes=self.num_hops,
-            attention=self.attention.build(2 * self.hidden_size, whole=whole),
+            attention=attention,
             soft=EPISODES[self.episode],
             question_size=self.sentence_size,
             shortest=shortest,
@@ -204,9 +208,7 @@ class DMNOptions(EpisodicOptions):
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
-        return kumar2016(
-            embedding_size=self.embedding_size, **self.parts(vocab_size, memory_size, shortest, whole=True)
-        )
+        return dmn(embedding_size=self.embedding_size, **self.parts(vocab_size, memory_size, shortest, all_terms=True))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -216,7 +218,7 @@ class DMNPlusOptions(EpisodicOptions):
     name: str = option("dmn_plus", "the family")
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
-        return xiong2016(**self.parts(vocab_size, memory_size, shortest, whole=False))
+        return dmn_plus(**self.parts(vocab_size, memory_size, shortest, all_terms=False))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -230,7 +232,7 @@ class EntNetOptions(StoryOptions):
     attention: DroppedGateOptions = section(DroppedGateOptions)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
-        return henaff2017(
+        return entity_network(
             vocab_size=vocab_size,
             memory_size=memory_size,
             features=self.hidden_size,
@@ -260,14 +262,14 @@ class UniversalOptions(StoryOptions):
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
         width = width_of_head(self.hidden_size, self.num_heads)
-        return dehghani2019(
+        return universal_transformer(
             vocab_size=vocab_size,
             memory_size=memory_size,
             features=self.hidden_size,
             num_heads=self.num_heads,
             feed_forward_size=self.feed_forward_size,
             num_steps=self.num_hops,
-            adaptive=self.halting,
+            halting=self.halting,
             threshold=self.threshold,
             ponder_weight=self.ponder_weight,
             attention=self.attention.build(width, num_heads=self.num_heads),
@@ -276,3 +278,20 @@ class UniversalOptions(StoryOptions):
             sentence_size=self.sentence_size,
             shortest=shortest,
         )
+
+
+def check_score(attention: Attention, query_features: int, key_features: int, name: str) -> None:
+    """Checks that a score can compare queries and keys of these widths.
+
+    Raises:
+        UserError: it cannot.
+    """
+    query, key = jnp.zeros((1, query_features)), jnp.zeros((1, key_features))
+
+    def compare(score: nn.Module, query: Array, key: Array) -> Array:
+        return score(query, score.project_keys(key))
+
+    try:
+        jax.eval_shape(lambda rng: attention.score.init(rng, query, key, method=compare), jax.random.key(0))
+    except ValueError as error:
+        raise UserError(f"model.attention.score {name}: {error}") from None

@@ -1,7 +1,5 @@
 """From a config to the networks for stories: every option arrives, a wrong one is told."""
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from attn_jax.attention.normalizers.entmax import sparsemax
@@ -13,9 +11,9 @@ from attn_jax.models.memory_networks.episodes import (
     GatedEpisode,
     GateNetwork,
     SoftEpisode,
-    each_alone,
-    logistic,
-    one_of_all,
+    independent_sigmoid,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
 )
 from attn_jax.tasks.sizes import TextSizes
 from configs import base
@@ -29,13 +27,16 @@ def module_of(name, **options):
 
 def test_gates_are_what_the_config_says():
     gates = {"attention.score": "gate_network", "attention.features": 7, "hidden_size": 6, "num_hops": 2}
-    for name, whole, update in (("dmn", True, GRUUpdate), ("dmn_plus", False, ReLUUpdate)):
+    for name, all_terms, update in (("dmn", True, GRUUpdate), ("dmn_plus", False, ReLUUpdate)):
         module = module_of(name, **gates)
-        assert module.attention.score == GateNetwork(features=7, whole=whole) and module.gate_loss is one_of_all
+        assert (
+            module.attention.score == GateNetwork(features=7, all_terms=all_terms)
+            and module.gate_loss is softmax_cross_entropy
+        )
         assert isinstance(module.update, update) and isinstance(module.episode, GatedEpisode)
         assert (module.num_passes, module.episode.features) == (2, 6)
     module = module_of("dmn", **gates | {"attention.normalize": "logistic", "episode": "soft"})
-    assert module.attention.normalize is logistic and module.gate_loss is each_alone
+    assert module.attention.normalize is independent_sigmoid and module.gate_loss is sigmoid_cross_entropy
     assert isinstance(module.episode, SoftEpisode)
     module = module_of("dmn", **gates | {"attention.score": "general", "attention.normalize": "sparsemax"})
     assert module.attention.score == General(query_features=12) and module.attention.normalize is sparsemax
@@ -50,12 +51,12 @@ def test_a_kernel_has_the_width_of_the_config():
 
 def test_the_other_networks_read_with_the_attention_of_the_config():
     entnet = module_of("entnet", hidden_size=6, **{"attention.score": "scaled_dot", "num_slots": 3})
-    assert entnet.read.score == ScaledDot() and entnet.write.normalize is logistic and entnet.num_slots == 3
+    assert entnet.read.score == ScaledDot() and entnet.write.normalize is independent_sigmoid and entnet.num_slots == 3
     steps = {"num_hops": 5, "halting": True, "threshold": 0.7, "ponder_weight": 0.2}
     steps |= {"attention.normalize": "learned_entmax"}
     universal = module_of("universal", hidden_size=6, num_heads=3, norm="post", **steps)
     stack, heads = universal.stack, universal.stack.layer.make_attention()
-    assert (stack.num_steps, stack.adaptive, stack.threshold, universal.ponder_weight) == (5, True, 0.7, 0.2)
+    assert (stack.num_steps, stack.halting, stack.threshold, universal.ponder_weight) == (5, True, 0.7, 0.2)
     assert heads.attention.score == General(query_features=2) and not stack.layer.norm_first
     assert heads.attention.normalize.num_heads == 3
 
@@ -83,10 +84,9 @@ def test_a_wrong_option_is_told(name, options, message):
 
 
 def test_a_score_that_cannot_compare_a_question_and_a_memory_with_a_fact_is_told():
-    module = module_of("dmn_plus", hidden_size=4, **{"attention.score": "dot"})
-    source = jnp.array([[6, 4, 7, 5]])
-    with pytest.raises(UserError, match="the Dot score needs queries and keys of one width, got 8 and 4"):
-        jax.eval_shape(lambda: module.init(jax.random.key(0), source, method="answer"))
+    message = "model.attention.score dot: the Dot score needs queries and keys of one width, got 8 and 4"
+    with pytest.raises(UserError, match=message):
+        module_of("dmn_plus", hidden_size=4, **{"attention.score": "dot"})
 
 
 def test_networks_for_stories_need_stories():

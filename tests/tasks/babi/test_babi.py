@@ -10,7 +10,7 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.babi.format import read_questions
 from attn_jax.tasks.babi.task import babi
 from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.vocabulary import EOS, UNK, Stories
+from attn_jax.tasks.vocabulary import EOS, UNK, StoryWords
 from configs.base import get_config
 
 OPTIONS = {"numbers": (1,), "size": "1k", "max_sentences": 0, "num_examples": 0}
@@ -52,7 +52,7 @@ def test_the_last_tenth_of_each_task_is_held_out(task):
 def test_both_sides_have_one_vocabulary_of_all_that_occurs_in_training(task, tmp_path):
     (tmp_path / "en/qa1_a-name_train.txt").write_text("1 A b.\n2 C d?\tElse,one\t1\n" * 10)
     result = task()
-    assert result.source_vocabulary is result.target_vocabulary and isinstance(result.source_vocabulary, Stories)
+    assert result.source_vocabulary is result.target_vocabulary and isinstance(result.source_vocabulary, StoryWords)
     train = result.splits["train"]
     for text in (*train.source, *train.target):
         assert result.source_vocabulary.decode(result.source_vocabulary.encode(text)) == text

@@ -51,7 +51,7 @@ class Classifier(nn.Module):
         """The positions that count: the class alone."""
         return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
 
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+    def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Training: (what is minimized, negative log-likelihood) [b, t], both zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
         loss, nll = self.output.loss(hidden, targets[:, 0])

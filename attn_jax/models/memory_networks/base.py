@@ -133,8 +133,6 @@ class StoryModel(Model):
     that training never had is unk, and never counts as right.
     """
 
-    training = "losses"
-
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
         """Of the answers: nll, the share that is right, the entropy of what the hops read."""
         answers = _first(batch["target_out"])

@@ -157,6 +157,10 @@ class Decoder(nn.Module):
         attended = jax.tree.map(lambda x: x[:, 0], attended)
         return attended, attended.weights if monotonic else state.weights
 
+    def scores(self, query: Float[Array, "b t q"], memory: Memory) -> Float[Array, "b t s"]:
+        """The scores of the keys of the memory, before they are normalized."""
+        return self.attention.score(query, memory.keys)
+
     def noise(self, train: bool):
         """The rng of an attention that samples."""
         random = self.attention.read.random or self.attention.monotonic is not None

@@ -1,6 +1,7 @@
 """Sequence to sequence with any encoder and any of the recurrent decoders in decoders.py."""
 
 from functools import partial
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -9,13 +10,13 @@ import jax.numpy as jnp
 from attn_jax.attention import Memory
 from attn_jax.attention.hard.readings import expectation
 from attn_jax.models.seq2seq.decoders import Decoder, DecoderState, Steps
-from attn_jax.models.seq2seq.objectives import SoftAlignment, TokenLosses
+from attn_jax.models.seq2seq.objectives import Readout, SoftObjective, TokenLosses
 from attn_jax.models.seq2seq.recurrent_stack import Encoded
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
 class Seq2SeqModule(nn.Module):
-    """Embeddings, encoder, decoder, output layer, and how they make a loss: the alignment (see objectives.py)."""
+    """Embeddings, encoder, decoder, output layer, and the objective that trains them (objectives.py)."""
 
     source_vocab_size: int
     target_vocab_size: int
@@ -23,10 +24,18 @@ class Seq2SeqModule(nn.Module):
     encoder: nn.Module  # see rnn.py, encoders.py, transformer.py
     decoder: Decoder
     output: nn.Module
-    alignment: SoftAlignment = SoftAlignment()
+    objective: SoftObjective = SoftObjective()
     dropout: float = 0.0
     pad: int = 0
     dtype: Dtype = jnp.float32
+    preserve_adopted_names: ClassVar[bool] = True  # for the name of the objective
+
+    def __post_init__(self):
+        # The parameters of an objective (a learned baseline, an inference network) are stored under "alignment" in
+        # checkpoints, whatever the field is called.
+        if self.objective.name is None:
+            self.objective = self.objective.clone(name="alignment")
+        super().__post_init__()
 
     def setup(self):
         init = nn.initializers.normal(0.1)
@@ -53,8 +62,8 @@ class Seq2SeqModule(nn.Module):
         """Teacher forced: (the memory, what each step leaves); in training each row as often as it has trajectories."""
         encoded = self.encode(source, train)
         embedded = self.drop(self.target_embedding(target_in), deterministic=not train)
-        if train and self.alignment.num_trajectories > 1:
-            repeat = partial(jnp.repeat, repeats=self.alignment.num_trajectories, axis=0)
+        if train and self.objective.num_trajectories > 1:
+            repeat = partial(jnp.repeat, repeats=self.objective.num_trajectories, axis=0)
             encoded, embedded = jax.tree.map(repeat, (encoded, embedded))
         memory, state = self.decoder.start(encoded)
         steps = self.decoder.unroll(memory, state, embedded, train)
@@ -64,25 +73,39 @@ class Seq2SeqModule(nn.Module):
         """The positions that count."""
         return targets != self.pad
 
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> TokenLosses:
+    def losses(
+        self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]
+    ) -> TokenLosses:
         """Training: what is minimized at each target position, and its negative log-likelihood, [b, t]."""
         memory, steps = self.unroll(source, target_in, train=True)
-        return self.alignment.losses(self, memory, steps, targets, targets != self.pad)
+        return self.objective.losses(self.make_readout(), memory, steps, targets, targets != self.pad)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(nll [b, t], correct [b, t], weights [b, t, s])."""
         memory, steps = self.unroll(source, target_in)
-        return self.alignment.evaluate(self, memory, steps, targets, targets != self.pad)
+        return self.objective.evaluate(self.make_readout(), memory, steps, targets, targets != self.pad)
 
     def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, tuple[DecoderState, PyTree]]:
         memory, state = self.decoder.start(self.encode(source))
-        return memory, (state, self.alignment.start(self, memory))
+        return memory, (state, self.objective.start(self.make_readout(), memory))
 
     def step(self, memory: PyTree, state: tuple[DecoderState, PyTree], token: Int[Array, "b"]):
         decoder_state, aligned = state
         decoder_state, steps = self.decoder.step(memory, decoder_state, self.target_embedding(token))
-        aligned, log_probs = self.alignment.step(self, memory, aligned, token, steps)
+        aligned, log_probs = self.objective.step(self.make_readout(), memory, aligned, token, steps)
         return (decoder_state, aligned), log_probs
+
+    def make_readout(self) -> Readout:
+        """The functions that an objective uses."""
+        return Readout(
+            losses=self.hidden_losses,
+            log_probs=self.output_log_probs,
+            row_losses=self.row_losses,
+            row_log_probs=self.row_log_probs,
+            embed=self.target_embedding,
+            scores=self.decoder.scores,
+            vocab_size=self.output.vocab_size,
+        )
 
     def hidden_losses(self, hidden: Float[Array, "... d"], targets: Int[Array, "..."]):
         """(training loss, nll) of each target."""

@@ -16,13 +16,13 @@ from attn_jax.models.encoder_options import DTYPES, build_encoder, build_output
 from attn_jax.models.seq2seq.decoders import DECODERS
 from attn_jax.models.seq2seq.model import Seq2SeqModule
 from attn_jax.models.seq2seq.objectives import (
-    ElboAlignment,
-    HardAlignment,
+    ElboObjective,
+    HardObjective,
     InferenceNetwork,
-    MarginalAlignment,
-    MarkovAlignment,
-    SoftAlignment,
-    TrajectoryAlignment,
+    MarginalObjective,
+    MarkovObjective,
+    SoftObjective,
+    TrajectoryObjective,
 )
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Stack
 
@@ -47,7 +47,7 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
             f"model.bridge copy needs a last state of each of model.num_layers {model.num_layers} layers; "
             f"model.encoder {model.encoder} has one; use dense, hidden or zeros"
         )
-    read, alignment = build_alignment(config)
+    read, objective = build_alignment(config)
     attention = None if model.decoder == "none" else build_attention(model.attention, model.hidden_size, read)
     own = None
     if model.self_attention:
@@ -78,7 +78,7 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
         encoder=build_encoder(config),
         decoder=construct(decoder, options | {"stack": stack}),
         output=build_output(config, target_vocab_size),
-        alignment=alignment,
+        objective=objective,
         dropout=model.dropout,
         dtype=dtype,
     )
@@ -96,7 +96,7 @@ FEEDS = ("mean", "read")
 TRANSITIONS = ("independent", "monotonic", "first_order", "monotonic_first_order")
 
 
-def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
+def build_alignment(config: ConfigDict) -> tuple[Reading, SoftObjective]:
     """(what the decoder reads with, how the loss is made) of model.objective, reading, baseline and transition."""
     model, options = config.model, config.model.attention
     allowed = lookup(OBJECTIVES, model.objective, "model.objective")
@@ -113,7 +113,7 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
     if options.transition != "independent":
         return READINGS["expectation"], build_markov(model, reading)
     if model.objective == "soft":
-        return reading, SoftAlignment()
+        return reading, SoftObjective()
     if model.decoder == "none":
         raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
     compact = tuple(name for name, kernel in KERNELS.items() if kernel.compact)
@@ -128,8 +128,8 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
     module = construct(BASELINES[baseline], fields)
     if options.feed == "read":
         return build_trajectories(model, reading, baseline, module)
-    kind = {"hard": HardAlignment, "marginal": MarginalAlignment, "elbo": ElboAlignment}[model.objective]
-    network = {"inference": build_inference(model)} if kind is ElboAlignment else {}
+    kind = {"hard": HardObjective, "marginal": MarginalObjective, "elbo": ElboObjective}[model.objective]
+    network = {"inference": build_inference(model)} if kind is ElboObjective else {}
     fields = dict(reading=reading, baseline=module, soft_baseline=baseline == "soft", k_max=options.k_max)
     return READINGS["expectation"], kind(**fields, **network)
 
@@ -162,7 +162,7 @@ def configure_reading(options: ConfigDict, reading: Reading, baseline: str) -> R
     return reading.configure(**{name: value for name, value in given.items() if name in takes})
 
 
-def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
+def build_markov(model: ConfigDict, reading: Reading) -> MarkovObjective:
     """Alignments that depend on the one before, summed out exactly."""
     transition = model.attention.transition
     if model.objective != "marginal" or reading.name != "enumeration":
@@ -183,12 +183,12 @@ def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
                 f"model.attention.{name} {value}, got {model.attention[name]}"
             )
     jump_size = model.attention.jump_size if "first_order" in transition else 0
-    return MarkovAlignment(monotonic="monotonic" in transition, jump_size=jump_size)
+    return MarkovObjective(monotonic="monotonic" in transition, jump_size=jump_size)
 
 
 def build_trajectories(
     model: ConfigDict, reading: Reading, baseline: str, module: NoBaseline
-) -> tuple[Reading, TrajectoryAlignment]:
+) -> tuple[Reading, TrajectoryObjective]:
     """Hard attention whose samples enter the decoder's state."""
     if model.objective != "hard" or not reading.per_step:
         readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
@@ -202,10 +202,10 @@ def build_trajectories(
             "none, running_mean, learned, leave_one_out"
         )
     if reading.name != "reinforce":
-        return reading, TrajectoryAlignment(baseline=module)
+        return reading, TrajectoryObjective(baseline=module)
     several, own = model.attention.num_samples, baseline == "leave_one_out"
     one = reading.configure(num_samples=1, leave_one_out=False)
-    return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=own, baseline=module)
+    return one, TrajectoryObjective(num_trajectories=several, leave_one_out=own, baseline=module)
 
 
 def build_inference(model: ConfigDict) -> InferenceNetwork:

@@ -47,7 +47,7 @@ class TeacherForced(nn.Module, kw_only=True):
         """The positions that count."""
         return targets != self.pad
 
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+    def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Training: (what is minimized, negative log-likelihood) of each target position [b, t]."""
         states, _ = self.unroll(source, target_in, train=True)
         return self.output.loss(states, targets, self.target_embedding.weights)

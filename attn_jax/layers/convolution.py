@@ -13,7 +13,7 @@ from attn_jax.layers.positions import NoPositions
 from attn_jax.types import Array, Bool, Dtype, Float
 
 
-class Convolution(nn.Module):
+class Convolution(nn.Module, kw_only=True):
     """Layers of x + glu(W * norm(x)): each state sees the `kernel_size` inputs around it and nothing else.
 
     After l layers it has seen l (kernel_size - 1) + 1 tokens; what is further away does not exist for it. Gated linear
@@ -29,7 +29,7 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(
-        self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], train: bool = False
+        self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], *, train: bool = False
     ) -> tuple[Float[Array, "b d"], Float[Array, "b s d"]]:
         places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         x = self.positions.embed(embedded, places)

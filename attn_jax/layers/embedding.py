@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Dtype, Float, Int
 
 
-class Embedding(nn.Module):
+class Embedding(nn.Module, kw_only=True):
     """sqrt(d) E[token], E of variance 1 / d: so that the same E may be the output layer (section 3.4)."""
 
     vocab_size: int
@@ -15,8 +15,8 @@ class Embedding(nn.Module):
 
     def setup(self):
         self.table = nn.Embed(
-            self.vocab_size,
-            self.features,
+            num_embeddings=self.vocab_size,
+            features=self.features,
             embedding_init=nn.initializers.normal(self.features**-0.5),
             dtype=self.dtype,
         )

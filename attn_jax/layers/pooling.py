@@ -15,19 +15,19 @@ def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float
     return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
 
 
-class MeanPooling(nn.Module):
+class MeanPooling(nn.Module, kw_only=True):
     """The mean of the states: attention that finds all equal."""
 
     num_queries: ClassVar[int] = 1
 
-    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
+    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
         """(vector [b, d], weights [b, 1, s], penalty [b])."""
         weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
         vector = jnp.einsum("bs,bsd->bd", weights.astype(states.dtype), states)
         return vector, weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
 
 
-class StructuredPooling(nn.Module):
+class StructuredPooling(nn.Module, kw_only=True):
     """r learned queries read the states, and their contexts side by side are the vector: M = A H.
 
     Lin 2017 (arXiv 1703.03130), with the penalty |A A' - I|^2 (Frobenius), that keeps the r from reading the same.
@@ -38,7 +38,7 @@ class StructuredPooling(nn.Module):
     features: int  # width of a query
 
     @nn.compact
-    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
+    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
         """(vector [b, r d], weights [b, r, s], penalty [b])."""
         init = nn.initializers.normal(self.features**-0.5)
         queries = self.param("queries", init, (self.num_queries, self.features)).astype(states.dtype)

@@ -21,7 +21,7 @@ from attn_jax.types import Array, Dtype, Float, Int
 BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to BASE 2 pi
 
 
-class NoPositions(nn.Module):
+class NoPositions(nn.Module, kw_only=True):
     """Nothing: a causal stack can still tell positions apart, as the first token sees one key, the second two ..."""
 
     num_heads: int = 1
@@ -60,14 +60,14 @@ def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "..
     return both.reshape(*both.shape[:-2], -1)[..., :features]
 
 
-class Sinusoidal(NoPositions):
+class Sinusoidal(NoPositions, kw_only=True):
     """embedded + sinusoids(position). Vaswani 2017 (arXiv 1706.03762), section 3.5."""
 
     def embed(self, embedded, positions):
         return embedded + sinusoids(positions, embedded.shape[-1]).astype(embedded.dtype)
 
 
-class Learned(NoPositions):
+class Learned(NoPositions, kw_only=True):
     """embedded + a vector of its own for each of `max_length` positions; a longer sequence is a UserError.
 
     Gehring 2017 (arXiv 1705.03122). No vector is learned for a position that training never reaches.
@@ -104,13 +104,13 @@ def rotate(x: Float[Array, "... h n w"], positions: Int[Array, "... n"]) -> Floa
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-class Rotary(NoPositions):
+class Rotary(NoPositions, kw_only=True):
     """Queries and keys turned by their positions: see `rotate`."""
 
     rotary = True
 
 
-class Relative(NoPositions):
+class Relative(NoPositions, kw_only=True):
     """A learned number for each head and bucket of distances, added to the scores. Raffel 2020 (arXiv 1910.10683).
 
     Half of the `num_buckets` are single distances, the rest grow logarithmically up to `max_distance`, beyond which
@@ -139,7 +139,7 @@ class Relative(NoPositions):
         return jnp.moveaxis(self.table[self.buckets(distance)], -1, -3).astype(self.dtype)
 
 
-class Alibi(NoPositions):
+class Alibi(NoPositions, kw_only=True):
     """-slope |query position - key position| added to the scores, with a fixed slope for each head.
 
     Press 2022 (arXiv 2108.12409): the slopes are 2^(-8 i / h) for heads i = 1 .. h.
@@ -153,7 +153,7 @@ class Alibi(NoPositions):
         return -distance[..., None, :, :] * self.slopes()[:, None, None].astype(self.dtype)
 
 
-class HalfAlibi(Alibi):
+class HalfAlibi(Alibi, kw_only=True):
     """No positions in the first half of the heads, biases in the second: NAPE of Vasylenko 2025 (arXiv 2506.16640).
 
     The blind heads can look anywhere, the others know what is near: their slopes are 1, 1/2, 1/3 ..., steeper than

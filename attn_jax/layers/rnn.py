@@ -139,7 +139,7 @@ def _keep(mask: Bool[Array, "b"], new: State, old: State) -> State:
     return jax.tree.map(lambda n, o: jnp.where(mask[:, None], n, o), new, old)
 
 
-class Recurrence(nn.Module):
+class Recurrence(nn.Module, kw_only=True):
     """The parameters of one cell, with the ways to use it: all steps at once, or one by one.
 
     Call = the whole sequence: (inputs [b, t, i], mask [b, t]) -> (last state, outputs [b, t, d]);
@@ -180,6 +180,7 @@ class Recurrence(nn.Module):
         self,
         inputs: Float[Array, "b t i"],
         mask: Bool[Array, "b t"],
+        *,
         state: State | None = None,
         dropped: Float[Array, "b d"] | None = None,
         offset: Float[Array, "b 1 gd"] | None = None,
@@ -213,14 +214,14 @@ def _per_gate_orthogonal(num_gates: int):
     return init
 
 
-def recurrent_mask(rng: Array | None, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
+def recurrent_mask(rng: Array | None, *, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
     """A variational dropout mask [b, d], kept for all steps of a sentence; None where nothing is dropped."""
     if rng is None or rate == 0.0:
         return None
     return jax.random.bernoulli(rng, 1 - rate, (batch_size, features)).astype(dtype) / (1 - rate)
 
 
-class RNN(nn.Module):
+class RNN(nn.Module, kw_only=True):
     """A stack of layers, each of them one- or bidirectional; dropout between them.
 
     Returns (the last states, one per layer, with both directions side by side; outputs [b, t, d]).
@@ -237,7 +238,7 @@ class RNN(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], train: bool = False
+        self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], *, train: bool = False
     ) -> tuple[tuple[State, ...], Float[Array, "b t d"]]:
         directions = (False, True) if self.bidirectional else (False,)
         width = self.features // len(directions)
@@ -248,9 +249,15 @@ class RNN(nn.Module):
             ends, sides = [], []
             for reverse in directions:
                 rng = self.make_rng("dropout") if train and self.recurrent_dropout else None
-                dropped = recurrent_mask(rng, self.recurrent_dropout, inputs.shape[0], width, self.dtype)
+                dropped = recurrent_mask(
+                    rng,
+                    rate=self.recurrent_dropout,
+                    batch_size=inputs.shape[0],
+                    features=width,
+                    dtype=self.dtype,
+                )
                 name = f"{'backward' if reverse else 'forward'}_{layer}"
-                end, side = Recurrence(self.cell, width, dtype=self.dtype, name=name)(
+                end, side = Recurrence(cell=self.cell, features=width, dtype=self.dtype, name=name)(
                     outputs, mask, dropped=dropped, reverse=reverse
                 )
                 ends.append(end)

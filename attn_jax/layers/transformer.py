@@ -23,7 +23,7 @@ NORM_FIRST = {"pre": True, "post": False}  # layer norm before each part, or aft
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
 
 
-class TransformerLayer(nn.Module):
+class TransformerLayer(nn.Module, kw_only=True):
     """x + attention(x), x + attention to the source, x + feed_forward(x), with a norm before or after each.
 
     `make_attention` gives the module of several heads: a new one for each use, since parameters are not shared; with
@@ -54,12 +54,13 @@ class TransformerLayer(nn.Module):
     def __call__(
         self,
         x: Float[Array, "b q d"],
+        *,
         mask: Bool[Array, "b q"],
         positions: Int[Array, "b q"],
-        allowed: Bool[Array, "q k"] | None,
-        bias: Float[Array, "..."] | None,
-        source: Memory | None,
-        cache: Memory | None,
+        allowed: Bool[Array, "q k"] | None = None,
+        bias: Float[Array, "..."] | None = None,
+        source: Memory | None = None,
+        cache: Memory | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], Memory, Attended]:
         """(x, what this layer's self-attention read, what it saw last: the source, or itself where there is none).
@@ -70,7 +71,9 @@ class TransformerLayer(nn.Module):
         inner = self.self_norm(x) if self.norm_first else x
         memory = self.self_attention.prepare(inner, mask=mask, rotate=turn)
         memory = memory if cache is None else write(cache, memory, positions[:, 0])
-        attended = self.self_attention(inner, memory, allowed, bias, turn, self._noise(train), train)
+        attended = self.self_attention(
+            inner, memory, mask=allowed, bias=bias, rotate=turn, rng=self._noise(train), train=train
+        )
         x = self._add(self.self_norm, x, attended.context, train)
         if source is not None:
             inner = self.source_norm(x) if self.norm_first else x
@@ -89,7 +92,7 @@ class TransformerLayer(nn.Module):
         return self.make_rng("sample") if train and self.self_attention.attention.read.random else None
 
 
-class TransformerStack(nn.Module):
+class TransformerStack(nn.Module, kw_only=True):
     """Layers one after the other, with one scheme of positions."""
 
     make_layer: Callable[[], TransformerLayer]
@@ -98,6 +101,7 @@ class TransformerStack(nn.Module):
     features: int
     norm_first: bool = True
     causal: bool = False
+    remat: bool = False  # compute the activations of each layer again in the backward pass, to save memory
     dropout: float = 0.0
     dtype: Dtype = jnp.float32
 
@@ -108,7 +112,7 @@ class TransformerStack(nn.Module):
             self.norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)
 
     def __call__(
-        self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], train: bool = False
+        self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], *, train: bool = False
     ) -> tuple[Float[Array, "b d"], Float[Array, "b n d"]]:
         """As an encoder, like models.rnn.RNN: (the mean of the states, the states)."""
         states, _, _ = self.run(embedded, mask, train=train)
@@ -122,6 +126,7 @@ class TransformerStack(nn.Module):
         self,
         embedded: Float[Array, "b n d"],
         mask: Bool[Array, "b n"],
+        *,
         source: tuple[Memory, ...] | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b n d"], tuple[Memory, ...], Attended]:
@@ -129,7 +134,9 @@ class TransformerStack(nn.Module):
         length = embedded.shape[1]
         positions = jnp.broadcast_to(jnp.arange(length), embedded.shape[:2])
         allowed = causal_mask(length) if self.causal else None
-        return self._layers(embedded, mask, positions, allowed, length, source, None, train)
+        return self._layers(
+            embedded, mask=mask, positions=positions, allowed=allowed, length=length, source=source, train=train
+        )
 
     def start(self, batch_size: int, length: int) -> tuple[Memory, ...]:
         """Empty caches with `length` slots."""
@@ -141,6 +148,7 @@ class TransformerStack(nn.Module):
     def step(
         self,
         embedded: Float[Array, "b d"],
+        *,
         position: Int[Array, "b"],
         caches: tuple[Memory, ...],
         source: tuple[Memory, ...] | None = None,
@@ -149,17 +157,23 @@ class TransformerStack(nn.Module):
         mask = jnp.ones((len(embedded), 1), bool)
         length = caches[0].mask.shape[-1]
         states, caches, _ = self._layers(
-            embedded[:, None], mask, position[:, None], None, length, source, caches, False
+            embedded[:, None], mask=mask, positions=position[:, None], length=length, source=source, caches=caches
         )
         return states[:, 0], caches
 
-    def _layers(self, embedded, mask, positions, allowed, length, source, caches, train):
+    def _layers(self, embedded, *, mask, positions, length, allowed=None, source=None, caches=None, train=False):
+        def apply(layer, x, **arguments):
+            return layer(x, **arguments, train=train)  # `train` is no argument here: nn.remat traces all arguments
+
+        apply = nn.remat(apply) if self.remat else apply
         bias = self.positions.bias(positions, length)
         x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)
         source = source or (None,) * self.num_layers
         caches = caches or (None,) * self.num_layers
         memories, attended = [], None
         for layer, read, cache in zip(self.layers, source, caches, strict=True):
-            x, memory, attended = layer(x, mask, positions, allowed, bias, read, cache, train)
+            x, memory, attended = apply(
+                layer, x, mask=mask, positions=positions, allowed=allowed, bias=bias, source=read, cache=cache
+            )
             memories.append(memory)
         return (self.norm(x) if self.norm_first else x), tuple(memories), attended

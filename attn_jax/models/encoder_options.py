@@ -32,10 +32,10 @@ def build_rnn_encoder(model: ConfigDict, dtype: Dtype) -> RNN:
     if model.bidirectional and model.hidden_size % 2:
         raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
     return RNN(
-        lookup(CELLS, model.cell, "model.cell"),
-        model.hidden_size,
-        model.num_layers,
-        model.bidirectional,
+        cell=lookup(CELLS, model.cell, "model.cell"),
+        features=model.hidden_size,
+        num_layers=model.num_layers,
+        bidirectional=model.bidirectional,
         dropout=model.dropout,
         recurrent_dropout=model.recurrent_dropout,
         dtype=dtype,
@@ -53,13 +53,26 @@ def build_convolution(model: ConfigDict, dtype: Dtype) -> Convolution:
             f"model.encoder conv has no attention that model.positions {model.positions} could be part of; "
             "expected none, sinusoidal or learned"
         )
-    return Convolution(model.hidden_size, model.num_layers, model.kernel_size, positions, model.dropout, dtype)
+    return Convolution(
+        features=model.hidden_size,
+        num_layers=model.num_layers,
+        kernel_size=model.kernel_size,
+        positions=positions,
+        dropout=model.dropout,
+        dtype=dtype,
+    )
 
 
 def build_positions(model: ConfigDict, dtype: Dtype, causal: bool, features: int) -> NoPositions:
     """config.model.positions as a module, for embeddings of `features` columns."""
     kind = lookup(POSITIONS, model.positions, "model.positions")
-    return kind(model.num_heads, features, model.max_length if kind.limited else 0, causal, dtype)
+    return kind(
+        num_heads=model.num_heads,
+        features=features,
+        max_length=model.max_length if kind.limited else 0,
+        causal=causal,
+        dtype=dtype,
+    )
 
 
 def build_stack(
@@ -85,25 +98,25 @@ def build_stack(
         attention = build_attention(model.attention, width, read, model.num_heads, num_scaled)
         return MultiHead(attention, model.num_heads, model.hidden_size, model.num_kv_heads, dtype=dtype)
 
-    layer = nn.remat(TransformerLayer, static_argnums=(8,)) if model.remat else TransformerLayer
     return TransformerStack(
         make_layer=partial(
-            layer,
-            partial(make_attention, positions.num_scaled),
-            model.hidden_size,
-            model.feed_forward_size,
-            make_attention if has_source else None,
-            norm_first,
-            positions.rotary,
-            activation,
-            model.dropout,
-            dtype,
+            TransformerLayer,
+            make_attention=partial(make_attention, positions.num_scaled),
+            features=model.hidden_size,
+            feed_forward_size=model.feed_forward_size,
+            make_source_attention=make_attention if has_source else None,
+            norm_first=norm_first,
+            rotary=positions.rotary,
+            activation=activation,
+            dropout=model.dropout,
+            dtype=dtype,
         ),
         positions=positions,
         num_layers=num_layers or model.num_layers,
         features=model.hidden_size,
         norm_first=norm_first,
         causal=causal,
+        remat=model.remat,
         dropout=model.dropout,
         dtype=dtype,
     )
@@ -127,7 +140,12 @@ def soft_reading(model: ConfigDict) -> Reading:
 def build_output(config: ConfigDict, vocab_size: int) -> FullSoftmax:
     """The output layer."""
     dtype = lookup(DTYPES, config.dtype, "dtype")
-    return FullSoftmax(vocab_size, config.model.tie_embeddings, config.train.label_smoothing, dtype)
+    return FullSoftmax(
+        vocab_size=vocab_size,
+        tied=config.model.tie_embeddings,
+        label_smoothing=config.train.label_smoothing,
+        dtype=dtype,
+    )
 
 
 ENCODERS = {"rnn": build_rnn_encoder, "conv": build_convolution, "transformer": build_stack}

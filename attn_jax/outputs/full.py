@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Dtype, Float, Int
 
 
-class FullSoftmax(nn.Module):
+class FullSoftmax(nn.Module, kw_only=True):
     """log_probs = log_softmax(W hidden + b); the bias is the only own parameter when `embedding` is given.
 
     `embedding` [v, e] ties W to the target embedding, e = d (Press & Wolf 2017, arXiv 1608.05859); untied, it is

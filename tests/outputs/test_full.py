@@ -15,7 +15,7 @@ TARGETS = RNG.integers(0, VOCAB, (BATCH, TIME), dtype=np.int32)
 
 
 def built(**options):
-    output = FullSoftmax(VOCAB, **options)
+    output = FullSoftmax(vocab_size=VOCAB, **options)
     params = params_of(output, HIDDEN, EMBEDDING, method="logits")
     call = lambda method, *args: compiled(lambda *args: output.apply({"params": params}, *args, method=method))(*args)  # noqa: E731
     return params, call

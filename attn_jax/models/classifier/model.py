@@ -16,7 +16,7 @@ from attn_jax.outputs.loss import nll_and_correct
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, kw_only=True):
     """softmax(W2 relu(W1 pooled + b1) + b2) over the target vocabulary; see Lin 2017, section 4.1."""
 
     source_vocab_size: int
@@ -34,16 +34,21 @@ class Classifier(nn.Module):
 
     def setup(self):
         init = nn.initializers.normal(self.embedding_size**-0.5)
-        self.embedding = nn.Embed(self.source_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype)
+        self.embedding = nn.Embed(
+            num_embeddings=self.source_vocab_size,
+            features=self.embedding_size,
+            embedding_init=init,
+            dtype=self.dtype,
+        )
         self.inner = nn.Dense(self.features, dtype=self.dtype)
         self.drop = nn.Dropout(self.dropout)
 
-    def read(self, source: Int[Array, "b s"], train: bool = False):
+    def read(self, source: Int[Array, "b s"], *, train: bool = False):
         """(hidden [b, d], weights [b, r, s], penalty [b])."""
         mask = source != self.pad
         embedded = self.embedding(source) * self.embedding_size**0.5
-        _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train)
-        vector, weights, penalty = self.pooling(states, mask, train)
+        _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train=train)
+        vector, weights, penalty = self.pooling(states, mask, train=train)
         hidden = nn.relu(self.inner(self.drop(vector, deterministic=not train)))
         return self.drop(hidden, deterministic=not train), weights, penalty
 

@@ -37,7 +37,11 @@ def build_structured(model: ConfigDict) -> StructuredPooling:
     if model.attention.window != "global" or model.attention.normalize == "monotonic":
         raise UserError("model.pooling structured takes no window and no monotonic attention")
     width = model.attention.features if model.attention.score == "tanh_key" else model.hidden_size
-    return StructuredPooling(build_attention(model.attention, width, soft_reading(model)), model.num_queries, width)
+    return StructuredPooling(
+        attention=build_attention(model.attention, width, soft_reading(model)),
+        num_queries=model.num_queries,
+        features=width,
+    )
 
 
 POOLINGS = {"mean": lambda model: MeanPooling(), "structured": build_structured}

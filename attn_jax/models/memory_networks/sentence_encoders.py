@@ -72,7 +72,7 @@ class WordReader(nn.Module):
 
     def setup(self):
         self.words = Words(self.vocab_size, self.embedding_size, uniform(3**0.5))
-        self.recurrence = Recurrence(CELLS["gru"], self.features)
+        self.recurrence = Recurrence(cell=CELLS["gru"], features=self.features)
         self.drop = nn.Dropout(self.dropout)
 
     def __call__(
@@ -101,9 +101,9 @@ class FusionReader(nn.Module):
 
     def setup(self):
         self.words = Words(self.vocab_size, self.features, uniform(3**0.5))
-        self.forward = Recurrence(CELLS["gru"], self.features)
-        self.backward = Recurrence(CELLS["gru"], self.features)
-        self.asked = Recurrence(CELLS["gru"], self.features)
+        self.forward = Recurrence(cell=CELLS["gru"], features=self.features)
+        self.backward = Recurrence(cell=CELLS["gru"], features=self.features)
+        self.asked = Recurrence(cell=CELLS["gru"], features=self.features)
         self.drop = nn.Dropout(self.dropout)
 
     def __call__(

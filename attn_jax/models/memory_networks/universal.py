@@ -93,7 +93,7 @@ class UniversalStack(nn.Module):
             else:
                 probability = jnp.zeros(mask.shape)
             after, weight = halting.advance(probability, self.threshold if self.adaptive else 1.0, last)
-            changed, _, attended = self.layer(x, mask, places, None, bias, None, None, train)
+            changed, _, attended = self.layer(x, mask=mask, positions=places, bias=bias, train=train)
             x = jnp.where(halting.running[..., None], changed, carry[0])
             output = output + weight[..., None] * x
             return (x, output, after), (attended.weights, weight)

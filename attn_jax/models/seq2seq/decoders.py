@@ -46,7 +46,7 @@ class Steps:
     embedded: Float[Array, "... e"]
 
 
-class Joined(nn.Module):
+class Joined(nn.Module, kw_only=True):
     """W [part; part; ...] + b. Parts with other leading axes are broadcast after their share of the product."""
 
     features: int
@@ -64,7 +64,7 @@ class Joined(nn.Module):
         return sum(part @ rows for part, rows in zip(parts, jnp.split(kernel, ends), strict=True)) + bias
 
 
-class Decoder(nn.Module):
+class Decoder(nn.Module, kw_only=True):
     """What the three share: the start, and the unrolling of `advance` where nothing better is known.
 
     A decoder with attention has `advance`, one step of the recurrence, and `readout`, which makes of the state and the
@@ -76,13 +76,14 @@ class Decoder(nn.Module):
     attention: Attention | None = None
 
     def setup(self):
-        self.combine = Joined(self.features, self.stack.dtype)
+        self.combine = Joined(features=self.features, dtype=self.stack.dtype)
 
     def advance(
         self,
         memory: PyTree,
         state: DecoderState,
         projected: Float[Array, "b gd"],
+        *,
         masks: tuple = (),
         train: bool = False,
     ) -> tuple[DecoderState, "Read"]:
@@ -118,13 +119,13 @@ class Decoder(nn.Module):
         return state, self.finish(read, embedded)
 
     def unroll(
-        self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], train: bool = False
+        self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], *, train: bool = False
     ) -> Steps:
         """All steps of a known target."""
         masks = self.stack.masks(embedded.shape[0], train)
 
         def body(decoder, state, projected):
-            return decoder.advance(memory, state, projected, masks, train)
+            return decoder.advance(memory, state, projected, masks=masks, train=train)
 
         scan = nn.scan(
             body,
@@ -142,7 +143,7 @@ class Decoder(nn.Module):
         return Steps(hidden, read.weights, read.log_prob, read.top, read.query, embedded)
 
     def attend(
-        self, query: Float[Array, "b d"], memory: Memory, state: DecoderState, train: bool
+        self, query: Float[Array, "b d"], memory: Memory, state: DecoderState, *, train: bool
     ) -> tuple[Attended, Float[Array, "b s"]]:
         """What `query` reads at this step, and the weights that the next step has to know."""
         monotonic = self.attention.monotonic is not None
@@ -179,7 +180,7 @@ class Read:
     log_prob: Array
 
 
-class PlainDecoder(Decoder):
+class PlainDecoder(Decoder, kw_only=True):
     """No attention: all it knows of the source is the state it starts from (Sutskever 2014, arXiv 1409.3215).
 
     With `feed_summary` (Cho 2014, arXiv 1406.1078) the encoder's last hidden state c also enters every
@@ -194,13 +195,13 @@ class PlainDecoder(Decoder):
     def step(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b e"]):
         summary, mask = memory
         extra = summary if self.feed_summary else None
-        layers = self.stack.step(state.layers, self.stack.project(embedded), extra)
+        layers = self.stack.step(state.layers, self.stack.project(embedded), extra=extra)
         steps = self._steps(layers[-1][0], summary, embedded, mask)
         return state.replace(layers=layers, position=state.position + 1), steps
 
-    def unroll(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], train: bool = False):
+    def unroll(self, memory: PyTree, state: DecoderState, embedded: Float[Array, "b t e"], *, train: bool = False):
         summary, mask = memory
-        top = self.stack.run(state.layers, embedded, summary if self.feed_summary else None, train)
+        top = self.stack.run(state.layers, embedded, extra=summary if self.feed_summary else None, train=train)
         return self._steps(top, summary[:, None], embedded, mask[:, None])
 
     def _steps(self, top, summary, embedded, mask):
@@ -213,17 +214,17 @@ class PlainDecoder(Decoder):
         return Steps(hidden, weights, weights.sum(-1), top, top, embedded)
 
 
-class BahdanauDecoder(Decoder):
+class BahdanauDecoder(Decoder, kw_only=True):
     """Attend with the state before, then step (Bahdanau 2015, arXiv 1409.0473, section 3.1).
 
     context = attention(h[t-1]);  h[t] = cell(h[t-1], [embedded; context]);
     hidden = tanh(W [h[t]; context; embedded]), where the paper has a maxout layer (appendix A.2.2).
     """
 
-    def advance(self, memory, state, projected, masks=(), train=False):
+    def advance(self, memory, state, projected, *, masks=(), train=False):
         query = state.layers[-1][0]
-        attended, weights = self.attend(query, memory, state, train)
-        layers = self.stack.step(state.layers, projected, attended.context, masks, train)
+        attended, weights = self.attend(query, memory, state, train=train)
+        layers = self.stack.step(state.layers, projected, extra=attended.context, masks=masks, train=train)
         read = Read(layers[-1][0], query, attended.context, None, attended.weights, attended.log_prob)
         return DecoderState(layers, state.fed, state.position + 1, weights), read
 
@@ -231,7 +232,7 @@ class BahdanauDecoder(Decoder):
         return jnp.tanh(self.combine(top, context, embedded))
 
 
-class LuongDecoder(Decoder):
+class LuongDecoder(Decoder, kw_only=True):
     """Step, then attend (Luong 2015, arXiv 1508.04025, section 3): hidden = tanh(W [context; h]), equation 5.
 
     With input feeding (section 3.3) `hidden` enters the next step; without it nothing of the attention
@@ -256,11 +257,11 @@ class LuongDecoder(Decoder):
         past = self.self_attention.prepare(nothing, mask=jnp.zeros(nothing.shape[:2], bool))
         return memory, state.replace(past=past)
 
-    def advance(self, memory, state, projected, masks=(), train=False):
+    def advance(self, memory, state, projected, *, masks=(), train=False):
         fed = state.fed if self.input_feeding else None
-        layers = self.stack.step(state.layers, projected, fed, masks, train)
+        layers = self.stack.step(state.layers, projected, extra=fed, masks=masks, train=train)
         top = query = layers[-1][0]
-        attended, weights = self.attend(query, memory, state, train)
+        attended, weights = self.attend(query, memory, state, train=train)
         past = state.past
         if self.self_attention is not None:
             own = self.self_attention(top[:, None], past).context[:, 0]
@@ -271,9 +272,9 @@ class LuongDecoder(Decoder):
         read = Read(top, query, None, hidden, attended.weights, attended.log_prob)
         return DecoderState(layers, fed, state.position + 1, weights, past), read
 
-    def unroll(self, memory, state, embedded, train=False):
+    def unroll(self, memory, state, embedded, *, train=False):
         if self.input_feeding or self.attention.monotonic is not None:
-            return super().unroll(memory, state, embedded, train)
+            return super().unroll(memory, state, embedded, train=train)
         top = query = self.stack.run(state.layers, embedded, train=train)
         positions = state.position[:, None] + jnp.arange(embedded.shape[1])
         attended = self.attention(query, memory, positions=positions, rng=self.noise(train), train=train)

@@ -15,7 +15,7 @@ from attn_jax.models.seq2seq.recurrent_stack import Encoded
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
-class Seq2SeqModule(nn.Module):
+class Seq2SeqModule(nn.Module, kw_only=True):
     """Embeddings, encoder, decoder, output layer, and the objective that trains them (objectives.py)."""
 
     source_vocab_size: int
@@ -40,33 +40,33 @@ class Seq2SeqModule(nn.Module):
     def setup(self):
         init = nn.initializers.normal(0.1)
         self.source_embedding = nn.Embed(
-            self.source_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype
+            num_embeddings=self.source_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
         self.target_embedding = nn.Embed(
-            self.target_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype
+            num_embeddings=self.target_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
         self.drop = nn.Dropout(self.dropout)
         self.drop_alike = nn.Dropout(self.dropout, broadcast_dims=(-2,))  # for all candidates of a step
 
-    def encode(self, source: Int[Array, "b s"], train: bool = False) -> Encoded:
+    def encode(self, source: Int[Array, "b s"], *, train: bool = False) -> Encoded:
         mask = source != self.pad
         embedded = self.drop(self.source_embedding(source), deterministic=not train)
-        last, states = self.encoder(embedded, mask, train)
+        last, states = self.encoder(embedded, mask, train=train)
         if not isinstance(last, tuple):  # a vector for the whole source: every state of every layer starts from it
             last = ((last,) * self.decoder.stack.cell.num_states,)
         return Encoded(self.drop(states, deterministic=not train), mask, last)
 
     def unroll(
-        self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False
+        self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False
     ) -> tuple[PyTree, Steps]:
         """Teacher forced: (the memory, what each step leaves); in training each row as often as it has trajectories."""
-        encoded = self.encode(source, train)
+        encoded = self.encode(source, train=train)
         embedded = self.drop(self.target_embedding(target_in), deterministic=not train)
         if train and self.objective.num_trajectories > 1:
             repeat = partial(jnp.repeat, repeats=self.objective.num_trajectories, axis=0)
             encoded, embedded = jax.tree.map(repeat, (encoded, embedded))
         memory, state = self.decoder.start(encoded)
-        steps = self.decoder.unroll(memory, state, embedded, train)
+        steps = self.decoder.unroll(memory, state, embedded, train=train)
         return memory, steps.replace(hidden=self.drop(steps.hidden, deterministic=not train))
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
@@ -78,12 +78,12 @@ class Seq2SeqModule(nn.Module):
     ) -> TokenLosses:
         """Training: what is minimized at each target position, and its negative log-likelihood, [b, t]."""
         memory, steps = self.unroll(source, target_in, train=True)
-        return self.objective.losses(self.make_readout(), memory, steps, targets, targets != self.pad)
+        return self.objective.losses(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(nll [b, t], correct [b, t], weights [b, t, s])."""
         memory, steps = self.unroll(source, target_in)
-        return self.objective.evaluate(self.make_readout(), memory, steps, targets, targets != self.pad)
+        return self.objective.evaluate(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
     def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, tuple[DecoderState, PyTree]]:
         memory, state = self.decoder.start(self.encode(source))

@@ -19,6 +19,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention import Memory
 from attn_jax.attention.hard.baselines import NoBaseline, Sampled
 from attn_jax.attention.hard.estimators import combine, combine_marginal, gradient_only, kl_divergence
 from attn_jax.attention.hard.monotonic import forward, initial_alignment, log_transition, predict, update
@@ -55,13 +56,13 @@ class TokenLosses(NamedTuple):
     nll: Float[Array, "b t"]
 
 
-class SoftObjective(nn.Module):
+class SoftObjective(nn.Module, kw_only=True):
     """The loss at what the decoder read: soft attention, and every reading that is differentiable or deterministic."""
 
     num_trajectories = 1  # how often the decoder runs over each sentence in training
 
     def losses(
-        self, readout: Readout, memory: PyTree, steps: Steps, targets: Int[Array, "b t"], real: Bool[Array, "b t"]
+        self, readout: Readout, memory: PyTree, steps: Steps, *, targets: Int[Array, "b t"], real: Bool[Array, "b t"]
     ):
         loss, nll = readout.losses(steps.hidden, targets)
         return TokenLosses(loss, nll)
@@ -78,14 +79,14 @@ class SoftObjective(nn.Module):
         return readout.log_probs(steps.hidden)
 
     def evaluate(
-        self, readout: Readout, memory: PyTree, steps: Steps, targets: Int[Array, "b t"], real: Bool[Array, "b t"]
+        self, readout: Readout, memory: PyTree, steps: Steps, *, targets: Int[Array, "b t"], real: Bool[Array, "b t"]
     ):
         """(nll, 1 where the target is the best token, weights to look at) of each token."""
         nll, correct = nll_and_correct(self.log_probs(readout, memory, steps), targets)
         return nll, correct, steps.weights
 
 
-class TrajectoryObjective(SoftObjective):
+class TrajectoryObjective(SoftObjective, kw_only=True):
     """Hard attention with the sampled context fed back into the decoder (Xu 2015, arXiv 1502.03044).
 
     The whole target is one trajectory of samples, of which `num_trajectories` run side by side; a sample has a
@@ -102,7 +103,7 @@ class TrajectoryObjective(SoftObjective):
     leave_one_out: bool = False
     baseline: nn.Module = NoBaseline()
 
-    def losses(self, readout, memory, steps, targets, real):
+    def losses(self, readout, memory, steps, *, targets, real):
         n = self.num_trajectories
 
         def split(x):  # [b n, t, ...] -> [b, t, n, ...]
@@ -121,7 +122,7 @@ class TrajectoryObjective(SoftObjective):
         return TokenLosses(jnp.mean(loss, axis=-1) + gradient_only(extra), jnp.mean(nll, axis=-1))
 
 
-class HardObjective(SoftObjective):
+class HardObjective(SoftObjective, kw_only=True):
     """E[f(z)]: which key the output layer reads is latent, while the state goes on with the mean context (Deng 2018).
 
     Each step has its own independent choice, so all objectives are local to it. `reading` says at which keys f is
@@ -134,8 +135,8 @@ class HardObjective(SoftObjective):
     soft_baseline: bool = False
     k_max: int = 0
 
-    def losses(self, readout, memory, steps, targets, real):
-        log_q, penalty = self.proposal(readout, memory, steps, targets, real)
+    def losses(self, readout, memory, steps, *, targets, real):
+        log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)
         draw = self._draw(log_q)
         rows = None if self.reading.name == "enumeration" else draw.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
@@ -146,16 +147,18 @@ class HardObjective(SoftObjective):
         loss, nll = loss[..., :n], nll[..., :n]
         coordinates = self.baseline.coordinates(log_q.shape[-1])
         guess = self.baseline.per_key(steps.top, memory.values, readout.embed(targets))
-        total, nll = self.estimate(draw, loss, nll, value, log_q, coordinates, guess)
+        total, nll = self.estimate(
+            draw, loss=loss, nll=nll, value=value, log_q=log_q, coordinates=coordinates, guess=guess
+        )
         loss = jax.lax.stop_gradient(loss)
         own = self.baseline.loss(steps.top, jnp.sum(draw.mass * loss, axis=-1), Sampled(draw, log_q, loss, guess))
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
-    def proposal(self, readout, memory, steps, targets, real):
+    def proposal(self, readout, memory, steps, *, targets, real):
         """(the log weights [b, t, s] with which keys are drawn, what these cost in the loss [b, t])."""
         return log_of(steps.weights), 0.0
 
-    def estimate(self, draw, loss, nll, value, log_q, coordinates, guess):
+    def estimate(self, draw, *, loss, nll, value, log_q, coordinates, guess):
         """(what is minimized, negative log-likelihood) [b, t], of the losses [b, t, n] at the keys that were drawn."""
         return combine(draw, loss, value, log_q, coordinates, guess), jnp.sum(draw.mass * nll, axis=-1)
 
@@ -178,10 +181,10 @@ class HardObjective(SoftObjective):
         return mixture(log_weights, readout.row_log_probs(memory, steps, rows))
 
 
-class MarginalObjective(HardObjective):
+class MarginalObjective(HardObjective, kw_only=True):
     """-log E[exp(-f(z))]: the likelihood itself, or with sampled keys a bound on it; see `combine_marginal`."""
 
-    def estimate(self, draw, loss, nll, value, log_q, coordinates, guess):
+    def estimate(self, draw, *, loss, nll, value, log_q, coordinates, guess):
         return combine_marginal(draw, loss, value), combine_marginal(draw, nll)
 
 
@@ -190,12 +193,12 @@ class ElboObjective(HardObjective, kw_only=True):
 
     inference: nn.Module
 
-    def proposal(self, readout, memory, steps, targets, real):
-        log_q = self.inference(readout, memory, targets, real, steps.weights > 0)
+    def proposal(self, readout, memory, steps, *, targets, real):
+        log_q = self.inference(readout, memory, targets=targets, real=real, possible=steps.weights > 0)
         return log_q, kl_divergence(log_q, log_of(steps.weights))
 
 
-class MarkovObjective(SoftObjective):
+class MarkovObjective(SoftObjective, kw_only=True):
     """Exact hard attention: the alignment is the hidden state of a Markov chain, summed out by dynamic programming.
 
     p(y) = sum_x prod_t p(x_t | x_{t-1}, y_<t) p(y_t | z_{x_t}, y_<t). Monotonic, a key may not lie before the one
@@ -211,15 +214,15 @@ class MarkovObjective(SoftObjective):
         if self.jump_size:
             self.jumps = nn.Dense(self.jump_size + 1 if self.monotonic else 2 * self.jump_size + 1)
 
-    def losses(self, readout, memory, steps, targets, real):
+    def losses(self, readout, memory, steps, *, targets, real):
         loss, nll = readout.row_losses(memory, steps, None, targets)
-        transitions = self._transitions(readout, memory, steps, self._first(steps))
+        transitions = self._transitions(readout, memory, steps, first=self._first(steps))
         return TokenLosses(forward(transitions, loss, real).nll, forward(transitions, nll, real).nll)
 
-    def evaluate(self, readout, memory, steps, targets, real):
+    def evaluate(self, readout, memory, steps, *, targets, real):
         log_probs = readout.row_log_probs(memory, steps, None)
         nll = -jnp.take_along_axis(log_probs, targets[..., None, None], axis=-1)[..., 0]
-        transitions = self._transitions(readout, memory, steps, self._first(steps))
+        transitions = self._transitions(readout, memory, steps, first=self._first(steps))
         aligned = forward(transitions, nll, real)
         correct = nll_and_correct(mixture(aligned.log_predictive, log_probs), targets)[1]
         return aligned.nll, correct, jnp.exp(aligned.log_posterior)
@@ -235,7 +238,7 @@ class MarkovObjective(SoftObjective):
         nll = -jnp.take_along_axis(log_probs, token[:, None, None], axis=-1)[..., 0]
         log_posterior = jnp.where(first[:, None], log_predictive, update(log_predictive, nll)[1])
         one = jax.tree.map(lambda x: x[:, None], steps)
-        transition = self._transitions(readout, memory, one, first[:, None])[:, 0]
+        transition = self._transitions(readout, memory, one, first=first[:, None])[:, 0]
         log_predictive = predict(log_posterior, transition)
         log_probs = readout.row_log_probs(memory, one, None)[:, 0]
         return (log_predictive, log_probs, jnp.zeros_like(first)), mixture(log_predictive, log_probs)
@@ -243,13 +246,13 @@ class MarkovObjective(SoftObjective):
     def _first(self, steps: Steps) -> Bool[Array, "b t"]:
         return jnp.broadcast_to(jnp.arange(steps.top.shape[1]) == 0, steps.top.shape[:2])
 
-    def _transitions(self, readout, memory, steps, first):
+    def _transitions(self, readout, memory, steps, *, first):
         scores = readout.scores(steps.query, memory)
         jumps = self.jumps(steps.query) if self.jump_size else None
-        return log_transition(scores, memory.mask[:, None], self.monotonic, jumps, first)
+        return log_transition(scores, memory.mask[:, None], monotonic=self.monotonic, jumps=jumps, first=first)
 
 
-class InferenceNetwork(nn.Module):
+class InferenceNetwork(nn.Module, kw_only=True):
     """log q(x_t | source, target): a bidirectional RNN over the target asks the memory (Deng 2018).
 
     Only keys that are `possible` under the attention have mass; with any on another one KL(q || a) is infinite.
@@ -259,7 +262,15 @@ class InferenceNetwork(nn.Module):
     score: Score
 
     @nn.compact
-    def __call__(self, readout, memory, targets, real, possible: Bool[Array, "b t s"]):
+    def __call__(
+        self,
+        readout: Readout,
+        memory: Memory,
+        *,
+        targets: Int[Array, "b t"],
+        real: Bool[Array, "b t"],
+        possible: Bool[Array, "b t s"],
+    ):
         embedded = readout.embed(targets)
         _, states = self.rnn(embedded, real)
         scores = self.score(states, self.score.project_keys(memory.values))

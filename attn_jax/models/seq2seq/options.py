@@ -215,5 +215,5 @@ def build_inference(model: ConfigDict) -> InferenceNetwork:
             "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
             f"least 2, got {model.inference_size}"
         )
-    rnn = RNN(lookup(CELLS, model.cell, "model.cell"), model.inference_size, bidirectional=True)
-    return InferenceNetwork(rnn, SCORES["general"](query_features=model.inference_size))
+    rnn = RNN(cell=lookup(CELLS, model.cell, "model.cell"), features=model.inference_size, bidirectional=True)
+    return InferenceNetwork(rnn=rnn, score=SCORES["general"](query_features=model.inference_size))

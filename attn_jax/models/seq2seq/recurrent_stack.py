@@ -19,7 +19,7 @@ class Encoded:
     last: tuple[State, ...]  # of each layer
 
 
-class Stack(nn.Module):
+class Stack(nn.Module, kw_only=True):
     """The recurrent layers of a decoder, from the bridge to the top hidden state.
 
     Input of a step = [embedded; extra], where `extra` (a context, say) is known only inside the loop.
@@ -36,7 +36,9 @@ class Stack(nn.Module):
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.layers = [Recurrence(self.cell, self.features, dtype=self.dtype) for _ in range(self.num_layers)]
+        self.layers = [
+            Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
+        ]
         self.between = nn.Dropout(self.dropout)
         if self.has_extra:
             self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
@@ -56,7 +58,13 @@ class Stack(nn.Module):
         if not train or not self.recurrent_dropout:
             return (None,) * self.num_layers
         return tuple(
-            recurrent_mask(self.make_rng("dropout"), self.recurrent_dropout, batch_size, self.features, self.dtype)
+            recurrent_mask(
+                self.make_rng("dropout"),
+                rate=self.recurrent_dropout,
+                batch_size=batch_size,
+                features=self.features,
+                dtype=self.dtype,
+            )
             for _ in range(self.num_layers)
         )
 
@@ -64,6 +72,7 @@ class Stack(nn.Module):
         self,
         states: tuple[State, ...],
         projected: Float[Array, "b gd"],
+        *,
         extra: Float[Array, "b x"] | None = None,
         masks: tuple = (),
         train: bool = False,
@@ -75,13 +84,14 @@ class Stack(nn.Module):
         for index, layer in enumerate(self.layers):
             if index > 0:
                 projected = layer.project(self.between(new[-1][0], deterministic=not train))
-            new.append(layer.step(states[index], projected, masks[index]))
+            new.append(layer.step(states[index], projected, dropped=masks[index]))
         return tuple(new)
 
     def run(
         self,
         states: tuple[State, ...],
         embedded: Float[Array, "b t e"],
+        *,
         extra: Float[Array, "b x"] | None = None,
         train: bool = False,
     ) -> Float[Array, "b t d"]:
@@ -92,7 +102,7 @@ class Stack(nn.Module):
         for index, layer in enumerate(self.layers):
             outputs = self.between(outputs, deterministic=not train) if index > 0 else outputs
             offset = self.extra(extra)[:, None] if index == 0 and extra is not None else None
-            outputs = layer(outputs, everywhere, states[index], masks[index], offset=offset)[1]
+            _, outputs = layer(outputs, everywhere, state=states[index], dropped=masks[index], offset=offset)
         return outputs
 
 

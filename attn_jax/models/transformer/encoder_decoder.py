@@ -36,9 +36,11 @@ class TeacherForced(nn.Module, kw_only=True):
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.target_embedding = Embedding(self.target_vocab_size, self.features, self.dtype)
+        self.target_embedding = Embedding(vocab_size=self.target_vocab_size, features=self.features, dtype=self.dtype)
         if not self.share_embeddings:
-            self.source_embedding = Embedding(self.source_vocab_size, self.features, self.dtype)
+            self.source_embedding = Embedding(
+                vocab_size=self.source_vocab_size, features=self.features, dtype=self.dtype
+            )
 
     def embed_source(self, source: Int[Array, "b s"]) -> Float[Array, "b s d"]:
         return (self.target_embedding if self.share_embeddings else self.source_embedding)(source)
@@ -68,15 +70,17 @@ class Transformer(TeacherForced, kw_only=True):
     encoder: nn.Module
     decoder: TransformerStack
 
-    def encode(self, source: Int[Array, "b s"], train: bool = False) -> tuple[Memory, ...]:
+    def encode(self, source: Int[Array, "b s"], *, train: bool = False) -> tuple[Memory, ...]:
         """What each layer of the decoder reads."""
         mask = source != self.pad
-        _, states = self.encoder(self.embed_source(source), mask, train)
+        _, states = self.encoder(self.embed_source(source), mask, train=train)
         return self.decoder.read_source(states, mask)
 
-    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
-        read = self.encode(source, train)
-        states, _, attended = self.decoder.run(self.target_embedding(target_in), target_in != self.pad, read, train)
+    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
+        read = self.encode(source, train=train)
+        states, _, attended = self.decoder.run(
+            self.target_embedding(target_in), target_in != self.pad, source=read, train=train
+        )
         return states, jnp.mean(attended.weights, axis=-3)
 
     def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, Cached]:
@@ -84,5 +88,7 @@ class Transformer(TeacherForced, kw_only=True):
         return self.encode(source), Cached(jnp.zeros(len(source), jnp.int32), caches)
 
     def step(self, memory: PyTree, state: Cached, token: Int[Array, "b"]) -> tuple[Cached, Float[Array, "b v"]]:
-        states, caches = self.decoder.step(self.target_embedding(token), state.position, state.caches, memory)
+        states, caches = self.decoder.step(
+            self.target_embedding(token), position=state.position, caches=state.caches, source=memory
+        )
         return Cached(state.position + 1, caches), self.log_probs(states)

@@ -39,7 +39,7 @@ class LanguageModel(TeacherForced, kw_only=True):
     eos: int = 3
     reads_target: ClassVar[bool] = True  # the weights on the source do not sum to one: the target so far has the rest
 
-    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
+    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
         place = jnp.arange(size)  # the target follows without a gap, so that padding in between changes nothing
@@ -77,7 +77,7 @@ class LanguageModel(TeacherForced, kw_only=True):
 
     def step(self, memory: tuple, state: Continued, token: Int[Array, "b"]) -> tuple[Continued, Float[Array, "b v"]]:
         token = jnp.where(state.first >= 0, state.first, token)
-        states, caches = self.stack.step(self.target_embedding(token), state.position, state.caches)
+        states, caches = self.stack.step(self.target_embedding(token), position=state.position, caches=state.caches)
         return Continued(state.position + 1, jnp.full_like(state.first, -1), caches), self.log_probs(states)
 
 

@@ -32,17 +32,17 @@ GATES = {
 
 
 def gru_params():
-    return params_of(Recurrence(CELLS["gru"], D), FACTS, MASK)
+    return params_of(Recurrence(cell=CELLS["gru"], features=D), FACTS, MASK)
 
 
 @compiled
 def contexts(params, cell_params, facts, mask):
     """(the states of a GRU; of either cell, the context for each of GATES; that of no facts)."""
-    _, states = Recurrence(CELLS["gru"], D).apply({"params": params}, facts, mask)
+    _, states = Recurrence(cell=CELLS["gru"], features=D).apply({"params": params}, facts, mask)
     found = {}
     for name, cell in EPISODE_CELLS.items():
         variables = {"params": cell_params[name]}
-        episode = GatedEpisode(cell, D)
+        episode = GatedEpisode(cell=cell, features=D)
         prepared = episode.apply(variables, facts, method="prepare")
         for gates, values in GATES.items():
             weights = jnp.broadcast_to(jnp.array(values), (B, 1, N))

@@ -42,7 +42,7 @@ def test_a_statement_is_the_state_of_one_gru_at_its_period_and_the_question_begi
     def states(params, tokens):
         words = params["words"]["embedding"][tokens][None]
         mask = jnp.ones((1, len(tokens)), bool)
-        return Recurrence(CELLS["gru"], D).apply({"params": params["recurrence"]}, words, mask)[1][0]
+        return Recurrence(cell=CELLS["gru"], features=D).apply({"params": params["recurrence"]}, words, mask)[1][0]
 
     story = states(params, ids[: end[-1] + 1])
     np.testing.assert_allclose(facts[0], story[end[1:]], atol=1e-6)  # the memory has two slots

@@ -90,7 +90,7 @@ def over_keys(module, params, count):
         memory, steps = module.unroll(rows["source"], rows["target_in"])
         targets = rows["target_out"]
         chosen = jnp.take_along_axis(steps.weights, keys[:, None], axis=-1)
-        losses = module.objective.losses(module.make_readout(), memory, steps, targets, targets != 0).loss
+        losses = module.objective.losses(module.make_readout(), memory, steps, targets=targets, real=targets != 0).loss
         return jnp.prod(chosen, axis=-1), losses
 
     module = module.clone(objective=module.objective.clone(reading=reading_of(iter([keys[:, None]]))))

@@ -106,7 +106,7 @@ def test_bridges():
     encoded = Encoded(jnp.zeros((3, 5, 6)), jnp.ones((3, 5), bool), last)
 
     def start(bridge, num_layers):
-        stack = Stack(CELLS["lstm"], 6, num_layers, bridge)
+        stack = Stack(cell=CELLS["lstm"], features=6, num_layers=num_layers, bridge=bridge)
         params = params_of(stack, encoded, method="start")
         return params, jax.device_get(stack.apply({"params": params}, encoded, method="start"))
 

@@ -134,20 +134,38 @@ def test_dropout_and_remat():
     repeated = run(again)(params, 0)
     for got, expected in zip(jax.tree.leaves(repeated), jax.tree.leaves(first), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+    evaluated = [float(compiled(model.eval_fn)(params, ON_DEVICE)["loss"].total) for model in (plain, again)]
+    assert evaluated[0] == pytest.approx(evaluated[1], rel=1e-6) and abs(first[0] - evaluated[0]) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["transformer", "language_model"])
+def test_remat_computes_each_layer_again(name):
+    """One checkpoint for each layer in the program of the gradient, and the same parameters."""
+    options = SMALL | dict(name=name, num_layers=2, num_decoder_layers=3, attention=DOT)
+    models = {remat: build(remat=remat, **options) for remat in (False, True)}
+    params = {remat: jax.eval_shape(model.init, jax.random.key(0), BATCH) for remat, model in models.items()}
+    assert params[False] == params[True]
+    for remat, model in models.items():
+        loss = lambda p, model=model: model.loss_fn(p, ON_DEVICE, jax.random.key(0))[0]  # noqa: E731
+        program = jax.make_jaxpr(jax.grad(loss))(params[remat])
+        count = str(program).count("remat")
+        assert (count > 0) == remat
 
 
 def test_what_dropout_takes_out():
     """Between the embedding and the first layer, in each part that is added to x, and inside the feed forward."""
     x, mask = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8)), jnp.float32), jnp.ones((2, 8), bool)
     places = jnp.broadcast_to(jnp.arange(8), (2, 8))
-    heads = functools.partial(MultiHead, attention=Attention(ScaledDot()), num_heads=2, features=8)
+    heads = functools.partial(MultiHead, attention=Attention(score=ScaledDot()), num_heads=2, features=8)
 
     def layer(rate):
-        return TransformerLayer(heads, 8, 8, make_source_attention=heads, dropout=rate)
+        return TransformerLayer(
+            make_attention=heads, features=8, feed_forward_size=8, make_source_attention=heads, dropout=rate
+        )
 
     def of_layer(module, x, source, train=False):
         memory = module.source_attention.prepare(source, mask=mask)
-        return module(x, mask, places, None, None, memory, None, train)[0]
+        return module(x, mask=mask, positions=places, source=memory, train=train)[0]
 
     params = params_of(layer(0.0), x, x, method=of_layer)
     # The feed forward hands on what is positive in it, and all of that comes from a bias.
@@ -156,15 +174,16 @@ def test_what_dropout_takes_out():
     silent = params | {
         name: jax.tree.map(np.zeros_like, params[name]) for name in ("self_attention", "source_attention")
     }
-    stack = TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8, dropout=1.0)
-    stack_params = params_of(TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8), x, mask)
+    parts = dict(make_layer=lambda: layer(0.0), positions=NoPositions(), num_layers=1, features=8)
+    stack = TransformerStack(**parts, dropout=1.0)
+    stack_params = params_of(TransformerStack(**parts), x, mask)
 
     @compiled
     def run(params, silent, stack_params):
         rngs = {"dropout": jax.random.key(0)}
         apply = lambda rate, p, train: layer(rate).apply({"params": p}, x, x, train, rngs=rngs, method=of_layer)  # noqa: E731
         embedded = [
-            stack.apply({"params": stack_params}, y, mask, train, rngs=rngs)[1]
+            stack.apply({"params": stack_params}, y, mask, train=train, rngs=rngs)[1]
             for y in (x, -x)
             for train in (True, False)
         ]
@@ -277,7 +296,7 @@ def test_sinusoids_as_written():
 
 
 def test_relative_buckets():
-    causal, both = (Relative(1, causal=c, num_buckets=8, max_distance=16) for c in (True, False))
+    causal, both = (Relative(num_heads=1, causal=c, num_buckets=8, max_distance=16) for c in (True, False))
     distances = jnp.arange(-20, 4)
     np.testing.assert_array_equal(causal.buckets(distances)[20:], 0)  # of what comes later nothing is ever seen
     near = np.asarray(causal.buckets(distances))[:20][::-1]  # 1, 2, 3 ... back
@@ -288,7 +307,7 @@ def test_relative_buckets():
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
-    module = Relative(2, causal=causal, num_buckets=8, max_distance=16)
+    module = Relative(num_heads=2, causal=causal, num_buckets=8, max_distance=16)
     table = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
     positions = np.array([[0, 2, 5], [1, 4, 3]])
     bias = module.apply({"params": {"bias": table}}, jnp.asarray(positions), 6, method="bias")
@@ -315,13 +334,16 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     torch = pytest.importorskip("torch")
     width, heads, inner = 8, 2, 12
     layer = TransformerLayer(
-        lambda: MultiHead(Attention(ScaledDot()), heads, width), width, inner, norm_first=norm_first
+        make_attention=lambda: MultiHead(attention=Attention(score=ScaledDot()), num_heads=heads, features=width),
+        features=width,
+        feed_forward_size=inner,
+        norm_first=norm_first,
     )
     x = np.random.default_rng(0).normal(size=(2, 5, width)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [3]])
     positions = jnp.zeros((2, 5), jnp.int32)
-    arguments = jnp.asarray(x), jnp.asarray(mask), positions, None, None, None, None
-    params = params_of(layer, *arguments)
+    arguments = dict(mask=jnp.asarray(mask), positions=positions)
+    params = params_of(layer, jnp.asarray(x), **arguments)
     theirs = torch.nn.TransformerEncoderLayer(width, heads, inner, 0.0, batch_first=True, norm_first=norm_first).eval()
     tensor = lambda x: torch.tensor(np.asarray(x))  # noqa: E731
     own = params["self_attention"]
@@ -345,7 +367,7 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     (expected * tensor(mask)[..., None]).square().sum().backward()
 
     def run(x):
-        out = layer.apply({"params": params}, x, *arguments[1:])[0]
+        out = layer.apply({"params": params}, x, **arguments)[0]
         return jnp.sum((out * mask[..., None]) ** 2), out
 
     (_, got), gradient = compiled(jax.value_and_grad(run, has_aux=True))(jnp.asarray(x))

@@ -1,7 +1,7 @@
-"""A class for a text: any encoder, a way to make one vector of its states, a softmax.
+"""Text classification: any encoder, pooling of its states to one vector, a softmax over the classes.
 
-A class is a sentence of one word, so everything that asks a sequence model can ask this one: the first target token is
-the class, after which eos is certain.
+A class is a target of one word, so a classifier has the methods of a sequence model: the first target token is the
+class, and after it eos has probability one.
 """
 
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Classifier(nn.Module, kw_only=True):
     pooling: nn.Module
     output: nn.Module
     features: int
-    penalty: float = 0.0  # share of the pooling's penalty in the loss
+    penalty: float = 0.0  # weight of the pooling's penalty in the loss
     dropout: float = 0.0
     pad: int = 0
     eos: int = 3
@@ -44,7 +44,7 @@ class Classifier(nn.Module, kw_only=True):
         self.drop = nn.Dropout(self.dropout)
 
     def read(self, source: Int[Array, "b s"], *, train: bool = False):
-        """(hidden [b, d], weights [b, r, s], penalty [b])."""
+        """(hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""
         mask = source != self.pad
         embedded = self.embedding(source) * self.embedding_size**0.5
         _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train=train)
@@ -53,17 +53,17 @@ class Classifier(nn.Module, kw_only=True):
         return self.drop(hidden, deterministic=not train), weights, penalty
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """The positions that count: the class alone."""
+        """True at the target positions that count: the class."""
         return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
 
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Training: (what is minimized, negative log-likelihood) [b, t], both zero after the class."""
+        """(training loss, negative log-likelihood), each [b, t] and zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
         loss, nll = self.output.loss(hidden, targets[:, 0])
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], correct [b, t], weights [b, t, s]: the mean over the queries)."""
+        """(nll [b, t], 1 where no class is more probable [b, t], weights [b, t, s], the mean over the queries)."""
         hidden, weights, _ = self.read(source)
         nll, correct = nll_and_correct(self.output.log_probs(hidden), targets[:, 0])
         weights = jnp.mean(weights, axis=1, keepdims=True)
@@ -75,11 +75,12 @@ class Classifier(nn.Module, kw_only=True):
         return self.read(source)[1]
 
     def start(self, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+        """(log p of each class, number of steps taken: 0)."""
         hidden, _, _ = self.read(source)
         return self.output.log_probs(hidden), jnp.zeros(len(source), jnp.int32)
 
     def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """The class, then eos."""
+        """The class at the first step, then eos."""
         return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:

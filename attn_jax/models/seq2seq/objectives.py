@@ -27,7 +27,7 @@ from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import Draw
 from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
-from attn_jax.models.seq2seq.decoders import Steps
+from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.outputs.loss import nll_and_correct
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
@@ -57,31 +57,48 @@ class TokenLosses(NamedTuple):
 
 
 class SoftObjective(nn.Module, kw_only=True):
-    """The loss at what the decoder read: soft attention, and every reading that is differentiable or deterministic."""
+    """-log p(y | context): for soft attention, and for every reading that is differentiable or deterministic.
 
-    num_trajectories = 1  # how often the decoder runs over each sentence in training
+    Base of the other objectives, and their interface. `steps` are the outputs of the decoder and `memory` what it read.
+    """
+
+    num_trajectories = 1  # runs of the decoder over each sentence in training
 
     def losses(
-        self, readout: Readout, memory: PyTree, steps: Steps, *, targets: Int[Array, "b t"], real: Bool[Array, "b t"]
-    ):
-        loss, nll = readout.losses(steps.hidden, targets)
+        self,
+        readout: Readout,
+        memory: PyTree,
+        steps: StepOutputs,
+        *,
+        targets: Int[Array, "b t"],
+        real: Bool[Array, "b t"],
+    ) -> TokenLosses:
+        """Computes the training losses; positions that are not `real` are padding."""
+        loss, nll = readout.losses(steps.readout, targets)
         return TokenLosses(loss, nll)
 
     def start(self, readout: Readout, memory: PyTree) -> PyTree:
-        """What has to be remembered from step to step, besides the decoder's state."""
+        """The first state of the objective in decoding; () where it has none."""
         return ()
 
-    def step(self, readout: Readout, memory: PyTree, state: PyTree, token: Int[Array, "b"], steps: Steps):
-        """(state, log p(next token) [b, v]) after the decoder has seen `token`."""
+    def step(self, readout: Readout, memory: PyTree, state: PyTree, token: Int[Array, "b"], steps: StepOutputs):
+        """(state, log p(next token) [b, v]), for the outputs of the decoder after `token`."""
         return state, self.log_probs(readout, memory, steps)
 
-    def log_probs(self, readout: Readout, memory: PyTree, steps: Steps) -> Float[Array, "... v"]:
-        return readout.log_probs(steps.hidden)
+    def log_probs(self, readout: Readout, memory: PyTree, steps: StepOutputs) -> Float[Array, "... v"]:
+        """log p(word) at each step."""
+        return readout.log_probs(steps.readout)
 
     def evaluate(
-        self, readout: Readout, memory: PyTree, steps: Steps, *, targets: Int[Array, "b t"], real: Bool[Array, "b t"]
+        self,
+        readout: Readout,
+        memory: PyTree,
+        steps: StepOutputs,
+        *,
+        targets: Int[Array, "b t"],
+        real: Bool[Array, "b t"],
     ):
-        """(nll, 1 where the target is the best token, weights to look at) of each token."""
+        """(nll [b, t], 1 where no token is more probable than the target [b, t], weights to plot [b, t, s])."""
         nll, correct = nll_and_correct(self.log_probs(readout, memory, steps), targets)
         return nll, correct, steps.weights
 
@@ -89,14 +106,14 @@ class SoftObjective(nn.Module, kw_only=True):
 class TrajectoryObjective(SoftObjective, kw_only=True):
     """Hard attention with the sampled context fed back into the decoder (Xu 2015, arXiv 1502.03044).
 
-    The whole target is one trajectory of samples, of which `num_trajectories` run side by side; a sample has a
-    share in every later loss. With R_t = sum_{t' >= t} f_t' the surrogate of a trajectory is
+    The samples of all steps make one trajectory; `num_trajectories` of them run side by side. A sample changes every
+    later loss. With R_t = sum_{t' >= t} f_t' the surrogate of a trajectory is
 
         sum_t f_t + (R_t - b_t) log a(x_t).
 
-    b_t is computed from the query of step t, which knows x_1 ... x_{t-1} but not x_t: the decoder's state after the
-    step may hold the sampled context, and a baseline that sees it takes the signal away. The baseline of
-    `leave_one_out` is the mean R_t of the other trajectories.
+    b_t is computed from the query of step t, which depends on x_1 ... x_{t-1} but not on x_t: the hidden state after
+    the step may depend on the sampled context, and such a baseline would bias the gradient. With `leave_one_out`, b_t
+    is the mean R_t of the other trajectories.
     """
 
     num_trajectories: int = 1
@@ -109,7 +126,7 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
         def split(x):  # [b n, t, ...] -> [b, t, n, ...]
             return jnp.moveaxis(x.reshape(-1, n, *x.shape[1:]), 1, 2)
 
-        loss, nll = (split(x) for x in readout.losses(steps.hidden, jnp.repeat(targets, n, axis=0)))
+        loss, nll = (split(x) for x in readout.losses(steps.readout, jnp.repeat(targets, n, axis=0)))
         log_prob, real = split(steps.log_prob), real[..., None]
         reward = jax.lax.stop_gradient(jnp.cumsum((loss * real)[:, ::-1], axis=1)[:, ::-1])
         value = self.baseline.value(steps.query)
@@ -123,11 +140,12 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
 
 
 class HardObjective(SoftObjective, kw_only=True):
-    """E[f(z)]: which key the output layer reads is latent, while the state goes on with the mean context (Deng 2018).
+    """E[f(z)]: the output layer reads one latent key, the recurrence the mean context (Deng 2018, arXiv 1807.03756).
 
-    Each step has its own independent choice, so all objectives are local to it. `reading` says at which keys f is
-    evaluated in training. In evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or, renormalized,
-    the `k_max` most probable ones (Deng 2018, "K-max").
+    The keys of different steps are independent, so the loss of a token needs the samples of its own step alone.
+    `reading` samples the keys at which f is evaluated in training; with `soft_baseline` the baseline is f(E[z]). In
+    evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or over the `k_max` most probable ones,
+    renormalized (Deng 2018, "K-max").
     """
 
     reading: Reading = READINGS["enumeration"]
@@ -138,32 +156,32 @@ class HardObjective(SoftObjective, kw_only=True):
     def losses(self, readout, memory, steps, *, targets, real):
         log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)
         draw = self._draw(log_q)
-        rows = None if self.reading.name == "enumeration" else draw.rows
+        rows = None if draw.complete else draw.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
             rows = jnp.concatenate([draw.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
         loss, nll = readout.row_losses(memory, steps, rows, targets)
-        value = loss[..., -1] if self.soft_baseline else self.baseline.value(steps.top)
+        value = loss[..., -1] if self.soft_baseline else self.baseline.value(steps.hidden)
         n = draw.rows.shape[-2]
         loss, nll = loss[..., :n], nll[..., :n]
         coordinates = self.baseline.coordinates(log_q.shape[-1])
-        guess = self.baseline.per_key(steps.top, memory.values, readout.embed(targets))
+        guess = self.baseline.per_key(steps.hidden, memory.values, readout.embed(targets))
         total, nll = self.estimate(
             draw, loss=loss, nll=nll, value=value, log_q=log_q, coordinates=coordinates, guess=guess
         )
         loss = jax.lax.stop_gradient(loss)
-        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * loss, axis=-1), Sampled(draw, log_q, loss, guess))
+        own = self.baseline.loss(steps.hidden, jnp.sum(draw.mass * loss, axis=-1), Sampled(draw, log_q, loss, guess))
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, readout, memory, steps, *, targets, real):
-        """(the log weights [b, t, s] with which keys are drawn, what these cost in the loss [b, t])."""
+        """(log weights to sample the keys with [b, t, s], term of the loss that comes with them [b, t])."""
         return log_of(steps.weights), 0.0
 
     def estimate(self, draw, *, loss, nll, value, log_q, coordinates, guess):
-        """(what is minimized, negative log-likelihood) [b, t], of the losses [b, t, n] at the keys that were drawn."""
+        """(what is minimized, negative log-likelihood) [b, t], from those of the sampled keys [b, t, n]."""
         return combine(draw, loss, value, log_q, coordinates, guess), jnp.sum(draw.mass * nll, axis=-1)
 
     def _draw(self, log_q: Float[Array, "b t s"]) -> Draw:
-        """From keys that cannot be drawn besides, where a short source has fewer than there are to be samples."""
+        """Samples keys; a source with fewer keys than samples gets further keys of probability zero."""
         size = log_q.shape[-1]
         missing = max(0, self.reading.num_keys - size)
         padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
@@ -182,14 +200,14 @@ class HardObjective(SoftObjective, kw_only=True):
 
 
 class MarginalObjective(HardObjective, kw_only=True):
-    """-log E[exp(-f(z))]: the likelihood itself, or with sampled keys a bound on it; see `combine_marginal`."""
+    """-log E[exp(-f(z))]: the likelihood itself, or a bound on it where keys are sampled; see `combine_marginal`."""
 
     def estimate(self, draw, *, loss, nll, value, log_q, coordinates, guess):
         return combine_marginal(draw, loss, value), combine_marginal(draw, nll)
 
 
 class ElboObjective(HardObjective, kw_only=True):
-    """E_q[f(z)] + KL(q || a), the keys drawn by an `inference` network that sees the target (Deng 2018)."""
+    """E_q[f(z)] + KL(q || a), keys sampled from q, an `inference` network that sees the target (Deng 2018)."""
 
     inference: nn.Module
 
@@ -199,12 +217,12 @@ class ElboObjective(HardObjective, kw_only=True):
 
 
 class MarkovObjective(SoftObjective, kw_only=True):
-    """Exact hard attention: the alignment is the hidden state of a Markov chain, summed out by dynamic programming.
+    """Exact hard attention: the keys x_t are the states of a Markov chain, summed out by dynamic programming.
 
-    p(y) = sum_x prod_t p(x_t | x_{t-1}, y_<t) p(y_t | z_{x_t}, y_<t). Monotonic, a key may not lie before the one
-    chosen last (Wu & Cotterell 2019, arXiv 1905.06319: order 0). With `jump_size` > 0 it is of order 1: the decoder
-    state also scores the distance from x_{t-1}, up to jump_size; this parametrization is our own. The transitions are
-    made of the scores of the attention; nothing of what was read may enter the recurrence.
+    p(y) = sum_x prod_t p(x_t | x_{t-1}, y_<t) p(y_t | z_{x_t}, y_<t). With `monotonic`, x_t is not before x_{t-1}
+    (Wu & Cotterell 2019, arXiv 1905.06319: order 0). With `jump_size` > 0 the chain is of order 1: the decoder state
+    also scores the distance x_t - x_{t-1}, clipped at jump_size (this parametrization is our own). The transitions are
+    computed from the scores of the attention, and no context may enter the recurrence (`Decoder.feeds_attention`).
     """
 
     monotonic: bool = True
@@ -233,7 +251,7 @@ class MarkovObjective(SoftObjective, kw_only=True):
         return jnp.log(initial_alignment(memory.mask)), log_probs, jnp.ones(batch_size, bool)
 
     def step(self, readout, memory, state, token, steps):
-        """The posterior over the keys once `token` is seen, then the keys and the words of the next step."""
+        """Updates the posterior over the keys by `token`, then predicts the key and the token of the next step."""
         log_predictive, log_probs, first = state
         nll = -jnp.take_along_axis(log_probs, token[:, None, None], axis=-1)[..., 0]
         log_posterior = jnp.where(first[:, None], log_predictive, update(log_predictive, nll)[1])
@@ -243,8 +261,8 @@ class MarkovObjective(SoftObjective, kw_only=True):
         log_probs = readout.row_log_probs(memory, one, None)[:, 0]
         return (log_predictive, log_probs, jnp.zeros_like(first)), mixture(log_predictive, log_probs)
 
-    def _first(self, steps: Steps) -> Bool[Array, "b t"]:
-        return jnp.broadcast_to(jnp.arange(steps.top.shape[1]) == 0, steps.top.shape[:2])
+    def _first(self, steps: StepOutputs) -> Bool[Array, "b t"]:
+        return jnp.broadcast_to(jnp.arange(steps.hidden.shape[1]) == 0, steps.hidden.shape[:2])
 
     def _transitions(self, readout, memory, steps, *, first):
         scores = readout.scores(steps.query, memory)
@@ -253,9 +271,10 @@ class MarkovObjective(SoftObjective, kw_only=True):
 
 
 class InferenceNetwork(nn.Module, kw_only=True):
-    """log q(x_t | source, target): a bidirectional RNN over the target asks the memory (Deng 2018).
+    """log q(x_t | source, target) [b, t, s]: a bidirectional RNN over the target scores the values (Deng 2018).
 
-    Only keys that are `possible` under the attention have mass; with any on another one KL(q || a) is infinite.
+    q is zero for keys that are not `possible`, those to which the attention gives no weight: KL(q || a) would be
+    infinite.
     """
 
     rnn: RNN
@@ -278,7 +297,7 @@ class InferenceNetwork(nn.Module, kw_only=True):
 
 
 def mixture(log_weights: Float[Array, "... n"], log_probs: Float[Array, "... n v"]) -> Float[Array, "... v"]:
-    """log sum_n exp(log_weights_n) p_n, and a uniform distribution where there is no key at all."""
+    """log sum_n exp(log_weights_n) p_n, with uniform weights where all are zero."""
     empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
     log_weights = jnp.where(empty, -jnp.log(float(log_weights.shape[-1])), log_weights)
     return jax.nn.logsumexp(log_weights[..., None] + log_probs, axis=-2)

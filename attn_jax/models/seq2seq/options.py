@@ -68,9 +68,7 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
     }
     common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)
     common |= dict(dropout=model.dropout, recurrent_dropout=model.recurrent_dropout)
-    # What a step reads besides the embedded token: nothing, the hidden state before, the context, or the summary.
-    extra = {"none": model.feed_summary, "luong": model.input_feeding}.get(model.decoder, True)
-    stack = Stack(bridge=lookup(BRIDGES, model.bridge, "model.bridge"), has_extra=extra, **common)
+    stack = Stack(bridge=lookup(BRIDGES, model.bridge, "model.bridge"), **common)
     module = Seq2SeqModule(
         source_vocab_size=source_vocab_size,
         target_vocab_size=target_vocab_size,

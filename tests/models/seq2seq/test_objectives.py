@@ -229,7 +229,7 @@ def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
                 def step(module, state, t=t):
                     embedded = module.target_embedding(batch["target_in"][:, t])
                     state, steps = module.decoder.step(memory, state, embedded)
-                    return state, steps.log_prob, module.hidden_losses(steps.hidden, batch["target_out"][:, t])[0]
+                    return state, steps.log_prob, module.readout_losses(steps.readout, batch["target_out"][:, t])[0]
 
                 state, log_a, nll = modules[key].apply({"params": params}, state, method=step)
                 log_prob, loss = log_prob + log_a[0], loss + nll[0]

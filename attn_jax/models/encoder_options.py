@@ -71,8 +71,14 @@ def build_positions(model: ConfigDict, dtype: Dtype, causal: bool, features: int
         features=features,
         max_length=model.max_length if kind.limited else 0,
         causal=causal,
+        error=longer_than_positions,
         dtype=dtype,
     )
+
+
+def longer_than_positions(message: str) -> UserError:
+    """The error for a sequence with more tokens than there are positions."""
+    return UserError(f"{message}; set a larger model.max_length, or model.positions to sinusoidal, rotary or relative")
 
 
 def build_stack(

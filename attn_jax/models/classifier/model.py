@@ -59,7 +59,8 @@ class Classifier(nn.Module, kw_only=True):
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(training loss, negative log-likelihood), each [b, t] and zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
-        loss, nll = self.output.loss(hidden, targets[:, 0])
+        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples classes
+        loss, nll = self.output.loss(hidden, targets[:, 0], rng=rng)
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):

@@ -116,7 +116,8 @@ class Seq2SeqModule(nn.Module, kw_only=True):
 
     def readout_losses(self, readout: Float[Array, "... d"], targets: Int[Array, "..."]):
         """(training loss, negative log-likelihood) of each target."""
-        return self.output.loss(readout, targets, embedding=self.target_embedding.embedding)
+        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
+        return self.output.loss(readout, targets, embedding=self.target_embedding.embedding, rng=rng)
 
     def log_probs(self, readout: Float[Array, "... d"]) -> Float[Array, "... v"]:
         """log p(word) of each word of the target vocabulary."""

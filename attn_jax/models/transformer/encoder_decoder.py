@@ -53,7 +53,8 @@ class TeacherForced(nn.Module, kw_only=True):
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(training loss, negative log-likelihood) of each target token, each [b, t]."""
         states, _ = self.unroll(source, target_in, train=True)
-        return self.output.loss(states, targets, self.target_embedding.weights)
+        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
+        return self.output.loss(states, targets, embedding=self.target_embedding.weights, rng=rng)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(nll [b, t], 1 where no token is more probable than the target [b, t], weights [b, t, s])."""
@@ -63,7 +64,7 @@ class TeacherForced(nn.Module, kw_only=True):
 
     def log_probs(self, states: Float[Array, "... d"]) -> Float[Array, "... v"]:
         """log p(word) of each word of the target vocabulary."""
-        return self.output.log_probs(states, self.target_embedding.weights)
+        return self.output.log_probs(states, embedding=self.target_embedding.weights)
 
 
 class Transformer(TeacherForced, kw_only=True):

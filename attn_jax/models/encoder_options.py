@@ -52,6 +52,7 @@ class StackOptions:
             features=features,
             max_length=self.max_length if kind.limited else 0,
             causal=causal,
+            error=longer_than_positions,
             dtype=setting.dtype,
         )
 
@@ -91,10 +92,9 @@ class StackOptions:
                 dtype=setting.dtype,
             )
 
-        layer = nn.remat(TransformerLayer, static_argnums=(8,)) if self.remat else TransformerLayer
         return TransformerStack(
             make_layer=partial(
-                layer,
+                TransformerLayer,
                 make_attention=partial(make_attention, attention, positions.num_scaled),
                 features=self.hidden_size,
                 feed_forward_size=self.feed_forward_size,
@@ -110,6 +110,7 @@ class StackOptions:
             features=self.hidden_size,
             norm_first=norm_first,
             causal=causal,
+            remat=self.remat,
             dropout=self.dropout,
             dtype=setting.dtype,
         )
@@ -208,6 +209,11 @@ ENCODERS = {
     "conv": Encoder(build_convolution),
     "transformer": Encoder(build_transformer_encoder, has_heads=True),
 }
+
+
+def longer_than_positions(message: str) -> UserError:
+    """Returns the error for a sequence with more tokens than there are positions."""
+    return UserError(f"{message}; set a larger model.max_length, or model.positions to sinusoidal, rotary or relative")
 
 
 def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> int:

@@ -148,8 +148,6 @@ class StoryModel(Model):
     are unk and always count as wrong.
     """
 
-    training = "losses"
-
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
         """Means over the answers of the nll, the accuracy, and the entropy of the weights of the hops."""
         answers = _first(batch["target_out"])

@@ -22,16 +22,17 @@ from attn_jax.models.attention_options import (
 )
 from attn_jax.models.base import Model
 from attn_jax.models.encoder_options import EncoderOptions, build_output, width_of_head
+from attn_jax.models.seq2seq.decoder_base import Decoder
 from attn_jax.models.seq2seq.decoders import DECODERS
 from attn_jax.models.seq2seq.model import Seq2SeqModule
 from attn_jax.models.seq2seq.objectives import (
-    ElboAlignment,
-    HardAlignment,
+    ElboObjective,
+    HardObjective,
     InferenceNetwork,
-    MarginalAlignment,
-    MarkovAlignment,
-    SoftAlignment,
-    TrajectoryAlignment,
+    MarginalObjective,
+    MarkovObjective,
+    SoftObjective,
+    TrajectoryObjective,
 )
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Stack
 from attn_jax.models.setting import Setting
@@ -41,7 +42,7 @@ from attn_jax.tasks.sizes import TextSizes
 SAMPLED = tuple(name for name in READINGS if name not in DETERMINISTIC)
 # model.objective -> the readings it can use.
 OBJECTIVES = {"soft": DETERMINISTIC, "hard": SAMPLED, "marginal": ("enumeration", "reinforce"), "elbo": SAMPLED}
-LATENT = {"hard": HardAlignment, "marginal": MarginalAlignment, "elbo": ElboAlignment}
+LATENT = {"hard": HardObjective, "marginal": MarginalObjective, "elbo": ElboObjective}
 # model.attention.transition -> (a key before the last one has probability 0, the distance has a score of its own).
 TRANSITIONS = {
     "independent": None,
@@ -132,7 +133,7 @@ class Seq2SeqOptions(EncoderOptions):
     @property
     def has_weights(self) -> bool:
         """There are weights of attention to look at."""
-        return DECODERS[self.decoder].has_attention
+        return DECODERS[self.decoder].uses_attention
 
     @property
     def is_latent(self) -> bool:
@@ -145,67 +146,62 @@ class Seq2SeqOptions(EncoderOptions):
         Raises:
             UserError: options do not go together.
         """
-        decoder = DECODERS[self.decoder]
-        if self.tie_embeddings and self.embedding_size != getattr(self, self.output_width):
+        decoder = self.build_decoder(setting)
+        width = decoder.readout_features
+        if self.tie_embeddings and self.embedding_size != width:
+            name = "readout_size" if width == self.readout_size else "hidden_size"
             raise UserError(
-                f"model.tie_embeddings needs model.embedding_size and model.{self.output_width} to be equal, "
-                f"got {self.embedding_size} and {getattr(self, self.output_width)}"
+                f"model.tie_embeddings needs model.embedding_size and model.{name} to be equal, "
+                f"got {self.embedding_size} and {width}"
             )
-        bridge = BRIDGES[self.bridge]
-        if (
-            getattr(bridge, "needs_every_layer", False)
-            and not self.encoder_kind.state_per_layer
-            and self.num_layers > 1
-        ):
+        needs_every_layer = BRIDGES[self.bridge].needs_every_layer
+        if needs_every_layer and not self.encoder_kind.state_per_layer and self.num_layers > 1:
             raise UserError(
                 f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
                 f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
             )
-        read, objective = build_objective(self)
-        attention = self.attention.build(self.hidden_size, read=read) if decoder.has_attention else None
-        fields = {
-            "input_feeding": self.input_feeding,
-            "feed_summary": self.feed_summary,
-            "attention": attention,
-            "self_attention": self.build_self_attention(attention),
-            "max_length": setting.max_decode_length,
-            "features": self.readout_size,
-            "stack": Stack(
-                bridge=bridge,
-                has_extra=decoder.has_extra(input_feeding=self.input_feeding, feed_summary=self.feed_summary),
-                cell=CELLS[self.cell],
-                features=self.hidden_size,
-                num_layers=self.num_layers,
-                dropout=self.dropout,
-                recurrent_dropout=self.recurrent_dropout,
-                dtype=setting.dtype,
-            ),
-        }
+        read, objective = build_objective(self, decoder)
+        if decoder.uses_attention:
+            decoder = decoder.clone(attention=self.attention.build(self.hidden_size, read=read))
+        if self.self_attention:
+            decoder = decoder.clone(self_attention=self.build_self_attention(decoder))
         module = Seq2SeqModule(
             source_vocab_size=sizes.source_vocab_size,
             target_vocab_size=sizes.target_vocab_size,
             embedding_size=self.embedding_size,
             encoder=self.build_encoder(setting),
-            decoder=make(decoder, fields),
+            decoder=decoder,
             output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
-            alignment=objective,
+            objective=objective,
             dropout=self.dropout,
             dtype=setting.dtype,
         )
         return Model(module)
 
-    @property
-    def output_width(self) -> str:
-        """The option that says how wide the hidden state is that the output layer takes."""
-        plain = not DECODERS[self.decoder].has_attention and not self.feed_summary
-        return "hidden_size" if plain else "readout_size"
+    def build_decoder(self, setting: Setting) -> Decoder:
+        """Builds the decoder, as yet without its attention."""
+        stack = Stack(
+            bridge=BRIDGES[self.bridge],
+            cell=CELLS[self.cell],
+            features=self.hidden_size,
+            num_layers=self.num_layers,
+            dropout=self.dropout,
+            recurrent_dropout=self.recurrent_dropout,
+            dtype=setting.dtype,
+        )
+        fields = {
+            "stack": stack,
+            "features": self.readout_size,
+            "input_feeding": self.input_feeding,
+            "feed_summary": self.feed_summary,
+            "max_length": setting.max_decode_length,
+        }
+        return make(DECODERS[self.decoder], fields)
 
-    def build_self_attention(self, attention: Attention | None) -> Attention | None:
-        """Builds the attention of the decoder to its own past states, if it has one."""
-        if not self.self_attention:
-            return None
-        local = attention is not None and (attention.monotonic or attention.window)
-        if not DECODERS[self.decoder].ignores_attention(self.input_feeding) or self.is_latent or local:
+    def build_self_attention(self, decoder: Decoder) -> Attention:
+        """Builds the attention of the decoder to its own past states."""
+        local = self.attention.is_monotonic or self.attention.window in WINDOWS
+        if not decoder.takes_self_attention or decoder.feeds_attention or self.is_latent or local:
             raise UserError(
                 "model.self_attention of a recurrent decoder needs model.decoder luong, model.input_feeding False, "
                 "model.objective soft, and neither model.attention.window nor monotonic attention"
@@ -218,12 +214,14 @@ class Seq2SeqOptions(EncoderOptions):
         if self.encoder_kind.has_heads:
             width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
             return self.of_encoder.build(width), width
-        if not DECODERS[self.decoder].has_attention:
+        if not DECODERS[self.decoder].uses_attention:
             return None
-        return self.attention.build(self.hidden_size, read=build_objective(self)[0]), self.hidden_size
+        return self.attention.build(
+            self.hidden_size, read=build_objective(self, self.build_decoder(Setting()))[0]
+        ), self.hidden_size
 
 
-def build_objective(options: Seq2SeqOptions) -> tuple[Reading, SoftAlignment]:
+def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading, SoftObjective]:
     """Builds (the reading of the decoder, the objective) from objective, read, baseline, feed and transition."""
     attention = options.attention
     reading = READINGS[attention.read]
@@ -235,17 +233,17 @@ def build_objective(options: Seq2SeqOptions) -> tuple[Reading, SoftAlignment]:
     baseline = choose_baseline(options, reading)
     reading = configure_reading(attention, reading, baseline)
     if TRANSITIONS[attention.transition] is not None:
-        return READINGS["expectation"], build_markov(options, reading)
+        return READINGS["expectation"], build_markov(options, decoder, reading)
     if options.objective not in LATENT:
-        return reading, SoftAlignment()
-    if not DECODERS[options.decoder].has_attention:
+        return reading, SoftObjective()
+    if not decoder.uses_attention:
         raise UserError(f"model.objective {options.objective} needs attention, but model.decoder is {options.decoder}")
     check_sum(options)
     module = make(BASELINES[baseline], {"features": attention.features, "max_length": attention.max_length})
     if attention.feed != "mean":
         return build_trajectories(options, reading, baseline, module)
     kind = LATENT[options.objective]
-    network = {"inference": build_inference(options)} if kind is ElboAlignment else {}
+    network = {"inference": build_inference(options)} if kind is ElboObjective else {}
     fields = dict(reading=reading, baseline=module, soft_baseline=baseline == "soft", k_max=attention.k_max)
     return READINGS["expectation"], kind(**fields, **network)
 
@@ -297,7 +295,7 @@ def configure_reading(attention: LatentAttentionOptions, reading: Reading, basel
     return configured(reading, **given)
 
 
-def build_markov(options: Seq2SeqOptions, reading: Reading) -> MarkovAlignment:
+def build_markov(options: Seq2SeqOptions, decoder: Decoder, reading: Reading) -> MarkovObjective:
     """Builds the objective whose contexts depend on the one before and are summed out exactly."""
     attention = options.attention
     if options.objective != "marginal" or not reading.exact_rows:
@@ -305,7 +303,7 @@ def build_markov(options: Seq2SeqOptions, reading: Reading) -> MarkovAlignment:
             f"model.attention.transition {attention.transition} is summed out exactly; it needs model.objective "
             f"marginal and model.attention.read enumeration, got {options.objective} and {reading.name}"
         )
-    if not DECODERS[options.decoder].ignores_attention(options.input_feeding):
+    if not decoder.uses_attention or decoder.feeds_attention:
         raise UserError(
             f"model.attention.transition {attention.transition} needs a state that knows nothing of the attention: "
             "model.decoder luong and model.input_feeding False"
@@ -317,12 +315,12 @@ def build_markov(options: Seq2SeqOptions, reading: Reading) -> MarkovAlignment:
                 f"model.attention.{name} {value}, got {getattr(attention, name)}"
             )
     monotonic, jumps = TRANSITIONS[attention.transition]
-    return MarkovAlignment(monotonic=monotonic, jump_size=attention.jump_size if jumps else 0)
+    return MarkovObjective(monotonic=monotonic, jump_size=attention.jump_size if jumps else 0)
 
 
 def build_trajectories(
     options: Seq2SeqOptions, reading: Reading, baseline: str, module: NoBaseline
-) -> tuple[Reading, TrajectoryAlignment]:
+) -> tuple[Reading, TrajectoryObjective]:
     """Builds hard attention whose samples enter the decoder's state."""
     if options.objective != "hard" or not reading.per_step:
         readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
@@ -336,10 +334,10 @@ def build_trajectories(
             "none, running_mean, learned, leave_one_out"
         )
     if "leave_one_out" not in reading.options:
-        return reading, TrajectoryAlignment(baseline=module)
+        return reading, TrajectoryObjective(baseline=module)
     one = reading.configure(num_samples=1, leave_one_out=False)
     several, own = options.attention.num_samples, baseline == "leave_one_out"
-    return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=own, baseline=module)
+    return one, TrajectoryObjective(num_trajectories=several, leave_one_out=own, baseline=module)
 
 
 def build_inference(options: Seq2SeqOptions) -> InferenceNetwork:

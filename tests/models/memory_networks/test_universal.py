@@ -43,7 +43,13 @@ def test_one_step_is_a_stack_of_one_layer(norm_first):
 
     @compiled
     def run(params, ordinary):
-        deep = TransformerStack(lambda: layer(norm_first), Sinusoidal(), 1, D, norm_first=norm_first)
+        deep = TransformerStack(
+            make_layer=lambda: layer(norm_first),
+            positions=Sinusoidal(),
+            num_layers=1,
+            features=D,
+            norm_first=norm_first,
+        )
         first_step = X + sinusoids(jnp.ones(1, jnp.int32), D)
         states, _, attended = deep.apply({"params": ordinary}, first_step, MASK, method="run")
         return states, attended.weights, universal.apply({"params": params}, X, MASK)

@@ -65,8 +65,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     """
     given = dict(map(_split, overrides))
     task, model = given.get("config.task.name", ""), given.get("config.model.name", "")
-    if task or model:
-        config = switch(config, task=task, model=model)
+    config = switch(config, task=task, model=model) if task or model else config.copy_and_resolve_references()
     for name, value in given.items():
         key = name.removeprefix("config.")
         if key not in (known := keys(config)):
@@ -91,10 +90,15 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 def where_known(key: str, config: ConfigDict) -> str:
     """Says which other families or tasks have an option that this config has not; "" where none has."""
     if others := families_with(key):
-        return f"it is an option of model.name {' and '.join(others)}, not of {config.model.name}"
+        return f"it is an option of model.name {_either(others)}, not of {config.model.name}"
     if others := tasks_with(key):
-        return f"it is an option of task.name {' and '.join(others)}, not of {config.task.name}"
+        return f"it is an option of task.name {_either(others)}, not of {config.task.name}"
     return ""
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names as "a, b or c"."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def overridden_keys(overrides: Iterable[str]) -> list[str]:

@@ -173,7 +173,7 @@ def another(option: Option, value: object, key: str) -> object:
     """A value that is neither the one of the config nor the default."""
     default, choices = option.default, option.choices
     if choices:
-        return next(choice for choice in choices if choice not in (value, default))
+        return next((choice for choice in choices if choice not in (value, default)), choices[0])
     if isinstance(value, bool):
         return not default
     if isinstance(value, float):
@@ -181,6 +181,6 @@ def another(option: Option, value: object, key: str) -> object:
     if isinstance(value, int):
         return next(n for n in (3, 5, 7) if n not in (value, default))
     if isinstance(value, tuple):
-        kind = {"task.labels": ("german",), "task.inputs": ("x",)}
-        return kind.get(key, (2, 3))
+        kind = {"eval.metrics": ("accuracy",), "task.buckets": (40,), "model.attention.width": (2.0,)}
+        return kind.get(key, ("x", "y") if option.each is str else (2, 3))
     return "nonsense"

@@ -76,7 +76,7 @@ def check(name, /, **changes):
         (
             "quickstart",
             dict(task__joint_vocabulary=True),
-            "unknown config key task.joint_vocabulary; it is an option of task.name parallel_text",
+            "unknown config key task.joint_vocabulary; it is an option of task.name parallel_text, not of dates",
         ),
         ("quickstart", dict(task__source_buckets=3), "task.source_buckets is read by task.buckets ()"),
         (

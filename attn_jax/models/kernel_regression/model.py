@@ -64,7 +64,7 @@ class KernelRegression:
 
     @property
     def all_points(self) -> bool:
-        """Whether the loss always uses all pairs of training points: that of a mixture, or of a criterion like aicc."""
+        """Whether the loss always uses all pairs of training points, as for a mixture or for aicc."""
         return len(self.components) > 1 or self.criterion.all_points
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:

@@ -1,4 +1,4 @@
-"""Stories of two people and three places: where is the one asked for? What the memory networks are tested with."""
+"""Stories of two people and three places, the test data of the memory networks: where is a person?"""
 
 import jax.numpy as jnp
 import numpy as np

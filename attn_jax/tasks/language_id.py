@@ -73,7 +73,7 @@ def language_id(
         size: of the files, "high", "medium" or "low".
         labels: names of the languages; () means all there are.
         num_examples: training lemmas; 0 means all.
-        valid_size: validation lemmas; the test split has TEST_SIZE, or fewer where there are not so many.
+        valid_size: validation lemmas; the test split has TEST_SIZE, or all test lemmas if there are fewer.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the lemmas made here.
 

@@ -59,12 +59,12 @@ class KernelRegression:
 
     @property
     def components(self) -> list[tuple[int, float]]:
-        """(degree, factor on the width) of each component of the mixture."""
+        """Components of the mixture, each a pair (degree, factor on the width)."""
         return list(itertools.product(self.degrees, self.widths))
 
     @property
     def all_points(self) -> bool:
-        """Whether the loss always uses all pairs of training points: that of a mixture, or of a criterion like aicc."""
+        """True if the loss always uses all pairs of training points, as for a mixture or for aicc."""
         return len(self.components) > 1 or self.criterion.all_points
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:

@@ -65,7 +65,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
 
     loss = -log p(answer) + gate_weight * sum over passes i of gate_loss(scores of pass i, slot of the i-th statement of
     the evidence). During the first `warmup_steps` steps -log p(answer) is left out and only the gates are trained
-    (Kumar 2016, section 2.6): a memory of the wrong facts teaches the answer nothing.
+    (Kumar 2016, section 2.6), since wrong facts tell nothing about the answer.
     """
 
     vocab_size: int

@@ -210,8 +210,8 @@ def where_was_thing(rng: random.Random) -> Story:
 def who_gave_what(rng: random.Random) -> Story:
     """Task 5: asks who gave what to whom, about the last gift of a thing. Evidence: the statement of the gift.
 
-    The thing is asked for only if it is the last gift from this giver to this receiver; otherwise the answer would not
-    be unique.
+    The question asks for the thing only if this is the last gift from this giver to this receiver; otherwise the answer
+    would not be unique.
     """
     stage = Stage(rng, ("go", "get", "drop", "give"), people=GIVERS)
 
@@ -247,8 +247,9 @@ def is_person_there(rng: random.Random) -> Story:
     def candidates() -> Iterator[Question]:
         for clause in stage.recent("go"):
             person, place = clause.person, stage.place[clause.person]
-            asked = place if rng.random() < 0.5 else other(rng, PLACES, place)
-            yield _question(f"is {person} in the {asked}", "yes" if asked == place else "no", stage.moved[person])
+            question_place = place if rng.random() < 0.5 else other(rng, PLACES, place)
+            answer = "yes" if question_place == place else "no"
+            yield _question(f"is {person} in the {question_place}", answer, stage.moved[person])
 
     return make_story(stage, lambda: _two_steps(stage), candidates)
 

@@ -21,14 +21,14 @@ def is_person_there_negated(rng: random.Random) -> Story:
     about the person.
     """
 
-    def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
+    def make_statement(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
         now = other(rng, PLACES, place)
         if rng.random() < 0.25:
             negation = rng.choice(("not", "no longer"))
             return f"{person} is {negation} in the {place}", now, lambda: (place, "no")
-        return _told(rng, person, now), now, lambda: _yes_or_no(rng, now, PLACES)
+        return _statement(rng, person, now), now, lambda: _yes_or_no(rng, now, PLACES)
 
-    return _partly_told(rng, PEOPLE, PLACES, tell)
+    return _make_story(rng, PEOPLE, PLACES, make_statement)
 
 
 def is_person_there_or_there(rng: random.Random) -> Story:
@@ -39,7 +39,7 @@ def is_person_there_or_there(rng: random.Random) -> Story:
     places, the answer for both is "maybe". Evidence: the last statement about the person.
     """
 
-    def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
+    def make_statement(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
         now = other(rng, TOWN, place)
         if rng.random() < 0.25:
             two = [now, other(rng, TOWN, now)]
@@ -47,16 +47,16 @@ def is_person_there_or_there(rng: random.Random) -> Story:
                 two.reverse()
 
             def ask() -> tuple[str, str]:
-                asked, _ = _yes_or_no(rng, now, TOWN)
-                return asked, "maybe" if asked in two else "no"
+                question_place, _ = _yes_or_no(rng, now, TOWN)
+                return question_place, "maybe" if question_place in two else "no"
 
             return f"{person} is either in the {two[0]} or the {two[1]}", now, ask
-        return _told(rng, person, now), now, lambda: _yes_or_no(rng, now, TOWN)
+        return _statement(rng, person, now), now, lambda: _yes_or_no(rng, now, TOWN)
 
-    return _partly_told(rng, FRIENDS, TOWN, tell)
+    return _make_story(rng, FRIENDS, TOWN, make_statement)
 
 
-def _told(rng: random.Random, person: str, place: str) -> str:
+def _statement(rng: random.Random, person: str, place: str) -> str:
     """Statement that someone is at a new place: a move with probability 2 / 3, else "is in"."""
     return f"{person} is in the {place}" if rng.random() < 1 / 3 else moves(rng, person, place)
 
@@ -66,10 +66,12 @@ def _yes_or_no(rng: random.Random, place: str, places: tuple[str, ...]) -> tuple
     return (place, "yes") if rng.random() < 0.5 else (other(rng, places, place), "no")
 
 
-def _partly_told(rng: random.Random, people: tuple[str, ...], places: tuple[str, ...], tell: Callable) -> Story:
-    """Makes a story with the statements of `tell(person, place)`.
+def _make_story(
+    rng: random.Random, people: tuple[str, ...], places: tuple[str, ...], make_statement: Callable
+) -> Story:
+    """Makes a story with the statements of `make_statement(person, place)`.
 
-    `tell` returns the text, the new place, and a function that returns a place to ask for and the answer.
+    `make_statement` returns the text, the new place, and a function that returns a place to ask for and the answer.
     """
     story = Story()
     place = {person: rng.choice(places) for person in people}
@@ -78,13 +80,13 @@ def _partly_told(rng: random.Random, people: tuple[str, ...], places: tuple[str,
     for _ in range(QUESTIONS):
         for _ in range(2):
             person = rng.choice(people)
-            text, place[person], ask = tell(person, place[person])
+            text, place[person], ask = make_statement(person, place[person])
             last[person] = story.say(text), ask
             subjects.append(person)
         person = rng.choice(subjects[-RECENT:])
         number, ask = last[person]
-        asked, answer = ask()
-        story.ask(f"is {person} in the {asked}", answer, (number,))
+        question_place, answer = ask()
+        story.ask(f"is {person} in the {question_place}", answer, (number,))
     return story
 
 
@@ -98,16 +100,16 @@ def where_before(rng: random.Random) -> Story:
     """
     story = Story()
     places = {person: _walk(rng) for person in FRIENDS}
-    told = dict.fromkeys(FRIENDS, 0)
+    num_times = dict.fromkeys(FRIENDS, 0)  # number of statements about each person
     numbers: dict[tuple[str, int], int] = {}
     order: list[tuple[str, int]] = []  # before the shuffling
     for _ in range(QUESTIONS):
         group: list[tuple[str, int]] = []
-        while not group or max(told.values()) < 2:
+        while not group or max(num_times.values()) < 2:
             for _ in range(2):
-                person = rng.choice([one for one in FRIENDS if told[one] < len(TIMES)])
-                group.append((person, told[person]))
-                told[person] += 1
+                person = rng.choice([one for one in FRIENDS if num_times[one] < len(TIMES)])
+                group.append((person, num_times[person]))
+                num_times[person] += 1
         order += group
         for i in range(len(group) - 1, 0, -1):  # Sattolo's algorithm: any shuffle that is one cycle
             j = rng.randrange(i)
@@ -118,7 +120,7 @@ def where_before(rng: random.Random) -> Story:
         options = [
             (person, time)
             for person, time in order[-RECENT:]
-            if time and places[person][time] not in places[person][time + 1 : told[person]]
+            if time and places[person][time] not in places[person][time + 1 : num_times[person]]
         ]
         person, time = rng.choice(options)
         evidence = numbers[person, time], numbers[person, time - 1]

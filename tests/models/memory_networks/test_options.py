@@ -1,4 +1,4 @@
-"""From a config to the networks for stories: every option arrives, a wrong one is told."""
+"""Options of the networks for stories: every option reaches its module, and wrong ones are a UserError."""
 
 import pytest
 

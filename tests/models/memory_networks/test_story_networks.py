@@ -1,7 +1,10 @@
-"""What every network for stories keeps to: padding, empty slots, other rows and other seeds change nothing."""
+"""Tests of all networks for stories: padding, empty slots, other rows and other seeds change nothing."""
 
+import dataclasses
 import functools
+import inspect
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +14,8 @@ from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, batch_of, random_batch
 
 from attn_jax.attention import Attention
+from attn_jax.models.memory_networks import dmn as dmn_file
+from attn_jax.models.memory_networks import entnet, episodes, memn2n, memnn, sentence_encoders, universal
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
 from attn_jax.models.memory_networks.entnet import entity_network
@@ -118,6 +123,15 @@ def test_the_picture_shows_the_words_of_the_statements_that_were_read(name):
     weights = result["align"][1, 0]
     np.testing.assert_allclose(weights[:5], result["answer"][1][1, :, 0].mean(), rtol=1e-5)
     assert np.all(weights[5:] == 0)
+
+
+def test_modules_take_keyword_arguments_only():
+    for file in (dmn_file, entnet, episodes, memn2n, memnn, sentence_encoders, universal):
+        for kind in vars(file).values():
+            if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == file.__name__:
+                own = inspect.get_annotations(kind).keys() - {"parent", "name"}
+                fields = [field for field in dataclasses.fields(kind) if field.name in own]
+                assert all(field.kw_only for field in fields), kind
 
 
 NAMES = {  # of parameters in checkpoints

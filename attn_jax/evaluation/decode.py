@@ -26,8 +26,8 @@ from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 Step = Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]
 
 
-class Decoded(NamedTuple):
-    """Sentences, one for each row; those of `beam_search` have a further axis of beams after b, best first."""
+class Hypotheses(NamedTuple):
+    """Hypotheses sentences, one for each row; from `beam_search` with an axis of beams after b, best first."""
 
     tokens: Int[Array, "b ... t"]  # t = max_length; eos is included if the sentence ended, pad follows
     log_prob: Float[Array, "b ..."]  # sum of the log-probabilities of the tokens
@@ -45,7 +45,7 @@ def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array,
     return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
 
 
-def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Decoded:
+def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Hypotheses:
     """One sentence per row, token after token: choose(t, candidates [b, v]) -> token [b]."""
     limits = _limits(limits, max_length)
     shape = limits.shape
@@ -72,7 +72,7 @@ def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad)
     )
     carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
     _, _, _, tokens, log_prob, length, _ = carry
-    return Decoded(tokens=tokens, log_prob=log_prob, length=length, score=log_prob)
+    return Hypotheses(tokens=tokens, log_prob=log_prob, length=length, score=log_prob)
 
 
 def greedy(
@@ -85,7 +85,7 @@ def greedy(
     bos: int,
     eos: int,
     pad: int,
-) -> Decoded:
+) -> Hypotheses:
     """The most probable token at each step."""
 
     def choose(t, candidates):
@@ -108,7 +108,7 @@ def sample(
     bos: int,
     eos: int,
     pad: int,
-) -> Decoded:
+) -> Hypotheses:
     """Tokens drawn from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
     Args:
@@ -168,13 +168,13 @@ def _best(score: Float[Array, "b n"], tree: PyTree, k: int) -> PyTree:
     return _take(tree, jax.lax.top_k(score, k)[1])
 
 
-def _only(hypotheses: Decoded, where: Bool[Array, "b n"]) -> Decoded:
-    """The others become impossible."""
+def _only(hypotheses: Hypotheses, where: Bool[Array, "b n"]) -> Hypotheses:
+    """Gives the hypotheses that are not `where` a log_prob and score of -inf."""
     log_prob = jnp.where(where, hypotheses.log_prob, -jnp.inf)
     return hypotheses._replace(log_prob=log_prob, score=jnp.where(where, hypotheses.score, -jnp.inf))
 
 
-def _join(first: Decoded, second: Decoded) -> Decoded:
+def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), first, second)
 
 
@@ -190,7 +190,7 @@ def beam_search(
     bos: int,
     eos: int,
     pad: int,
-) -> Decoded:
+) -> Hypotheses:
     """The `beam_size` best sentences found, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
     At each step the beam_size alive hypotheses are extended by every token. Of all extensions, those among the best
@@ -225,7 +225,7 @@ def beam_search(
         parent, token = index // vocab_size, (index % vocab_size).astype(jnp.int32)
         length = jnp.full((b, 2 * k), t + 1, jnp.int32)
         score = log_prob / length_penalty_of(length, length_penalty)
-        extensions = Decoded(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)
+        extensions = Hypotheses(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)
 
         ends = token == eos
         accepted = _only(extensions, ends & ~done[:, None])
@@ -236,7 +236,7 @@ def beam_search(
         going_on, parent, token = _best(going_on.score, (going_on, parent, token), k)
         # What is done stays as it is; its state goes on, but nobody looks at it.
         keep = done[:, None]
-        alive = Decoded(
+        alive = Hypotheses(
             tokens=jnp.where(keep[..., None], alive.tokens, going_on.tokens),
             log_prob=jnp.where(keep, alive.log_prob, going_on.log_prob),
             length=jnp.where(keep, alive.length, going_on.length),
@@ -247,7 +247,7 @@ def beam_search(
         done = done | (t + 1 >= limits) | (ended.score[:, -1] >= alive.log_prob[:, 0] / penalty)
         return t + 1, token, _take(state, parent), alive, ended, done
 
-    impossible = Decoded(
+    impossible = Hypotheses(
         tokens=jnp.full((b, k, max_length), pad, jnp.int32),
         log_prob=jnp.full((b, k), -jnp.inf, jnp.float32),
         length=jnp.zeros((b, k), jnp.int32),

@@ -5,13 +5,14 @@ from attn_jax.tasks.dates import dates
 from attn_jax.tasks.inflection import inflection
 from attn_jax.tasks.labelled_text import labelled_text
 from attn_jax.tasks.language_id import language_id
+from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.parallel_text import parallel_text
 from attn_jax.tasks.plain_text import plain_text
 from attn_jax.tasks.points import PointsTask, regression
 from attn_jax.tasks.sequences import sequences
-from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.task import Task
 
-TASKS = {
+TEXT_TASKS = {
     "parallel_text": parallel_text,
     "dates": dates,
     "inflection": inflection,
@@ -20,7 +21,14 @@ TASKS = {
     "labelled_text": labelled_text,
     "plain_text": plain_text,
     "babi": babi,
-    "regression": regression,
 }
+POINT_TASKS = {"regression": regression}
+TASKS = TEXT_TASKS | POINT_TASKS
 
-__all__ = ["TASKS", "Pairs", "PointsTask", "Task"]
+
+def task_class(name: str) -> type[Task] | type[PointsTask]:
+    """Returns the class of the tasks that TASKS[name] builds."""
+    return PointsTask if name in POINT_TASKS else Task
+
+
+__all__ = ["POINT_TASKS", "TASKS", "TEXT_TASKS", "Pairs", "PointsTask", "Task", "task_class"]

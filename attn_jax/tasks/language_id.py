@@ -61,7 +61,7 @@ def language_id(
     """The task of naming the language of a lemma. The source is the lemma, the target the name, which is one token.
 
     A language's lemmas are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are drawn
-    from `seed`. A lemma of several languages has no one answer, so it is left out, and counted in the note. All others
+    from `seed`. A lemma of several languages has no one answer, so it is left out, and counted in the stats. All others
     are shuffled, in one way whatever the seed, and cut into training, validation and test: no lemma is in two splits,
     and a smaller split is the beginning of a larger one. The vocabularies are Characters of the source, of all that
     occurs in training, and the names.
@@ -105,10 +105,10 @@ def language_id(
     splits = {name: pairs.select(indices) for name, indices in chosen.items()}
     if vocabularies is None:
         vocabularies = Characters.train(splits["train"].source, vocab_size=ALL), names
-    note = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
+    stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
     if count := len(languages) - len(pairs):
-        note["lemmas of several languages, left out"] = count
-    return Task("language_id", splits, *vocabularies, note=note, examples=tuple(splits["valid"].source[:6]))
+        stats["lemmas of several languages, left out"] = count
+    return Task("language_id", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:6]))
 
 
 def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:

@@ -1,25 +1,26 @@
-"""Regression and classification of points: from a CSV file with named columns, or made by the package.
-
-The curve of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise with x
-uniform on [0, 5], and for classification three spiral arms in the plane.
-"""
+"""Regression and classification of points: from a CSV file with named columns, or made by the package."""
 
 import csv
 import dataclasses
 import io
+import json
 import math
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
+from attn_jax.tasks.data_files import load_points, save_points
+from attn_jax.tasks.files import is_text
+from attn_jax.tasks.point_batches import LARGEST, PointBatches, StandardPoints, standardize
 from attn_jax.tasks.text import read_text
 
 NUM_POINTS = 40  # of the curve, unless told otherwise
-NUM_CLASSES = 3
 TEST_POINTS = 1000  # of the spirals
 OTHERS = (";", "\t")  # what may separate the cells of a file instead of a comma
 LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
@@ -57,16 +58,91 @@ class Points:
 class PointsTask:
     """Splits "train", "valid" (the training points, left out one by one) and "test"."""
 
+    of_pairs: ClassVar[bool] = False  # the splits are points
+
     name: str
     splits: dict[str, Points]
     columns: Columns
-    note: dict[str, int] = dataclasses.field(default_factory=dict)
+    stats: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
     @property
     def kept(self) -> "PointsTask":
         """What a work directory has to keep: the training points are what the model reads."""
         return self
+
+    def save(self, workdir: pathlib.Path) -> None:
+        """Writes what `load` reads: points.npz, the training and the test points of each seed."""
+        train, test = self.splits["train"], self.splits["test"]
+        names = {"columns": dataclasses.asdict(self.columns), "note": self.stats, "examples": self.examples}
+        arrays = {"inputs": train.inputs, "targets": train.targets}
+        save_points(workdir, names, arrays | {"test_inputs": test.inputs, "test_targets": test.targets})
+
+    @staticmethod
+    def load(workdir: pathlib.Path) -> "PointsTask":
+        """Reads the task that a work directory keeps; a UserError where it cannot be read."""
+        members = load_points(workdir)
+        try:
+            names = json.loads(str(members["names"]))
+            columns = Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in names["columns"].items()})
+            train, test = (Points(members[f"{s}inputs"], members[f"{s}targets"]) for s in ("", "test_"))
+            stats, examples = dict(names["note"]), tuple(names["examples"])
+            seeds, width = len(train.inputs), len(columns.classes) or train.targets.shape[-1]
+            sound = all(map(is_text, (*columns.inputs, columns.target, *columns.classes, *examples)))
+            for points in (train, test):
+                sound &= points.inputs.shape == (seeds, len(points), len(columns.inputs))
+                sound &= points.targets.shape == (seeds, len(points), width)
+                sound &= all(np.issubdtype(x.dtype, np.number) for x in (points.inputs, points.targets))
+        except Exception as error:  # whatever its members are instead
+            message = f"cannot read {workdir / 'points.npz'}: its members are not those of a regression"
+            raise UserError(message) from error
+        if not sound:
+            raise UserError(f"cannot read {workdir / 'points.npz'}: the shapes and names in it do not belong together")
+        return make_task(train, test, columns, stats, examples)
+
+    def standardized(self, *, scale_inputs: bool) -> StandardPoints:
+        """The training points as a model sees them, see StandardPoints."""
+        train = self.splits["train"]
+        return standardize(
+            train.inputs, train.targets, scale_inputs=scale_inputs, scale_targets=not self.columns.classes
+        )
+
+    def batches(
+        self,
+        *,
+        batch_size: int,
+        scale_inputs: bool = True,
+        all_pairs: str = "",
+        seeds: Sequence[int] = (0,),
+        row_multiple: int = 1,
+    ) -> PointBatches:
+        """Makes the training batches.
+
+        Args:
+            batch_size: points asked about in a step.
+            scale_inputs: divide the inputs by their standard deviations.
+            all_pairs: the part of the model that compares all pairs of training points in a step; "": none does.
+            seeds: each has its own points and its own order.
+            row_multiple: the number of devices; more than one is not supported.
+
+        Raises:
+            UserError: all pairs are to be compared, and there are more than LARGEST or batch_size points.
+            ValueError: there is more than one device.
+        """
+        if row_multiple != 1:
+            raise ValueError(f"batches of points are for one device, not for {row_multiple}")
+        batches = PointBatches(self.standardized(scale_inputs=scale_inputs), batch_size, tuple(seeds))
+        if all_pairs and batches.num_pairs > LARGEST:
+            raise UserError(
+                f"{all_pairs} compares all pairs of training points at once, and takes at most {LARGEST}; there are "
+                f"{batches.num_pairs}: set model.degrees=(1,), model.num_widths=1, model.criterion=leave_one_out"
+            )
+        if all_pairs and batches.rows < batches.num_pairs:
+            raise UserError(
+                f"{all_pairs} asks about all training points in each step; set task.batch_size to at least "
+                f"{batches.num_pairs}"
+            )
+        return batches
 
 
 def regression(
@@ -127,42 +203,16 @@ def regression(
     stacked = [np.stack(arrays) for arrays in zip(*draws, strict=True)]
     training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
     check_training(training, columns, names["train"] or "the points")
-    note = {"training points": len(training), "test points": len(held_out)}
-    return make_task(training, held_out, columns, note, _examples(held_out, columns.separator))
+    stats = {"training points": len(training), "test points": len(held_out)}
+    return make_task(training, held_out, columns, stats, _examples(held_out, columns.separator))
 
 
 def make_task(
-    train: Points, test: Points, columns: Columns, note: dict[str, int], examples: tuple[str, ...]
+    train: Points, test: Points, columns: Columns, stats: dict[str, int], examples: tuple[str, ...]
 ) -> PointsTask:
     """The task with its validation split, which are the training points left out one by one: none is lost."""
     splits = {"train": train, "valid": dataclasses.replace(train, left_out=True), "test": test}
-    return PointsTask("regression", splits, columns, note, examples)
-
-
-def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(x [n, 1] in order, y [n, 1]): x uniform on [0, 5], y = 2 sin x + x + noise times a standard normal number."""
-    x = np.sort(rng.uniform(0, 5, count))
-    return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
-
-
-def true_curve(x: np.ndarray | float) -> np.ndarray | float:
-    """2 sin x + x."""
-    return 2 * np.sin(x) + x
-
-
-def grid() -> tuple[np.ndarray, np.ndarray]:
-    """The chapter's places to look at, 0, 0.1, ... 4.9, with the curve itself, free of noise."""
-    x = np.arange(50) / 10
-    return x[:, None], true_curve(x)[:, None]
-
-
-def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(places [n, 2], one-hot arm [n, 3]): arms of three spirals, one turn each, with noise in both directions."""
-    arm = np.arange(count) % NUM_CLASSES
-    along = rng.uniform(0.15, 1, count)
-    angle = 2 * np.pi * (along + arm / NUM_CLASSES)
-    places = along[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-    return places + noise * rng.normal(size=places.shape), np.eye(NUM_CLASSES)[arm]
+    return PointsTask("regression", splits, columns, stats, examples)
 
 
 def read_points(

@@ -8,7 +8,7 @@ uniform, as in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbol
 
 A source belongs to one split, that its hash names, whatever the seed and the sizes, so no test sequence is ever
 trained on. Two kinds of sources are free of this: those of lengths of which there are fewer than SCARCE sequences, as
-all would soon be seen (the note of the task counts them), and those of lengths that training does not have.
+all would soon be seen (the stats of the task count them), and those of lengths that training does not have.
 """
 
 import hashlib
@@ -88,13 +88,13 @@ def sequences(
         splits[name] = make_pairs(operation, num_symbols, some, count, rng, accept)
     if vocabularies is None:
         vocabularies = (Words([str(symbol) for symbol in range(num_symbols)]),) * 2
-    note = {name: len(split) for name, split in splits.items()}
+    stats = {name: len(split) for name, split in splits.items()}
     known = set(splits["train"].source)
     for name in SPLITS[1:]:
         if count := sum(text in known for text in splits[name].source):
-            note[f"{name} sequences that training has too"] = count
+            stats[f"{name} sequences that training has too"] = count
     longest = splits["valid"].source[: len(trained)][-3:]
-    return Task("sequences", splits, *vocabularies, note=note, examples=tuple(longest))
+    return Task("sequences", splits, *vocabularies, stats=stats, examples=tuple(longest))
 
 
 def make_pairs(

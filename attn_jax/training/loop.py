@@ -134,7 +134,7 @@ class Outcome(NamedTuple):
     stop: bool = False
 
 
-class Fitted(NamedTuple):
+class FitResult(NamedTuple):
     """How a training ended: "done" (num_steps), "stopped" (by a callback) or "interrupted" (by should_stop)."""
 
     state: Any  # on the device
@@ -154,7 +154,7 @@ def fit(
     on_step: Callable | None = None,
     should_stop: Callable | None = None,
     max_in_flight: int = 2,
-) -> Fitted:
+) -> FitResult:
     """Train from step `start` to `num_steps`.
 
     parallel: a Parallel; `state` comes from its put_state and is given up (its memory is used again).
@@ -200,9 +200,9 @@ def fit(
         number = 0 if should_stop is None else int(should_stop(step))
         if stopped or number:
             arrive(0)
-            return Fitted(state, step, "stopped") if stopped else Fitted(state, step, "interrupted", number)
+            return FitResult(state, step, "stopped") if stopped else FitResult(state, step, "interrupted", number)
     arrive(0)
-    return Fitted(state, max(start, num_steps), "done")
+    return FitResult(state, max(start, num_steps), "done")
 
 
 def check_finite(step: int, metrics: Metrics) -> None:

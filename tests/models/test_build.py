@@ -5,7 +5,7 @@ import pytest
 
 from attn_jax.cli.build import check_beam
 from attn_jax.errors import UserError
-from attn_jax.evaluation.text import DecodeOptions
+from attn_jax.evaluation.decode_options import DecodeOptions
 from attn_jax.models.encoder_options import build_stack
 from attn_jax.models.families import describe
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax

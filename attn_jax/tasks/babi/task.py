@@ -48,13 +48,13 @@ def babi(
 
     The validation split is the last tenth of the training questions of each task; these questions may belong to a
     story whose beginning is in training. Source and target have one vocabulary, Stories of all that occurs in
-    training, so the output layer can be the word embeddings; an answer that is not in it is unk, and the note counts
+    training, so the output layer can be the word embeddings; an answer that is not in it is unk, and the stats count
     them.
 
     Where `train` names one file, that is the training file, instead of the twenty tasks; with `valid` nothing is held
     out of it, and without `test` there is no test split.
 
-    The test split is the file's, which has questions of training too (the note counts them). That of stories made here
+    The test split is the file's, which has questions of training too (the stats count them). That of stories made here
     has none of them and none twice; so it lacks the commonest questions of tasks 4 and 20, which have few.
 
     Args:
@@ -117,10 +117,10 @@ def _make(
         whole["train"].append(pairs.select(range(len(pairs) - held_out)))
         if held_out:
             whole["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
-    splits, note, cut, lost = {}, {}, 0, 0
+    splits, stats, cut, lost = {}, {}, 0, 0
     for name, parts in whole.items():
         splits[name], more_cut, more_lost = keep_last(join_pairs(parts), max_sentences)
-        note[name] = len(splits[name])
+        stats[name] = len(splits[name])
         cut, lost = cut + more_cut, lost + more_lost
     if vocabularies is None:
         train = splits["train"]
@@ -128,12 +128,12 @@ def _make(
     known = set(splits["train"].source)
     for name in [name for name in splits if name != "train"]:
         if count := sum(text in known for text in splits[name].source):
-            note[f"{name} questions that training has too"] = count
+            stats[f"{name} questions that training has too"] = count
         if count := sum(UNK in vocabularies[1].encode(text) for text in splits[name].target):
-            note[f"{name} answers that training never has"] = count
+            stats[f"{name} answers that training never has"] = count
     if cut:
-        note |= {"statements cut": cut, "supporting statements cut": lost}
-    return Task("babi", splits, *vocabularies, note=note, examples=tuple(splits["valid"].source[:3]))
+        stats |= {"statements cut": cut, "supporting statements cut": lost}
+    return Task("babi", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:3]))
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:

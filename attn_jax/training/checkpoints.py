@@ -10,15 +10,12 @@ any number of devices.
 import contextlib
 import dataclasses
 import errno
-import functools
 import itertools
 import json
-import logging
 import math
 import os
 import pathlib
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -37,7 +34,7 @@ from attn_jax.types import Callable, Params, PyTree
 NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
 
 
-class Restored(NamedTuple):
+class Checkpoint(NamedTuple):
     """A checkpoint as it was saved; `state` on the host, in the structure of the target."""
 
     step: int
@@ -81,8 +78,6 @@ class Checkpoints:
             raise UserError(f"train.keep must be at least 1, got {keep}")
         if read_only and not self.directory.is_dir():
             raise UserError(f"there are no checkpoints: {self.directory} does not exist")
-        logging.getLogger("absl").addFilter(from_others)  # the same filter is added only once
-        logging.getLogger("asyncio").addFilter(retrieved)
         self.measured: dict[int, dict] = {}  # step -> metrics
         with self._disk_errors("open checkpoints"):
             if not read_only:
@@ -122,7 +117,6 @@ class Checkpoints:
         tree = flax.traverse_util.unflatten_dict(arrays)
         params = tree.pop("params")
         self.measured[step] = metrics
-        ignore_closed_loops()
         with self._disk_errors(f"save step {step}"):
             saved = self.manager.save(
                 step,
@@ -136,7 +130,7 @@ class Checkpoints:
             raise RuntimeError(f"orbax did not save step {step} in {self.directory}")
         return True
 
-    def restore(self, target: PyTree) -> Restored | None:
+    def restore(self, target: PyTree) -> Checkpoint | None:
         """The newest good checkpoint, or None if there is none yet; `target` is a state like it, or its shapes.
 
         Newer ones that turn out damaged are reported in one line each and deleted. A checkpoint that is sound but
@@ -245,7 +239,7 @@ class Checkpoints:
             if step not in self.measured:
                 notice(f"checkpoint {self.directory}/{step} is damaged (its metrics cannot be read); it is left out")
 
-    def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Restored]:
+    def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Checkpoint]:
         """Those of `steps` that can be read, with a notice for each that cannot; UserError if that is all of them."""
         found = False
         for step in steps:
@@ -270,7 +264,6 @@ class Checkpoints:
         except MemoryError:
             raise
         except Exception as error:  # whatever the many layers below think of a broken file
-            ignore_closed_loops()
             raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
 
     def _read_meta(self, step: int) -> dict:
@@ -284,7 +277,7 @@ class Checkpoints:
         self.check(step, meta["config"], meta["extra"])
         return meta
 
-    def _read(self, step: int, only_params: bool = False) -> Restored:
+    def _read(self, step: int, only_params: bool = False) -> Checkpoint:
         """Arrays as a nested dict; Damaged if they cannot be read or are not what was saved."""
         meta = self._read_checked_meta(step)
         names = ("params",) if only_params else ("params", "state")
@@ -295,7 +288,7 @@ class Checkpoints:
         for name in sorted(sums.keys() | expected.keys()):
             if sums.get(name) != expected.get(name):
                 raise Damaged(f"wrong checksum of {name}")
-        return Restored(step, tree, meta["config"], meta["extra"], meta["metrics"])
+        return Checkpoint(step, tree, meta["config"], meta["extra"], meta["metrics"])
 
     @contextlib.contextmanager
     def _disk_errors(self, what: str):
@@ -367,25 +360,3 @@ class KeepSteps(policies.PreservationPolicy):
     def should_preserve(self, checkpoints, *, context):
         steps = self.wanted([info.step for info in checkpoints])
         return [info.step in steps for info in checkpoints]
-
-
-def from_others(record: logging.LogRecord) -> bool:
-    """False for what orbax logs: what matters of it is raised, or said by `notice`."""
-    return "orbax" not in record.pathname
-
-
-def retrieved(record: logging.LogRecord) -> bool:
-    """False for the writes that fail beside the first one, whose error is raised: asyncio logs them when they die."""
-    return "exception was never retrieved" not in record.getMessage()
-
-
-def ignore_closed_loops() -> None:
-    """From here on the threads of a failed read or write do not complain that nobody waits for them any more."""
-    if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
-        sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
-
-
-def report_unraisable(report: Callable, unraisable: Any) -> None:
-    """`report`, except for that complaint."""
-    if str(unraisable.exc_value) != "Event loop is closed":
-        report(unraisable)

@@ -1,15 +1,15 @@
-"""From a step function to sentences: greedy, sampled and beam search. No model is known here.
+"""Decoding with any step function: greedy, sampled and beam search.
 
     step(memory, state, token [b]) -> (state, log_probs [b, v])
 
-`memory` is what is the same at all steps (encoder states, projected keys), `state` what changes; both are pytrees
-whose leaves have the leading axis b, one row for each sentence, which depends on no other row. log_probs are
-normalized, so <= 0. All functions here are pure, batched and meant to be compiled by the caller's jit.
+`memory` is the same at all steps (encoder states, projected keys), `state` changes; both are pytrees whose leaves have
+a leading axis b, one row for each sentence, and no row depends on another. log_probs are normalized, so <= 0. All
+functions here are pure, batched and meant to be compiled by the caller's jit.
 
-Each sentence has its own limit of target tokens, `limits` [b]: a sentence's result then depends neither on its
-companions in the batch nor on padding. A sentence that ends with eos or reaches its limit is done; the loop stops
-when all are. Rows that only fill up a batch should have the limit 0. pad and bos are never proposed, but what remains
-is not renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
+Each sentence has its own limit of target tokens, `limits` [b], so its result does not depend on the rest of the batch
+or on padding. A sentence is done when it ends with eos or reaches its limit; the loop stops when all are done. Rows
+that only fill up a batch should have the limit 0. pad and bos are never proposed, but the other probabilities are not
+renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Hypotheses(NamedTuple):
 
 
 def _candidates(log_probs: Float[Array, "... v"], pad: int, bos: int) -> Float[Array, "... v"]:
-    """log_probs with -inf for what must not be generated."""
+    """Sets the log_probs of tokens that must not be generated, pad and bos, to -inf."""
     token = jnp.arange(log_probs.shape[-1])
     return jnp.where((token == pad) | (token == bos), -jnp.inf, log_probs)
 
@@ -46,7 +46,7 @@ def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array,
 
 
 def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Hypotheses:
-    """One sentence per row, token after token: choose(t, candidates [b, v]) -> token [b]."""
+    """Generates a sentence per row, token after token, by choose(t, candidates [b, v]) -> token [b]."""
     limits = _limits(limits, max_length)
     shape = limits.shape
 
@@ -86,7 +86,7 @@ def greedy(
     eos: int,
     pad: int,
 ) -> Hypotheses:
-    """The most probable token at each step."""
+    """Takes the most probable token at each step."""
 
     def choose(t, candidates):
         return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
@@ -109,15 +109,15 @@ def sample(
     eos: int,
     pad: int,
 ) -> Hypotheses:
-    """Tokens drawn from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
+    """Samples tokens from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
     Args:
-      rngs: one typed key for each sentence, so that its sample does not depend on its companions.
-      temperature: > 1 is flatter, < 1 sharper than the model; 0 is greedy.
-      top_k: 0 is all tokens.
-      top_p: the smallest set of best tokens with at least this probability; 1 is all of them.
+      rngs: one typed key for each sentence, so that its sample does not depend on the rest of the batch.
+      temperature: above 1 flattens, below 1 sharpens the distribution; 0 is greedy.
+      top_k: 0 keeps all tokens.
+      top_p: keeps the smallest set of best tokens with at least this probability; 1 keeps all.
 
-    The log_prob of the result is that of the model, without temperature and cuts.
+    The log_prob of the result is the model's, without temperature and cuts.
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
@@ -145,7 +145,7 @@ def sample(
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
-    """UserError for options of `sample` that make no sense."""
+    """Raises a UserError for options of `sample` that are out of range."""
     if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
         raise UserError(
             "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
@@ -154,17 +154,17 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """((5 + length) / 6) ** length_penalty: what log_prob is divided by. Wu et al. 2016, "Google's NMT", section 7."""
+    """The divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu et al. 2016, "Google's NMT", section 7)."""
     return ((5.0 + length) / 6.0) ** length_penalty
 
 
 def _take(tree: PyTree, index: Int[Array, "b n"]) -> PyTree:
-    """Rows `index` of the second axis of each leaf [b, k, ...]."""
+    """Takes rows `index` of the second axis of each leaf [b, k, ...]."""
     return jax.tree.map(lambda x: jax.vmap(lambda rows, i: rows[i])(x, index), tree)
 
 
 def _best(score: Float[Array, "b n"], tree: PyTree, k: int) -> PyTree:
-    """The k rows of the second axis with the best scores, best first; of equal ones the first."""
+    """Takes the k rows of the second axis with the best scores, best first; of equal ones the first."""
     return _take(tree, jax.lax.top_k(score, k)[1])
 
 
@@ -191,17 +191,17 @@ def beam_search(
     eos: int,
     pad: int,
 ) -> Hypotheses:
-    """The `beam_size` best sentences found, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
+    """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
-    At each step the beam_size alive hypotheses are extended by every token. Of all extensions, those among the best
-    beam_size (by log_prob: they have the same length) that end with eos compete with what ended before for
-    beam_size places; the best beam_size that do not end are alive at the next step. A sentence is done when no
-    alive hypothesis could still, with the best penalty it can reach, beat the worst of beam_size that ended, or at
-    its limit. So the result is that of going on to the limit; a larger length_penalty goes on longer.
+    At each step the beam_size alive hypotheses are extended by every token. Extensions that end with eos and are among
+    the best beam_size by log_prob (they have the same length) compete with the hypotheses that ended before; the best
+    beam_size of these are kept. The best beam_size extensions that do not end are alive at the next step. A sentence is
+    done at its limit, or when no alive hypothesis, with the best penalty that it can still reach, could beat the worst
+    of beam_size ended ones. So stopping early does not change the result; a larger length_penalty takes longer.
 
-    Hypotheses that ended come first; if there are fewer than beam_size, those cut off at the limit follow, best first.
-    If there are fewer sentences than beams at all, empty rows with log_prob and score -inf are last. A beam of 1
-    without a length penalty is greedy; one as wide as there are prefixes is an exhaustive search.
+    Ended hypotheses come first. If there are fewer than beam_size, hypotheses cut off at the limit follow, best first,
+    and if there are still too few, empty rows with log_prob and score -inf. A beam of 1 without a length penalty is
+    greedy; a beam as wide as there are prefixes is an exhaustive search.
 
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
 
@@ -284,12 +284,12 @@ METHODS = {"greedy": greedy, "beam": beam_search, "sample": sample}
 def replace_unk(
     tokens: Sequence[str], weights: Float[np.ndarray, "t s"], source_tokens: Sequence[str], unk: str
 ) -> list[str]:
-    """Each token `unk` becomes the source token with the most attention (Jean et al. 2015; Luong et al. 2015).
+    """Replaces each token `unk` by the source token with the largest weight (Jean et al. 2015; Luong et al. 2015).
 
     Args:
       tokens: target tokens, without bos and eos.
-      weights: row t is the attention with which token t was generated; further rows (eos, padding) and columns
-        (beyond the source tokens) are not looked at. A row without any attention leaves the token as it is.
+      weights: row t has the attention weights of token t; further rows (eos, padding) and columns (beyond the source
+        tokens) are not used. A token whose weights are all 0 stays as it is.
     """
     weights = np.asarray(weights)[:, : len(source_tokens)]
     if len(weights) < len(tokens):

@@ -84,16 +84,16 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             notice(f"{'attention':<14}{how}")
         for what, message in run.batches.messages:
             notice(f"{what:<14}{message}")
-        fitted = runs.train(run)
-        if fitted.reason == "interrupted":
-            say(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there")
-            raise Interrupted(fitted.signal)
+        ended = runs.train(run)
+        if ended.reason == "interrupted":
+            say(f"{'interrupted':<14}at step {ended.step}, saved; the same command goes on from there")
+            raise Interrupted(ended.signal)
         evaluator, predictor = run.setup.evaluator, run.setup.predictor
         params, used = runs.final_params(config, run.checkpoints, run.setup)
         snapshot = Snapshot(evaluator, predictor, params, used, runs.choose_seed(config, evaluator, params, run.task))
         name, split = own_split(run.task)
         result = measure(config, snapshot, split, name, files.overrides)
-        result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
+        result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if jax.process_index() == 0:
             say(table(result, path))  # first of all: a full disk must not cost the numbers
             save_json(path, result)

@@ -1,4 +1,4 @@
-"""From a config to its objects: task, model, evaluator and predictor."""
+"""Builders of the objects of a config: task, model, evaluator and predictor."""
 
 import inspect
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Checks of a config before the data is read: what is wrong with it is a UserError of one line."""
+"""Checks of a config before the data is read; each raises a UserError of one line."""
 
 from ml_collections import ConfigDict
 
@@ -110,8 +110,8 @@ def check_num_samples(config: ConfigDict, longest: int) -> None:
     reading = READINGS.get(config.model.attention.read)
     if reading is not None and reading.distinct and config.model.attention.num_samples > longest:
         raise UserError(
-            f"model.attention.num_samples is {config.model.attention.num_samples}, but {reading.name} draws different "
-            f"keys and the longest source has {longest}; expected at most that many"
+            f"model.attention.num_samples is {config.model.attention.num_samples}, but {reading.name} samples "
+            f"different keys and the longest source has {longest}; expected at most that many"
         )
 
 

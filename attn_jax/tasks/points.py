@@ -187,20 +187,20 @@ def regression(
             if len(held_out) < 1:
                 raise UserError(f"{path}: there is no row of data")
             tested = held_out.inputs[0], held_out.targets[0]
-            draws = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
+            samples = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
         else:
-            draws = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
+            samples = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
     elif classification:
         columns = Columns(("x1", "x2"), "arm", tuple("abc"[:NUM_CLASSES]))
-        draws = [
+        samples = [
             spirals(num_examples or NUM_POINTS, noise, np.random.default_rng((seed, 0)))
             + spirals(TEST_POINTS, noise, np.random.default_rng((seed, 1)))
             for seed in seeds
         ]
     else:
         columns = Columns(("x",), "y")
-        draws = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
-    stacked = [np.stack(arrays) for arrays in zip(*draws, strict=True)]
+        samples = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
+    stacked = [np.stack(arrays) for arrays in zip(*samples, strict=True)]
     training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
     check_training(training, columns, names["train"] or "the points")
     stats = {"training points": len(training), "test points": len(held_out)}

@@ -44,9 +44,9 @@ def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, 
         config.decode.method = "greedy"
     _, pairs = own_split(build_task(config, load_vocabularies(workdir)))
     trained = restore(config, workdir)
-    hypotheses = [found[0].text for found in trained.evaluator.translate(trained.params[0], pairs.source)]
-    log_probs = trained.evaluator.log_probs(trained.params[0], pairs)
-    tokens = trained.evaluator.encode(pairs).target.lengths
+    hypotheses = [found[0].text for found in trained.predictor.translator.translate(trained.params[0], pairs.source)]
+    log_probs = trained.predictor.log_probs(trained.params[0], pairs)
+    tokens = trained.predictor.translator.encode(pairs).target.lengths
     lengths = np.array([len(text.split()) for text in pairs.source])
     rows: dict[str, list] = {"label": [], "sentences": [], "bleu": [], "perplexity": []}
     groups = groups_by_length(lengths, num_groups)

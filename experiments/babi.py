@@ -28,7 +28,7 @@ from attn_jax.cli.commands import restore  # noqa: E402
 from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
-from attn_jax.evaluation.text import evaluate  # noqa: E402
+from attn_jax.tasks import Task  # noqa: E402
 from attn_jax.tasks.babi.worlds import generate  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
@@ -145,7 +145,7 @@ def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: 
     for number in TASKS if joint else config.task.numbers:
         one = config.copy_and_resolve_references()
         one.data_dir, one.task.numbers = data_dir, (number,)
-        vocabularies = trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary
+        vocabularies = Task.load(workdir)
         splits, new = build_task(one, vocabularies).splits, None
         if joint:
             errors = [wrong(trained.evaluator, params, splits["test"]) for params in trained.params]
@@ -169,7 +169,7 @@ def make_fresh(number: int, known: set[str]) -> Any:
 
 def wrong(evaluator: Any, params: Any, pairs: Any) -> float:
     """The share of wrong answers, in percent."""
-    results, _ = evaluate(evaluator, [params], pairs, ["accuracy"], "none")
+    results, _ = evaluator.measure([params], pairs, ["accuracy"])
     return 100 - results["accuracy"]["mean"]
 
 

@@ -41,7 +41,7 @@ from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.plots import save  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection  # noqa: E402
-from attn_jax.tasks.points import true_curve  # noqa: E402
+from attn_jax.tasks.curves import true_curve  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 from experiments.kernels import draws, model, rates, slope  # noqa: E402
 

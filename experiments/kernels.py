@@ -32,7 +32,7 @@ from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.plots import save  # noqa: E402
 from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
-from attn_jax.tasks.points import curve, grid  # noqa: E402
+from attn_jax.tasks.curves import curve, grid  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_DRAWS, NUM_POINTS = 300, 40
@@ -193,7 +193,7 @@ def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, flo
             above.plot(PLACES, np.asarray(found) + center, color="tab:orange")
             above.set_title(name if name == "constant" else f"{name}, width {width:g}", fontsize=10)
             weights = np.asarray(kernel.weights(params, query, inputs, jnp.ones(1)))
-            point_plots.draw_weights(below, weights, PLACES[:, 0], bar=False)
+            point_plots.plot_heat_map(below, weights, PLACES[:, 0], bar=False)
         axes[0, 0].set(ylabel="y")
         axes[1, 0].set(ylabel="query x", xlabel="training points, by x")
         save(figure, path)

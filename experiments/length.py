@@ -24,7 +24,6 @@ from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
-from attn_jax.evaluation.text import evaluate  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
@@ -56,7 +55,7 @@ def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
         rng = np.random.default_rng((2, factor))  # never the generator of a split
         pairs = make_pairs(config.task.operation, config.task.num_symbols, (factor * longest,), count, rng)
         names = ("exact_match", "accuracy")
-        results[factor * longest], _ = evaluate(trained.evaluator, trained.params, pairs, names, "none")
+        results[factor * longest], _ = trained.evaluator.measure(trained.params, pairs, names)
     return results
 
 

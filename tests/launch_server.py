@@ -96,13 +96,13 @@ def become(request: dict) -> None:
     sys.stdin, sys.stdout = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8")
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1)
     sys.argv = ["launch.py", *request["argv"]]
-    sys.exit(launch.main(sys.argv))
+    sys.exit(main.main(sys.argv))
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
     import attn_jax.cli.commands
     import attn_jax.cli.sweep  # noqa: F401
-    import launch
+    from attn_jax.cli import main
 
     serve()

@@ -101,7 +101,7 @@ MUTATIONS = {
         "training/test_loop.py::test_each_device_keeps_its_rows_in_every_microbatch",
     ),
     "time_of_one_process": Mutation(
-        "cli/runs.py",
+        "cli/run_state.py",
         'self.seconds, self.finished = extra["seconds"], extra["finished"]',
         'self.seconds, self.finished = 0.0, extra["finished"]',
         "cli/test_runs.py::test_time_of_all_processes_is_added_up",

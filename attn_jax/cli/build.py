@@ -1,41 +1,97 @@
-"""From a whole config to a task and an evaluator."""
+"""Builders of the objects of a config: task, model, evaluator and predictor."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.cli.options import Options, resolve
+from attn_jax.evaluation.base import Evaluator, Predictor
+from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.points import PointsEvaluator
-from attn_jax.evaluation.stories import StoryEvaluator
-from attn_jax.evaluation.text import Evaluator
+from attn_jax.evaluation.regressor import Regressor
+from attn_jax.evaluation.stories import StoryPredictor
+from attn_jax.evaluation.text import TextEvaluator
+from attn_jax.evaluation.text_predictor import TextPredictor
+from attn_jax.evaluation.translate import Translator
 from attn_jax.models.attention_options import describe_attention
+from attn_jax.models.base import Model
+from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.tasks import PointsTask, Task
+from attn_jax.tasks.babi.encoding import encode_stories
+from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.sizes import PointSizes, text_sizes
+from attn_jax.tasks.vocabulary import Vocabulary
+
+
+class Setup(NamedTuple):
+    """A model with what measures it and what predicts with it."""
+
+    model: Model | KernelRegression
+    evaluator: Evaluator
+    predictor: Predictor
+    example: dict[str, np.ndarray]  # a batch with the shapes that the shapes of the parameters depend on
+    batch_options: dict[str, Any]  # keyword arguments of Task.batches or PointsTask.batches
 
 
 def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
-    """config.task and config.data_dir as a Task; `kept` is what a run has kept of its data, see Task.kept."""
+    """Builds the task of a config; `kept` is what a work directory has kept of its data, see Task.kept."""
     options = resolve(config)
     return options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
-
-
-def build_evaluator(config: ConfigDict, kept: Any) -> Evaluator | PointsEvaluator:
-    """The model of a config with what it needs of the data (its vocabularies, its points), ready to be measured."""
-    options = resolve(config)
-    if isinstance(kept, PointsTask):
-        train = kept.splits["train"]
-        model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
-        return PointsEvaluator(model, kept, options.decode.batch_size, options.decode.with_scores)
-    sizes = text_sizes(*kept)
-    model = options.build_model(sizes)
-    options.decode.check_vocabulary(sizes.target_vocab_size)
-    common = (model, *kept, options.decode, options.task.buckets, options.run.seed)
-    if options.model.reads_stories:
-        return StoryEvaluator(*common, max_sentences=options.task.max_sentences)
-    return Evaluator(*common)
 
 
 def describe(options: Options) -> str:
     """Says how the attention of a model is computed; "" where there is none."""
     main = options.model.main_attention
     return describe_attention(main[0], options.setting.dtype, main[1]) if main else ""
+
+
+def build_setup(config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask) -> Setup:
+    """Builds the model of a config, and what is made of it; `kept` is as in Task.kept and PointsTask.kept."""
+    options = resolve(config)
+    return BUILDERS[options.task.kind](options, kept)
+
+
+def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]) -> Setup:
+    """Builds a model of text from its vocabularies, of the source and of the target."""
+    task, sizes, is_story = options.task, text_sizes(*vocabularies), options.model.reads_stories
+    model = options.build_model(sizes)
+    options.decode.check_vocabulary(sizes.target_vocab_size)
+    encode = encode_stories if is_story else encode_pairs
+    translator = Translator(model, *vocabularies, options.decode, seed=options.run.seed, encode=encode)
+    evaluator = TextEvaluator(translator, buckets=task.buckets, tokenize=options.eval.tokenize)
+    if is_story:
+        predictor = StoryPredictor(translator, buckets=task.buckets, max_sentences=task.max_sentences)
+    else:
+        predictor = TextPredictor(translator, buckets=task.buckets)
+    example = {name: np.zeros((1, 1), np.int32) for name in ("source", "target_in", "target_out")}
+    batch_options = {
+        "batch_size": task.batch_size,
+        "batch_unit": task.batch_unit,
+        "buckets": task.buckets,
+        "source_buckets": task.source_buckets,
+        "labels": getattr(model.module, "one_token", False),
+        "encode": encode,
+    }
+    return Setup(model, evaluator, predictor, example, batch_options)
+
+
+def build_points(options: Options, task: PointsTask) -> Setup:
+    """Builds a kernel regression with the points that it reads."""
+    train = task.splits["train"]
+    model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
+    regressor = Regressor(model, task, batch_size=options.decode.batch_size)
+    predictor = PointPredictor(regressor, with_scores=options.decode.with_scores)
+    all_pairs = f"model.criterion {options.model.criterion}" if model.all_points else ""
+    if len(model.components) > 1:
+        all_pairs = f"a mixture of {len(model.components)}"
+    batch_options = {
+        "batch_size": options.task.batch_size,
+        "scale_inputs": not model.fixed,
+        "all_pairs": all_pairs,
+    }
+    example = {"inputs": regressor.points.memory["inputs"][0, :1]}
+    return Setup(model, PointsEvaluator(regressor), predictor, example, batch_options)
+
+
+BUILDERS = {Task: build_text, PointsTask: build_points}

@@ -1,6 +1,6 @@
-"""What launch.py can be asked to do: train, eval, predict, score, visualize. Results go to standard output.
+"""The commands: train, eval, predict, score, visualize. Results go to standard output.
 
-Each command takes (config, workdir, files) and, `train` aside, needs nothing but a work directory with a checkpoint.
+Each command takes (config, workdir, files). All but `train` need only a work directory with a checkpoint.
 """
 
 import pathlib
@@ -14,15 +14,17 @@ import jax
 from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
-from attn_jax.cli.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
+from attn_jax.cli.checks import check, check_metrics, seeds_of
 from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
+from attn_jax.cli.run_state import Run
 from attn_jax.cli.unread import check_read
 from attn_jax.cli.workdir import check_model
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
+from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.tasks import Pairs
+from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
 from attn_jax.training.model_size import num_parameters
@@ -33,9 +35,9 @@ UNITS = {"exact_match": " %", "accuracy": " %"}
 
 
 class Files(NamedTuple):
-    """Files named on the command line; empty where not given. Without `source`, predict reads standard input.
+    """Files and overrides named on the command line, "" where not given.
 
-    Beside them the overrides of the config, as written there, which result.json keeps.
+    Without `source`, predict reads standard input. The overrides of the config, as written, go into result.json.
     """
 
     source: str = ""
@@ -43,25 +45,26 @@ class Files(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
-class Trained(NamedTuple):
-    """A run as its work directory keeps it."""
+class Snapshot(NamedTuple):
+    """The parameters of a run, with what measures the model and what predicts with it."""
 
-    evaluator: AnyEvaluator
+    evaluator: Evaluator
+    predictor: Predictor
     params: list[Params]  # one set per seed
-    used: str  # which checkpoint
-    place: int = 0  # of the seed to predict with
+    used: str  # the checkpoints that the parameters are from
+    index: int = 0  # of the seed to predict with
 
     @property
     def chosen(self) -> Params:
         """The parameters to predict with."""
-        return self.params[self.place]
+        return self.params[self.index]
 
 
 def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Trains to the end (going on from where it was), measures, and draws.
+    """Trains to the end, from the newest checkpoint if there is one; measures, and plots.
 
     Raises:
-        Interrupted: a signal came, and the training is saved.
+        Interrupted: a signal came, and the training was saved.
     """
     path = workdir / "result.json"
     if (steps := runs.finished_before(config, workdir)) is not None:
@@ -75,28 +78,26 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     run = runs.open_run(config, workdir)
     with run.checkpoints:
         say(header(config, workdir, files.overrides))
-        for what, count in run.task.note.items():
+        for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
         if how := build.describe(resolve(config)):
             notice(f"{'attention':<14}{how}")
-        if run.batches.dropped:
-            notice(
-                f"{'data':<14}{run.batches.dropped:,} of {len(run.task.splits['train']):,} training pairs are longer "
-                f"than any bucket and left out; see task.buckets"
-            )
-        fitted = runs.train(run)
-        if fitted.reason == "interrupted":
-            say(f"{'interrupted':<14}at step {fitted.step}, saved; the same command goes on from there")
-            raise Interrupted(fitted.signal)
-        params, used = runs.final_params(config, run.checkpoints, run.evaluator)
-        trained = Trained(run.evaluator, params, used, runs.choose_seed(config, run.evaluator, params, run.task))
-        split, pairs = own_split(run.task)
-        result = measure(config, trained, pairs, split, files.overrides)
-        result |= {"steps": fitted.step, "train_seconds": round(run.trained_seconds, 1)}
+        for what, message in run.batches.messages:
+            notice(f"{what:<14}{message}")
+        ended = runs.train(run)
+        if ended.reason == "interrupted":
+            say(f"{'interrupted':<14}at step {ended.step}, saved; the same command goes on from there")
+            raise Interrupted(ended.signal)
+        evaluator, predictor = run.setup.evaluator, run.setup.predictor
+        params, used = runs.final_params(config, run.checkpoints, run.setup)
+        snapshot = Snapshot(evaluator, predictor, params, used, runs.choose_seed(config, evaluator, params, run.task))
+        name, split = own_split(run.task)
+        result = measure(config, snapshot, split, name, files.overrides)
+        result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if jax.process_index() == 0:
             say(table(result, path))  # first of all: a full disk must not cost the numbers
             save_json(path, result)
-            draw(config, workdir, run, trained.chosen, pairs)
+            plot(config, workdir, run, snapshot.chosen, split)
     example, where = run.task.examples[0], shlex.quote(str(workdir))
     # A tab in an argument of echo would not survive being copied from the terminal.
     if "\t" in example:
@@ -106,32 +107,33 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'try':<14}{command} | python launch.py --mode=predict --workdir={where}")
 
 
-def draw(config: ConfigDict, workdir: pathlib.Path, run: runs.Run, params: Params, pairs: AnySplit) -> None:
-    """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
+def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:
+    """Plots the loss curves of a finished run, and what it attends to in examples of a split."""
     curves, count = workdir / "curves.png", config.eval.num_pictures
-    drawn = [str(curves)] if plots.curves(workdir / "metrics.jsonl", curves, run.evaluator.loss_unit) else []
+    loss_unit = run.setup.evaluator.loss_unit
+    pictures = [str(curves)] if plots.plot_curves(workdir / "metrics.jsonl", curves, loss_unit) else []
     if resolve(config).model.has_weights and count > 0:
-        paths = run.evaluator.overview(params, run.task, pairs, workdir, count)
-        drawn.insert(0, f"{paths[0]} ... {paths[-1].name}")
-    if drawn:
-        say(f"{'pictures':<14}{', '.join(drawn)}")
+        paths = run.setup.predictor.plot_overview(params, run.task, split, workdir, count)
+        pictures.insert(0, f"{paths[0]} ... {paths[-1].name}")
+    if pictures:
+        say(f"{'pictures':<14}{', '.join(pictures)}")
 
 
 def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Measures the checkpoint on the run's own test (or validation) split, or on files it never saw: eval.json.
+    """Measures the checkpoint on the run's test (or validation) split, or on other files, and writes eval.json.
 
     What training measured at its end stays in result.json.
     """
-    kind_of(config).check_metrics(config)
-    trained, path = restore(config, workdir), workdir / "result.json"
+    check_metrics(config)
+    snapshot, path = restore(config, workdir), workdir / "result.json"
     if files.source or files.target:
-        split = ", ".join(filter(None, (files.source, files.target)))
-        pairs = trained.evaluator.read(files.source, files.target)
+        name = ", ".join(filter(None, (files.source, files.target)))
+        split = snapshot.predictor.read_files(files.source, files.target)
     else:
-        split, pairs = own_split(build.build_task(config, kind_of(config).load(workdir)))
+        name, split = own_split(build.build_task(config, task_class(config.task.name).load(workdir)))
     before = load_json(path) if path.exists() else {}
-    result = measure(config, trained, pairs, split, files.overrides)
-    result |= {name: before[name] for name in ("chosen_seed", "steps", "train_seconds") if name in before}
+    result = measure(config, snapshot, split, name, files.overrides)
+    result |= {key: before[key] for key in ("chosen_seed", "steps", "train_seconds") if key in before}
     say(table(result, workdir / "eval.json"))
     save_json(workdir / "eval.json", result)
 
@@ -139,26 +141,25 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Translates lines of standard input (or of --source) to standard output; an empty line stays empty.
 
-    decode.n_best > 1 gives so many lines per sentence, the best ones of a beam or so many samples; of an empty line the
-    first has the score 0 and the others, as where there are fewer sentences than beams, -inf. decode.with_scores puts
-    "score TAB" before each.
+    Each sentence gives decode.n_best lines: the best of a beam, or samples. Where there are fewer, the rest are empty
+    with the score -inf; the first of an empty line has the score 0. decode.with_scores puts "score TAB" before each.
     """
     lines = lines_of(files)
-    trained = restore(config, workdir)
+    snapshot = restore(config, workdir)
     # On a terminal each line by itself, so that a person gets an answer at once.
-    at_once = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
+    chunk = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
     sources: list[str] = []
     # Predictions are data: a pipe gets them as they are, a terminal gets nothing that would act on it.
     shown = printable if sys.stdout.isatty() else str
-    for texts, printed in trained.evaluator.predict(trained.chosen, lines, at_once):
+    for texts, printed in snapshot.predictor.predict(snapshot.chosen, lines, chunk):
         print("".join(f"{shown(line)}\n" for line in printed), end="", flush=True)
         sources += texts
-    trained.evaluator.report(sources)
+    snapshot.predictor.report(sources)
 
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
-    if "method" not in config.decode:
+    """Prints log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
+    if not task_class(config.task.name).of_pairs:
         raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
         pairs = Pairs(*read_parallel(files.source, files.target))
@@ -170,33 +171,33 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             if len(row) != 2:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
         pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
-    trained = restore(config, workdir)
-    pairs = trained.evaluator.parse(pairs)
-    for value in trained.evaluator.log_probs(trained.chosen, pairs) if len(pairs) else ():
+    snapshot = restore(config, workdir)
+    pairs = snapshot.predictor.read_pairs(pairs)
+    for value in snapshot.predictor.log_probs(snapshot.chosen, pairs) if len(pairs) else ():
         print(f"{value:.6f}")
-    trained.evaluator.report(pairs.source)
+    snapshot.predictor.report(pairs.source)
 
 
 def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Draws where the model looks when it translates each line of standard input (or of --source).
+    """Plots the attention of the model when it translates each line of standard input (or of --source).
 
-    Beside each picture a JSON file has the same weights as numbers.
+    A JSON file beside each picture has the same weights as numbers.
     """
     if not resolve(config).model.has_weights:
-        raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to draw")
+        raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to plot")
     lines = lines_of(files)
-    trained = restore(config, workdir)
-    texts = trained.evaluator.sources(lines)
+    snapshot = restore(config, workdir)
+    texts = snapshot.predictor.read_lines(lines)
     if not texts:
         raise UserError(f"--mode=visualize got no sentence from {files.source or 'standard input'}")
     folder = workdir / "visualize"
     paths = [folder / f"{i:03d}.png" for i in range(len(texts))]
-    trained.evaluator.draw(trained.chosen, Pairs(texts, [""] * len(texts)), paths)
+    snapshot.predictor.plot(snapshot.chosen, Pairs(texts, [""] * len(texts)), paths)
     for path in paths:
         print(path)
     more = " ..." if len(paths) > 1 else ""
     notice(f"{'weights':<14}as numbers in {paths[0].with_suffix('.json')}{more}")
-    trained.evaluator.report(texts)
+    snapshot.predictor.report(texts)
 
 
 COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": score, "visualize": visualize}
@@ -209,12 +210,12 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
         UserError: for one that it does not read, and for whatever else is wrong with the config.
     """
     if overrides:
-        runs.check(config)
+        check(config)
         check_read(config, overridden_keys(overrides))
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Takes part in the training of several processes; to be called before anything else of jax is used."""
+    """Joins the training of several processes; call it before anything else of jax is used."""
     try:
         jax.distributed.initialize(coordinator, num_processes, process_id)
     except (RuntimeError, ValueError) as error:
@@ -222,26 +223,26 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def say(line: str) -> None:
-    """A line on standard output, what is not printable escaped; of several processes only the first speaks."""
+    """Prints a line on standard output, with escapes for what is not printable; only the first process prints."""
     if jax.process_index() == 0:
         print(printable(line), flush=True)
 
 
-def own_split(task: AnyTask) -> tuple[str, AnySplit]:
-    """What a run is measured on: its test split, or its validation split if there is none."""
-    split = "test" if "test" in task.splits else "valid"
-    return split, task.splits[split]
+def own_split(task: Task | PointsTask) -> tuple[str, Split]:
+    """Returns (name, split) of what a run is measured on: its test split, or else its validation split."""
+    name = "test" if "test" in task.splits else "valid"
+    return name, task.splits[name]
 
 
-def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
-    """The trained model of a work directory."""
+def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
+    """Reads the trained model of a work directory; a UserError if that has none, or one of another config."""
     check_links(workdir)
     check_model(workdir, config)
-    evaluator = build.build_evaluator(config, kind_of(config).load(workdir))
+    setup = build.build_setup(config, task_class(config.task.name).load(workdir))
     with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
-        seeds, path = runs.seeds_of(config), workdir / "result.json"
+        seeds, path = seeds_of(config), workdir / "result.json"
         # Which seed was chosen is known once a run is finished; before that it is the first.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
         if config.train.get("choose_seed", "") and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
@@ -249,27 +250,28 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
                 f"cannot read {path}: chosen_seed is {short(chosen)}; expected one of {seeds}; remove the file and "
                 "train again, which only measures what is trained already"
             )
-        place = seeds.index(chosen) if chosen in seeds else 0
-        return Trained(evaluator, *runs.final_params(config, checkpoints, evaluator), place)
+        index = seeds.index(chosen) if chosen in seeds else 0
+        params, used = runs.final_params(config, checkpoints, setup)
+        return Snapshot(setup.evaluator, setup.predictor, params, used, index)
 
 
-def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str, overrides: tuple[str, ...] = ()) -> dict:
-    """What result.json says."""
+def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> dict:
+    """Measures the metrics of config.eval on a split; returns the content of result.json."""
     begin = time.monotonic()
-    notice(f"{label(split):<14}evaluating {len(pairs):,} {trained.evaluator.unit} ...")
-    names, tokenize = config.eval.metrics, config.eval.get("tokenize", "none")
-    metrics, signatures = trained.evaluator.measure(trained.params, pairs, names, tokenize)
-    seeds = list(runs.seeds_of(config))
+    evaluator = snapshot.evaluator
+    notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
+    values, signatures = evaluator.measure(snapshot.params, split, config.eval.metrics)
+    seeds = list(seeds_of(config))
     return {
         "name": config.name,
-        "split": split,
-        trained.evaluator.unit: len(pairs),
+        "split": name,
+        evaluator.unit: len(split),
         "seeds": seeds,
-        **({"chosen_seed": seeds[trained.place]} if config.train.get("choose_seed", "") else {}),
-        "checkpoint": trained.used,
-        "num_parameters": num_parameters(trained.params[0]),
+        **({"chosen_seed": seeds[snapshot.index]} if config.train.get("choose_seed", "") else {}),
+        "checkpoint": snapshot.used,
+        "num_parameters": num_parameters(snapshot.params[0]),
         "decode": config.decode.to_dict(),
-        "metrics": metrics,
+        "metrics": values,
         "signatures": signatures,
         "eval_seconds": round(time.monotonic() - begin, 2),
         "overrides": list(overrides),
@@ -278,9 +280,9 @@ def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str, o
 
 
 def table(result: dict, path: pathlib.Path) -> str:
-    """The metrics of a result, one line: mean, and the standard deviation where there are several seeds.
+    """Writes the metrics of a result on one line: the mean and, of several seeds, the standard deviation.
 
-    Where a seed was chosen to predict with, its own value follows in parentheses.
+    The value of the seed that was chosen to predict with follows in parentheses.
     """
     cells = []
     for name, values in result["metrics"].items():
@@ -295,13 +297,13 @@ def table(result: dict, path: pathlib.Path) -> str:
 
 
 def label(split: str) -> str:
-    """The word before the metrics of a split: its name, or "files"."""
+    """Returns the word before the metrics of a split: its name, or "files" if that is long."""
     return split if len(split) < 13 else "files"
 
 
 def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...] = ()) -> str:
-    """The first line of a run: the description in its config, and the overrides that make it another run."""
-    devices, seeds = jax.devices(), runs.seeds_of(config)
+    """Writes the first line of a run: the description in its config, and the overrides that change the run."""
+    devices, seeds = jax.devices(), seeds_of(config)
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     what = f"{config.description}{changes(config, overrides)}"
@@ -309,23 +311,19 @@ def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...]
 
 
 def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
-    """Text such as ", with model.num_layers=1": at most four of the overrides that a description knows nothing of."""
+    """Returns text such as ", with model.num_layers=1": at most four overrides that the description does not tell."""
     options = schema_of(config)
     texts = [text.lstrip("-") for text in overrides]
     texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]
     texts = [text.removeprefix("config.") for text in (text if "=" in text else f"{text}=True" for text in texts)]
-    keys = [text.partition("=")[0] for text in texts]
-    texts = [
-        text
-        for text, key in zip(texts, keys, strict=True)
-        if options[key].affects == "training" and key not in ("seed", "seeds")
-    ]
+    trained = {key for key, option in options.items() if option.affects == "training"} - {"seed", "seeds"}
+    texts = [text for text in texts if text.partition("=")[0] in trained]
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return f", with {', '.join(texts[:4])}{more}" if texts else ""
 
 
 def lines_of(files: Files) -> Iterable[str]:
-    """The lines of --source or of standard input as they come, empty ones too.
+    """Yields the lines of --source or of standard input as they come, empty ones too.
 
     Raises:
         UserError: the file is missing, unreadable or empty, or (when it gets there) a line is no UTF-8.
@@ -342,7 +340,7 @@ def lines_of(files: Files) -> Iterable[str]:
 
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
-    """Lines without their ends, and without a byte order mark before the first."""
+    """Yields lines without their ends, and without a byte order mark before the first."""
     for number, raw in enumerate(stream, 1):
         try:
             text = raw.decode("utf-8").rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""Failures of jax that a person can do something about, each told in one line instead of a traceback."""
+"""Failures of jax that a user can do something about, as errors of one line instead of a traceback."""
 
 import contextlib
 import re
@@ -18,9 +18,9 @@ CONNECTION = re.compile(
 
 @contextlib.contextmanager
 def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
-    """Within it want of memory is a UserError and, of several processes, the loss of another one is Lost.
+    """A context that turns a lack of memory into a UserError, and the loss of another process into Lost.
 
-    Every other error of jax is one of the program's, and stays as it is.
+    Other errors of jax are faults of the program, and stay as they are.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
 
 
 def out_of_memory(message: str) -> UserError:
-    """Memory ran out: what to make smaller."""
+    """Makes the error of a lack of memory, with the options to make smaller."""
     reason = first_line(message).removeprefix(f"{MEMORY}: ") or "no more was to be had"
     return UserError(
         f"out of memory ({reason}); in training make task.batch_size or model.hidden_size smaller, train.microbatches "

@@ -10,6 +10,7 @@ Ctrl-C, of the sweep or of the run that is under way, end the sweep.
 """
 
 import hashlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -25,7 +26,8 @@ from attn_jax.training.progress import notice
 LONGEST_NAME = 240
 # Overrides that change no number of a result. What decoding and metrics are asked does, though not what is trained.
 UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
-LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "launch.py"
+PROGRAM = (sys.executable, "-m", "attn_jax.cli")
+ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # from where this process imports the package
 
 
 class Job(NamedTuple):
@@ -74,7 +76,7 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
 
 
 def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
-    """Runs those that have no result yet, each in folder/name: the names of those that failed.
+    """Runs the jobs that have no result yet, each in folder/name; returns the names of those that failed.
 
     Raises:
         Interrupted: a signal came to this process or to a run, which is no failure of it.
@@ -92,7 +94,7 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
             notice(f"{'':<14}finished before: {where / 'result.json'}")
             continue
         overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
-        command = [sys.executable, str(LAUNCH), f"--config={job.config}", f"--workdir={where}", *common, *overrides]
+        command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides]
         save_json(where / "sweep.json", asked)
         code, came = run(command, where / "log.txt")
         if came:
@@ -115,9 +117,9 @@ def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
 
 
 def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
-    """(exit status, SIGTERM or SIGINT if it came to this process or ended that one, else 0).
+    """Runs a command; returns (exit status, SIGTERM or SIGINT if it came to this process or ended that one, else 0).
 
-    It is passed on, so that a training saves where it is.
+    The signal is passed on to the command, so that a training saves where it is.
     """
     came: list[int] = []
     try:
@@ -125,7 +127,9 @@ def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
     except OSError as error:
         raise UserError(f"cannot write {log}: {reason(error)}") from error
     with file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))
+        environment = os.environ | {"PYTHONPATH": paths}  # for a package that is not installed
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
 
         def pass_on(number: int, frame: Any) -> None:
             came.append(number)

@@ -1,1 +1,1 @@
-"""What a trained model is worth: decoding, metrics, pictures."""
+"""Measuring and using trained models: decoding, metrics, pictures."""

@@ -1,15 +1,15 @@
-"""From a step function to sentences: greedy, sampled and beam search. No model is known here.
+"""Decoding with any step function: greedy, sampled and beam search.
 
     step(memory, state, token [b]) -> (state, log_probs [b, v])
 
-`memory` is what is the same at all steps (encoder states, projected keys), `state` what changes; both are pytrees
-whose leaves have the leading axis b, one row for each sentence, which depends on no other row. log_probs are
-normalized, so <= 0. All functions here are pure, batched and meant to be compiled by the caller's jit.
+`memory` is the same at all steps (encoder states, projected keys), `state` changes; both are pytrees whose leaves have
+a leading axis b, one row for each sentence, and no row depends on another. log_probs are normalized, so <= 0. All
+functions here are pure, batched and meant to be compiled by the caller's jit.
 
-Each sentence has its own limit of target tokens, `limits` [b]: a sentence's result then depends neither on its
-companions in the batch nor on padding. A sentence that ends with eos or reaches its limit is done; the loop stops
-when all are. Rows that only fill up a batch should have the limit 0. pad and bos are never proposed, but what remains
-is not renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
+Each sentence has its own limit of target tokens, `limits` [b], so its result does not depend on the rest of the batch
+or on padding. A sentence is done when it ends with eos or reaches its limit; the loop stops when all are done. Rows
+that only fill up a batch should have the limit 0. pad and bos are never proposed, but the other probabilities are not
+renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 Step = Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]
 
 
-class Decoded(NamedTuple):
-    """Sentences, one for each row; those of `beam_search` have a further axis of beams after b, best first."""
+class Hypotheses(NamedTuple):
+    """Hypotheses sentences, one for each row; from `beam_search` with an axis of beams after b, best first."""
 
     tokens: Int[Array, "b ... t"]  # t = max_length; eos is included if the sentence ended, pad follows
     log_prob: Float[Array, "b ..."]  # sum of the log-probabilities of the tokens
@@ -36,7 +36,7 @@ class Decoded(NamedTuple):
 
 
 def _candidates(log_probs: Float[Array, "... v"], pad: int, bos: int) -> Float[Array, "... v"]:
-    """log_probs with -inf for what must not be generated."""
+    """Sets the log_probs of tokens that must not be generated, pad and bos, to -inf."""
     token = jnp.arange(log_probs.shape[-1])
     return jnp.where((token == pad) | (token == bos), -jnp.inf, log_probs)
 
@@ -45,8 +45,8 @@ def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array,
     return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
 
 
-def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Decoded:
-    """One sentence per row, token after token: choose(t, candidates [b, v]) -> token [b]."""
+def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Hypotheses:
+    """Generates a sentence per row, token after token, by choose(t, candidates [b, v]) -> token [b]."""
     limits = _limits(limits, max_length)
     shape = limits.shape
 
@@ -72,7 +72,7 @@ def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad)
     )
     carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
     _, _, _, tokens, log_prob, length, _ = carry
-    return Decoded(tokens=tokens, log_prob=log_prob, length=length, score=log_prob)
+    return Hypotheses(tokens=tokens, log_prob=log_prob, length=length, score=log_prob)
 
 
 def greedy(
@@ -85,8 +85,8 @@ def greedy(
     bos: int,
     eos: int,
     pad: int,
-) -> Decoded:
-    """The most probable token at each step."""
+) -> Hypotheses:
+    """Takes the most probable token at each step."""
 
     def choose(t, candidates):
         return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
@@ -108,16 +108,16 @@ def sample(
     bos: int,
     eos: int,
     pad: int,
-) -> Decoded:
-    """Tokens drawn from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
+) -> Hypotheses:
+    """Samples tokens from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
     Args:
-      rngs: one typed key for each sentence, so that its sample does not depend on its companions.
-      temperature: > 1 is flatter, < 1 sharper than the model; 0 is greedy.
-      top_k: 0 is all tokens.
-      top_p: the smallest set of best tokens with at least this probability; 1 is all of them.
+      rngs: one typed key for each sentence, so that its sample does not depend on the rest of the batch.
+      temperature: above 1 flattens, below 1 sharpens the distribution; 0 is greedy.
+      top_k: 0 keeps all tokens.
+      top_p: keeps the smallest set of best tokens with at least this probability; 1 keeps all.
 
-    The log_prob of the result is that of the model, without temperature and cuts.
+    The log_prob of the result is the model's, without temperature and cuts.
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
@@ -145,7 +145,7 @@ def sample(
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
-    """UserError for options of `sample` that make no sense."""
+    """Raises a UserError for options of `sample` that are out of range."""
     if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
         raise UserError(
             "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
@@ -154,27 +154,27 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """((5 + length) / 6) ** length_penalty: what log_prob is divided by. Wu et al. 2016, "Google's NMT", section 7."""
+    """The divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu et al. 2016, "Google's NMT", section 7)."""
     return ((5.0 + length) / 6.0) ** length_penalty
 
 
 def _take(tree: PyTree, index: Int[Array, "b n"]) -> PyTree:
-    """Rows `index` of the second axis of each leaf [b, k, ...]."""
+    """Takes rows `index` of the second axis of each leaf [b, k, ...]."""
     return jax.tree.map(lambda x: jax.vmap(lambda rows, i: rows[i])(x, index), tree)
 
 
 def _best(score: Float[Array, "b n"], tree: PyTree, k: int) -> PyTree:
-    """The k rows of the second axis with the best scores, best first; of equal ones the first."""
+    """Takes the k rows of the second axis with the best scores, best first; of equal ones the first."""
     return _take(tree, jax.lax.top_k(score, k)[1])
 
 
-def _only(hypotheses: Decoded, where: Bool[Array, "b n"]) -> Decoded:
-    """The others become impossible."""
+def _only(hypotheses: Hypotheses, where: Bool[Array, "b n"]) -> Hypotheses:
+    """Gives the hypotheses that are not `where` a log_prob and score of -inf."""
     log_prob = jnp.where(where, hypotheses.log_prob, -jnp.inf)
     return hypotheses._replace(log_prob=log_prob, score=jnp.where(where, hypotheses.score, -jnp.inf))
 
 
-def _join(first: Decoded, second: Decoded) -> Decoded:
+def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), first, second)
 
 
@@ -190,18 +190,18 @@ def beam_search(
     bos: int,
     eos: int,
     pad: int,
-) -> Decoded:
-    """The `beam_size` best sentences found, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
+) -> Hypotheses:
+    """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
-    At each step the beam_size alive hypotheses are extended by every token. Of all extensions, those among the best
-    beam_size (by log_prob: they have the same length) that end with eos compete with what ended before for
-    beam_size places; the best beam_size that do not end are alive at the next step. A sentence is done when no
-    alive hypothesis could still, with the best penalty it can reach, beat the worst of beam_size that ended, or at
-    its limit. So the result is that of going on to the limit; a larger length_penalty goes on longer.
+    At each step the beam_size alive hypotheses are extended by every token. Extensions that end with eos and are among
+    the best beam_size by log_prob (they have the same length) compete with the hypotheses that ended before; the best
+    beam_size of these are kept. The best beam_size extensions that do not end are alive at the next step. A sentence is
+    done at its limit, or when no alive hypothesis, with the best penalty that it can still reach, could beat the worst
+    of beam_size ended ones. So stopping early does not change the result; a larger length_penalty takes longer.
 
-    Hypotheses that ended come first; if there are fewer than beam_size, those cut off at the limit follow, best first.
-    If there are fewer sentences than beams at all, empty rows with log_prob and score -inf are last. A beam of 1
-    without a length penalty is greedy; one as wide as there are prefixes is an exhaustive search.
+    Ended hypotheses come first. If there are fewer than beam_size, hypotheses cut off at the limit follow, best first,
+    and if there are still too few, empty rows with log_prob and score -inf. A beam of 1 without a length penalty is
+    greedy; a beam as wide as there are prefixes is an exhaustive search.
 
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
 
@@ -225,7 +225,7 @@ def beam_search(
         parent, token = index // vocab_size, (index % vocab_size).astype(jnp.int32)
         length = jnp.full((b, 2 * k), t + 1, jnp.int32)
         score = log_prob / length_penalty_of(length, length_penalty)
-        extensions = Decoded(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)
+        extensions = Hypotheses(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)
 
         ends = token == eos
         accepted = _only(extensions, ends & ~done[:, None])
@@ -236,7 +236,7 @@ def beam_search(
         going_on, parent, token = _best(going_on.score, (going_on, parent, token), k)
         # What is done stays as it is; its state goes on, but nobody looks at it.
         keep = done[:, None]
-        alive = Decoded(
+        alive = Hypotheses(
             tokens=jnp.where(keep[..., None], alive.tokens, going_on.tokens),
             log_prob=jnp.where(keep, alive.log_prob, going_on.log_prob),
             length=jnp.where(keep, alive.length, going_on.length),
@@ -247,7 +247,7 @@ def beam_search(
         done = done | (t + 1 >= limits) | (ended.score[:, -1] >= alive.log_prob[:, 0] / penalty)
         return t + 1, token, _take(state, parent), alive, ended, done
 
-    impossible = Decoded(
+    impossible = Hypotheses(
         tokens=jnp.full((b, k, max_length), pad, jnp.int32),
         log_prob=jnp.full((b, k), -jnp.inf, jnp.float32),
         length=jnp.zeros((b, k), jnp.int32),
@@ -284,12 +284,12 @@ METHODS = {"greedy": greedy, "beam": beam_search, "sample": sample}
 def replace_unk(
     tokens: Sequence[str], weights: Float[np.ndarray, "t s"], source_tokens: Sequence[str], unk: str
 ) -> list[str]:
-    """Each token `unk` becomes the source token with the most attention (Jean et al. 2015; Luong et al. 2015).
+    """Replaces each token `unk` by the source token with the largest weight (Jean et al. 2015; Luong et al. 2015).
 
     Args:
       tokens: target tokens, without bos and eos.
-      weights: row t is the attention with which token t was generated; further rows (eos, padding) and columns
-        (beyond the source tokens) are not looked at. A row without any attention leaves the token as it is.
+      weights: row t has the attention weights of token t; further rows (eos, padding) and columns (beyond the source
+        tokens) are not used. A token whose weights are all 0 stays as it is.
     """
     weights = np.asarray(weights)[:, : len(source_tokens)]
     if len(weights) < len(tokens):

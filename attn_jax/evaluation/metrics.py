@@ -1,4 +1,4 @@
-"""Numbers that say how good a model is: mergeable means, scores of texts such as BLEU, and where they are written."""
+"""Metrics: perplexity, scores of texts such as BLEU, and means over seeds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,15 +10,15 @@ from attn_jax.models.metrics import Mean, _module
 
 
 def perplexity(loss: Mean):
-    """exp of the mean negative log-likelihood (in nats) per token; one number for each seed."""
+    """exp(loss), of the mean negative log-likelihood per token in nats; one number for each seed."""
     mean = loss.compute()
     return _module(mean).exp(mean)
 
 
 def summarize(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and standard deviation over the seeds of a run: {"mean", "std", "seeds": the values themselves}.
+    """Computes {"mean", "std", "seeds": the values} of the values of the seeds of a run.
 
-    `std` is that of a sample (divided by n - 1), 0.0 if there is one seed only.
+    `std` is the standard deviation of a sample (divided by n - 1), and 0.0 for a single seed.
     """
     array = np.asarray(values, np.float64).reshape(-1)
     if array.size == 0:
@@ -35,16 +35,16 @@ def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The fraction (0 to 1) of hypotheses that equal their references; spaces at the ends do not matter."""
+    """The fraction (0 to 1) of hypotheses that equal their references, apart from spaces at the ends."""
     _check_pairs(hypotheses, references)
     return float(np.mean([h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True)]))
 
 
 def edit_distance(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The mean over all pairs of their Levenshtein distance; 0 where all hypotheses equal their references.
+    """The mean Levenshtein distance of the pairs; 0 if all hypotheses equal their references.
 
-    That is the smallest number of code points to insert, delete or replace to get one text from the other. It is not
-    divided by a length, and spaces count as any other code point.
+    The distance is the smallest number of code points to insert, delete or replace to turn one text into the other. It
+    is not divided by a length, and spaces count like other code points.
     """
     _check_pairs(hypotheses, references)
     return float(np.mean([_levenshtein(h, r) for h, r in zip(hypotheses, references, strict=True)]))
@@ -60,12 +60,12 @@ def _levenshtein(a: str, b: str) -> int:
 
 
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> tuple[float, str]:
-    """BLEU (0 to 100) of a corpus with one reference each, and the signature that says how it was measured.
+    """BLEU (0 to 100) of a corpus with one reference each, and its signature, the settings of the measurement.
 
     Args:
       hypotheses, references: detokenized text, one sentence each.
-      tokenize: a tokenizer of sacreBLEU ("13a", "intl", "char", "zh", "ja-mecab", ...); "none" for text that is
-        tokenized already and is to be split at spaces only.
+      tokenize: a tokenizer of sacreBLEU ("13a", "intl", "char", "zh", "ja-mecab", ...); "none" splits
+        text that is tokenized already at spaces.
 
     Raises:
       UserError: if the numbers of sentences differ or are zero, or the tokenizer is unknown or cannot be used here.
@@ -90,7 +90,7 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: 
 def corpus_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
     """chrF2 (0 to 100) of a corpus with one reference each, and its signature.
 
-    The F-score (beta 2) of character 1- to 6-grams: needs no tokenizer, so it suits text without spaces.
+    The F-score (beta = 2) of character 1- to 6-grams. It needs no tokenizer, so it suits text without spaces.
     Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
     """
     from sacrebleu.metrics import CHRF

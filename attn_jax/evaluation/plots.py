@@ -1,6 +1,6 @@
-"""Pictures for people: where a model looked, and how its training went. PNG, SVG or PDF, by the suffix of the path.
+"""Pictures of attention weights, of stories and of learning curves, as PNG, SVG or PDF, by the suffix of the path.
 
-matplotlib is imported when something is drawn, and used through its objects: no pyplot, no global state changed.
+matplotlib is imported when something is plotted, and used through its objects: no pyplot, no global state changed.
 """
 
 import functools
@@ -29,14 +29,14 @@ LARGEST_INCHES = 24.0  # where the cells of a very long sentence begin to shrink
 SMALLEST_LABEL = 5.0  # points; where cells are smaller than this, only some have a label
 
 
-def alignment(
+def plot_weights(
     weights: Float[Array | np.ndarray, "..."],
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     path: str | os.PathLike,
     title: str = "",
 ) -> None:
-    """Draws attention weights [t, s]: a row for each target token, a column for each source token.
+    """Plots attention weights [t, s]: a row for each target token, a column for each source token.
 
     The colour of row i, column j is the weight in [0, 1] that target token i gives to source token j (as in figure 3
     of Bahdanau 2015, arXiv 1409.0473). Spaces are shown as '␣'. The picture grows with the number of tokens, up to
@@ -45,17 +45,24 @@ def alignment(
     Raises:
         UserError: the weights' shape is not [len(target_tokens), len(source_tokens)], or path cannot be written.
     """
-    with _style():
-        save(draw_alignment(weights, source_tokens, target_tokens, title), path)
+    with styled():
+        save(weights_figure(weights, source_tokens, target_tokens, title), path)
 
 
-def curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike, unit: str = "nats per token") -> bool:
-    """Draws a run's metrics.jsonl over the steps; False, and no picture, where the file has nothing to draw yet.
+def plot_curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike, unit: str = "nats per token") -> bool:
+    """Plots the metrics of a run over its steps.
 
-    The first panel has the loss in this unit, in training ("train/nll", which is free of label smoothing and so
-    comparable, where there is one, else "train/loss") and on the validation split ("valid/loss"); without a unit they
-    are not to be compared, and each has its own. So has each other "valid/..." metric. Metrics of several seeds are
-    thin lines with their mean.
+    The first panel has the losses in training ("train/nll", which has no label smoothing, or else "train/loss") and in
+    validation ("valid/loss"). Each other "valid/..." metric has its own panel. Several seeds are thin lines, with
+    their mean.
+
+    Args:
+        metrics_jsonl: the file of metrics.
+        path: of the picture.
+        unit: of both losses; "": they are not comparable, and each has its own panel.
+
+    Returns:
+        Whether there was anything to plot; if not, there is no picture.
 
     Raises:
         UserError: the file cannot be read, or path cannot be written.
@@ -70,38 +77,38 @@ def curves(metrics_jsonl: str | os.PathLike, path: str | os.PathLike, unit: str 
     panels = {name: lines for name, lines in panels.items() if lines}
     if not panels:
         return False
-    with _style():
-        save(_draw_panels(panels), path)
+    with styled():
+        save(curves_figure(panels), path)
     return True
 
 
 def save(figure: Any, path: str | os.PathLike) -> None:
-    """Writes a matplotlib Figure, in the format of the path's suffix; makes the directory if need be.
+    """Writes a matplotlib Figure in the format of the suffix of the path; makes the directory if there is none.
 
     Raises:
         UserError: unknown suffix, or the file cannot be written.
     """
     path = pathlib.Path(path)
     if path.suffix.lower() not in FORMATS:
-        raise UserError(f"cannot draw {path}: expected a file name that ends in {', '.join(FORMATS)}")
+        raise UserError(f"cannot plot {path}: expected a file name that ends in {', '.join(FORMATS)}")
     try:
-        drawn = io.BytesIO()
+        content = io.BytesIO()
         with warnings.catch_warnings():
             # A character that no installed font has is an empty box in the picture; that says enough.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            figure.savefig(drawn, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight", pad_inches=0.12)
-        write(path, drawn.getvalue())
+            figure.savefig(content, format=path.suffix[1:].lower(), dpi=150, bbox_inches="tight", pad_inches=0.12)
+        write(path, content.getvalue())
     except OSError as error:
         raise UserError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
 
 
-def draw_alignment(
+def weights_figure(
     weights: Float[Array | np.ndarray, "..."],
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     title: str = "",
 ) -> Any:
-    """The matplotlib Figure that `alignment` saves."""
+    """Makes the matplotlib Figure that `plot_weights` saves."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
@@ -157,17 +164,17 @@ def draw_alignment(
     return figure
 
 
-def story(
+def plot_story(
     weights: Float[Array | np.ndarray, "h n"],
     statements: Sequence[str],
     caption: str,
     path: str | os.PathLike,
     evidence: Sequence[int] = (),
 ) -> None:
-    """Draws how much each hop [h] read of each statement [n]: a row for each statement, a column for each hop.
+    """Plots the weights of n statements in h hops: a row for each statement, a column for each hop.
 
-    Statements whose number, from 1, is in `evidence` are those that the answer rests on: red, with an arrow. The
-    caption, a question and its answer, stands below.
+    The statements in `evidence`, numbers from 1, are red, with an arrow: the true answer follows from them. The caption
+    is written below.
 
     Raises:
         UserError: the weights' shape is not [hops, len(statements)], or path cannot be written.
@@ -185,7 +192,7 @@ def story(
     true = set(evidence)
     labelled, size = _labelled(count, height, largest=8.0)
     shown = sorted({*labelled, *(i - 1 for i in true)})
-    with _style():
+    with styled():
         figure = Figure(figsize=(0.42 * hops, height))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.imshow(weights.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
@@ -205,7 +212,7 @@ def story(
         save(figure, path)
 
 
-def _draw_panels(panels: dict) -> Any:
+def curves_figure(panels: dict) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.8 * len(panels), 3.2), layout="constrained")
@@ -227,7 +234,7 @@ def _draw_panels(panels: dict) -> Any:
 
 
 def _read_series(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """{metric: (steps [n], values [n, seeds])} of a metrics file; null is nan, a half-written line is skipped."""
+    """Reads {metric: (steps [n], values [n, seeds])}; null is nan, and a half-written line is skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -250,8 +257,8 @@ def _read_series(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]
     return series
 
 
-def _style() -> Any:
-    """A context in which texts are drawn in fonts that have their characters."""
+def styled() -> Any:
+    """Returns a context in which texts get fonts that have their characters."""
     import matplotlib
 
     return matplotlib.rc_context({"font.family": font_families(), "text.usetex": False})
@@ -259,7 +266,7 @@ def _style() -> Any:
 
 @functools.cache
 def font_families() -> list[str]:
-    """Families to look for each character in, in this order; those of Japanese as far as they are installed.
+    """Returns the font families to look for a character in, in order; Japanese ones only if they are installed.
 
     The package matplotlib_fontja brings a Japanese font, which lacks '▁'; DejaVu Sans, which comes with matplotlib,
     has it. The package is not imported: that would change the font of the whole process.
@@ -275,7 +282,7 @@ def font_families() -> list[str]:
 
 
 def _labelled(count: int, inches: float, largest: float = 11.0) -> tuple[range, float]:
-    """(which of so many rows or columns get a label, the size of the labels in points)."""
+    """Returns (the rows or columns that get a label, the size of the labels in points)."""
     size = min(largest, 0.55 * 72 * inches / count)
     if size >= SMALLEST_LABEL:
         return range(count), size
@@ -283,11 +290,11 @@ def _labelled(count: int, inches: float, largest: float = 11.0) -> tuple[range, 
 
 
 def _visible(token: str) -> str:
-    """The token on one line: spaces and control characters shown, a long one cut."""
+    """Returns the token as one line: spaces and control characters become visible, and a long token is cut."""
     shown = "".join("␣" if c.isspace() else c if c.isprintable() else f"\\u{ord(c):04x}" for c in token)
     return shown if len(shown) <= LONGEST_LABEL else shown[: LONGEST_LABEL - 1] + "…"
 
 
 def _width(label: str) -> float:
-    """About how wide a label is, in multiples of the font size."""
+    """Estimates the width of a label in multiples of the font size."""
     return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in label)

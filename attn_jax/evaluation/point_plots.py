@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attn_jax.evaluation.plots import font_families, save
+from attn_jax.evaluation.plots import save, styled
 from attn_jax.tasks.points import Columns
 from attn_jax.types import Float
 
@@ -14,36 +14,50 @@ Targets = Float[np.ndarray, "_ v"]
 COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 
 
-class Shown(NamedTuple):
-    """The training points of a picture."""
+class TrainingPoints(NamedTuple):
+    """Training points of one seed."""
 
     columns: Columns
-    inputs: Inputs
-    targets: Targets
+    inputs: Inputs  # [k, d]
+    targets: Targets  # [k, v]
 
 
-def fit(
-    shown: Shown, places: Inputs, predictions: Targets, test: tuple[Inputs, Targets], tested: Targets, path: os.PathLike
+def plot_fit(
+    train: TrainingPoints,
+    places: Inputs,
+    predictions: Targets,
+    test: tuple[Inputs, Targets],
+    tested: Targets,
+    path: os.PathLike,
 ) -> None:
-    """One input: the prediction at the `places`, the training points, and the test points (predicted as `tested`).
+    """Plots a fitted regression.
 
-    Several inputs: each test point's prediction against its target, or of classes the first two inputs of the test
-    points, coloured by the class that is predicted.
+    With one input: the predictions over it, with the training and the test points. With several: the predictions of
+    the test points over their targets, or, of classes, the test points in the plane of the first two inputs, in the
+    colour of the predicted class.
+
+    Args:
+        train: the training points.
+        places: inputs [q, 1] of the curve, in order; not used with several inputs.
+        predictions: at `places`.
+        test: inputs and targets of the test points.
+        tested: predictions of the test points.
+        path: of the picture.
     """
     with styled():
         figure, axes = panel()
-        columns = shown.columns
-        if shown.inputs.shape[1] > 1 and not columns.classes:
+        columns = train.columns
+        if train.inputs.shape[1] > 1 and not columns.classes:
             axes.plot(test[1][:, 0], tested[:, 0], "o", color=COLORS[0], alpha=0.5, markersize=4)
             ends = [min(test[1].min(), tested.min()), max(test[1].max(), tested.max())]
             axes.plot(ends, ends, color="0.6", linewidth=1)
             axes.set(xlabel=columns.target, ylabel=f"prediction of {columns.target}")
-        elif shown.inputs.shape[1] > 1:
-            draw_classes(axes, shown, test[0], tested)
+        elif train.inputs.shape[1] > 1:
+            plot_classes(axes, train, test[0], tested)
         else:
-            for value in range(shown.targets.shape[1]):
+            for value in range(train.targets.shape[1]):
                 color, name = COLORS[value % len(COLORS)], columns.classes[value] if columns.classes else "prediction"
-                axes.plot(shown.inputs[:, 0], shown.targets[:, value], "o", color=color, alpha=0.45, markersize=4)
+                axes.plot(train.inputs[:, 0], train.targets[:, value], "o", color=color, alpha=0.45, markersize=4)
                 axes.plot(places[:, 0], predictions[:, value], color=color, label=name)
             if not columns.classes:
                 order = np.argsort(test[0][:, 0])
@@ -53,32 +67,32 @@ def fit(
         save(figure, path)
 
 
-def draw_classes(axes: Any, shown: Shown, inputs: Inputs, predictions: Targets) -> None:
-    """The first two inputs of some points, small, in the colour of their prediction; training points as rings."""
-    for value, name in enumerate(shown.columns.classes):
+def plot_classes(axes: Any, train: TrainingPoints, inputs: Inputs, predictions: Targets) -> None:
+    """Plots points by their first two inputs, in the colour of their prediction; training points are rings."""
+    for value, name in enumerate(train.columns.classes):
         color = COLORS[value % len(COLORS)]
         mine = inputs[predictions.argmax(axis=-1) == value]
         axes.plot(mine[:, 0], mine[:, 1], ".", color=color, markersize=3, alpha=0.6)
-        mine = shown.inputs[shown.targets.argmax(axis=-1) == value]
+        mine = train.inputs[train.targets.argmax(axis=-1) == value]
         axes.plot(mine[:, 0], mine[:, 1], "o", color=color, markersize=5, markerfacecolor="none", label=name)
-    axes.set(xlabel=shown.columns.inputs[0], ylabel=shown.columns.inputs[1])
-    axes.legend(frameon=False, title=f"{shown.columns.target} (rings: training)", title_fontsize=8)
+    axes.set(xlabel=train.columns.inputs[0], ylabel=train.columns.inputs[1])
+    axes.legend(frameon=False, title=f"{train.columns.target} (rings: training)", title_fontsize=8)
 
 
-def weights(shown: Shown, places: Inputs, values: Float[np.ndarray, "q n"], path: os.PathLike) -> None:
-    """The attention weights: a row per query, a column per training point, both in the order of the first input."""
-    rows, columns = np.argsort(places[:, 0], kind="stable"), np.argsort(shown.inputs[:, 0], kind="stable")
+def plot_weights(train: TrainingPoints, places: Inputs, values: Float[np.ndarray, "q n"], path: os.PathLike) -> None:
+    """Plots attention weights [q, k]: queries by training points, both in the order of the first input."""
+    rows, columns = np.argsort(places[:, 0], kind="stable"), np.argsort(train.inputs[:, 0], kind="stable")
     with styled():
         figure, axes = panel()
-        draw_weights(axes, values[np.ix_(rows, columns)], places[rows, 0])
-        axes.set(xlabel=f"training points, by {shown.columns.inputs[0]}", ylabel=f"query {shown.columns.inputs[0]}")
+        plot_heat_map(axes, values[np.ix_(rows, columns)], places[rows, 0])
+        axes.set(xlabel=f"training points, by {train.columns.inputs[0]}", ylabel=f"query {train.columns.inputs[0]}")
         save(figure, path)
 
 
-def draw_weights(
+def plot_heat_map(
     axes: Any, values: Float[np.ndarray, "q n"], places: Float[np.ndarray, " q"], bar: bool = True
 ) -> None:
-    """A heat map with round numbers beside the rows of these queries, which are in order; red for negative weights."""
+    """Plots weights [q, n] as a heat map, negative ones in red; round numbers stand beside the sorted queries."""
     largest = float(np.nanmax(np.abs(values))) or 1.0
     low = -largest if values.min() < -1e-3 * largest else 0.0
     image = axes.imshow(
@@ -91,7 +105,7 @@ def draw_weights(
 
 
 def round_numbers(low: float, high: float) -> Float[np.ndarray, " t"]:
-    """A few of them from `low` to `high`; these themselves where there is no room for any."""
+    """Returns a few round numbers from `low` to `high`, or these two if there is none between them."""
     from matplotlib.ticker import MaxNLocator
 
     ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -99,21 +113,25 @@ def round_numbers(low: float, high: float) -> Float[np.ndarray, " t"]:
     return inside if len(inside) else np.unique([low, high])
 
 
-def query(
-    shown: Shown, place: Float[np.ndarray, " d"], values: Float[np.ndarray, " n"], answer: str, path: os.PathLike
+def plot_query(
+    train: TrainingPoints,
+    place: Float[np.ndarray, " d"],
+    values: Float[np.ndarray, " n"],
+    answer: str,
+    path: os.PathLike,
 ) -> None:
-    """One prediction: the training points, the larger the more they count in it (red: less than nothing)."""
-    columns = shown.columns
+    """Plots one prediction: the area of each training point grows with its weight; negative weights are red."""
+    columns = train.columns
     with styled():
         figure, axes = panel()
         size = 12 + 400 * np.abs(values) / max(np.abs(values).max(), 1e-12)
-        flat = shown.inputs.shape[1] == 1
-        labels = shown.targets.argmax(axis=-1) if columns.classes else None
-        height = (labels if columns.classes else shown.targets[:, 0]) if flat else shown.inputs[:, 1]
+        flat = train.inputs.shape[1] == 1
+        labels = train.targets.argmax(axis=-1) if columns.classes else None
+        height = (labels if columns.classes else train.targets[:, 0]) if flat else train.inputs[:, 1]
         color = [COLORS[i % len(COLORS)] for i in labels] if columns.classes else COLORS[0]
         if not columns.classes:
             color = np.where(values < 0, "tab:red", COLORS[0])
-        axes.scatter(shown.inputs[:, 0], height, s=size, color=color, alpha=0.5, linewidth=0)
+        axes.scatter(train.inputs[:, 0], height, s=size, color=color, alpha=0.5, linewidth=0)
         if flat:
             axes.axvline(place[0], color="0.3", linewidth=1, linestyle="--")
             if columns.classes:
@@ -127,7 +145,7 @@ def query(
 
 
 def panel(columns: int = 1, rows: int = 1, **options: Any) -> tuple[Any, Any]:
-    """(a figure, its axes): one, or an array of them."""
+    """Makes (a figure, its axes): a single one, or an array [rows, columns]."""
     from matplotlib.figure import Figure
 
     figure = Figure(
@@ -137,10 +155,3 @@ def panel(columns: int = 1, rows: int = 1, **options: Any) -> tuple[Any, Any]:
     for one in axes.flat:
         one.spines[["top", "right"]].set_visible(False)
     return figure, axes[0, 0] if axes.size == 1 else axes
-
-
-def styled() -> Any:
-    """A context in which texts are drawn in fonts that have their characters."""
-    import matplotlib
-
-    return matplotlib.rc_context({"font.family": font_families(), "text.usetex": False})

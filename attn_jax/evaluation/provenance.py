@@ -16,7 +16,7 @@ PACKAGES |= {"numpy": "numpy", "attn_jax": "attn_jax"}
 
 
 def provenance() -> dict[str, Any]:
-    """{"versions", "commit", "device", "machine", "date"}, as JSON takes it; None for what cannot be known."""
+    """Collects {"versions", "commit", "device", "machine", "date"} as JSON values; None for what cannot be known."""
     devices = jax.devices()
     return {
         "versions": versions(),
@@ -28,12 +28,12 @@ def provenance() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """Name -> version, of Python and of the packages that the numbers depend on; None for one not installed."""
+    """Collects {name: version} of Python and of the packages that results depend on; None for one not installed."""
     return {"python": platform.python_version()} | {name: version(package) for name, package in PACKAGES.items()}
 
 
 def version(package: str) -> str | None:
-    """The version of an installed package."""
+    """The version of an installed package, None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -41,9 +41,9 @@ def version(package: str) -> str | None:
 
 
 def commit(root: pathlib.Path) -> str | None:
-    """The commit of the git checkout whose root this is, with "+changes" if files of it were changed.
+    """The commit of the git checkout at `root`, with "+changes" if files of it were changed.
 
-    None outside a checkout, and where git is missing or fails.
+    None outside a checkout, and if git is missing or fails.
     """
     if not (root / ".git").exists():  # as part of another repository its commit would say nothing
         return None
@@ -62,7 +62,7 @@ def commit(root: pathlib.Path) -> str | None:
 
 
 def machine() -> str:
-    """The model of the CPU where the system tells it, else what Python says of the platform."""
+    """The model of the CPU if the system tells it, else the name of the platform."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):

@@ -1,64 +1,57 @@
-"""Asking a trained model about stories: answers with the statements they were read from."""
+"""Prediction with memory networks: answers to the questions of stories, with the statements they were read from."""
 
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
-from attn_jax.evaluation.text import Evaluator, chunks, save_weights
+from attn_jax.evaluation.files import chunks, save_weights
+from attn_jax.evaluation.text_predictor import TextPredictor
+from attn_jax.evaluation.translate import Translator
 from attn_jax.tasks.babi.format import read_story, split_story
-from attn_jax.tasks.batching import EncodedPairs, eval_batches, make_ragged
-from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import PAD, PERIOD_ID
+from attn_jax.tasks.batching import eval_batches
+from attn_jax.tasks.pairs import Pairs
 from attn_jax.types import Float, Params
 
 
-class StoryEvaluator(Evaluator):
-    """An Evaluator whose inputs are stories and whose outputs come with evidence."""
+class StoryPredictor(TextPredictor):
+    """Answers questions about stories and shows the evidence for each answer, see attn_jax.evaluation.base.Predictor.
 
-    def __init__(self, *args: Any, max_sentences: int = 0, **options: Any):
-        super().__init__(*args, **options)
+    Args:
+        translator: a memory network, with `encode_stories`.
+        buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
+        max_sentences: the last statements of a story that are kept; 0 keeps all.
+    """
+
+    def __init__(self, translator: Translator, *, buckets: Sequence = (), max_sentences: int = 0):
+        super().__init__(translator, buckets=buckets)
         self.max_sentences = max_sentences
         self._answer = jax.jit(self.model.answer)
 
-    def encode(self, pairs: Pairs) -> EncodedPairs:
-        """Both sides as ids. A source is as long as if its statements were not shorter than all of training.
-
-        So that a network has a slot for each, see find_sentences in attn_jax/models/memory_networks/base.py.
-        """
-        encoded = super().encode(pairs)
-        rows = np.repeat(np.arange(len(encoded)), encoded.source.lengths)
-        ends = np.bincount(rows[encoded.source.tokens == PERIOD_ID], minlength=len(encoded))
-        missing = ends * self.source_vocabulary.shortest - encoded.source.lengths
-        if np.all(missing <= 0):
-            return encoded
-        start = encoded.source.offsets
-        texts = [encoded.source.tokens[start[i] : start[i + 1]].tolist() for i in range(len(encoded))]
-        padded = [[*text, *[PAD] * max(0, n)] for text, n in zip(texts, missing.tolist(), strict=True)]
-        return EncodedPairs(make_ragged(padded), encoded.target, encoded.evidence)
-
     def hops(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "h n"]]:
-        """For each source how much each hop read of each statement, 0 for those the memory has no slot for."""
-        encoded, result = self.encode(pairs), [None] * len(pairs)
+        """Computes the weights [h, n] of the n statements of each source in each of h hops.
+
+        Statements for which the memory has no slot have the weight 0.
+        """
+        encoded, result = self.translator.encode(pairs), [None] * len(pairs)
         for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
             hops = np.asarray(self._answer(params, batch["source"]).hops)
             for row, index in enumerate(indices):
                 count = len(split_story(pairs.source[index])[0])
-                kept = min(count, hops.shape[-1])
-                result[index] = np.pad(hops[row, :, :kept], ((0, 0), (count - kept, 0)))
+                slots = min(count, hops.shape[-1])
+                result[index] = np.pad(hops[row, :, :slots], ((0, 0), (count - slots, 0)))
         return result
 
-    def predict(self, params: Params, lines: Iterable[str], at_once: int) -> Iterator[tuple[list[str], list[str]]]:
-        """The answer to each question of a story, and what was read for it: see `evidence_line`.
+    def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields (stories with one question each, lines "answer TAB evidence") for every `chunk` questions.
 
-        The lines are statements and questions as attn_jax.tasks.babi.format.read_story takes them.
+        Lines are statements and questions, see attn_jax.tasks.babi.format.read_story; evidence: see `evidence_line`.
         """
-        for sources in chunks(read_story(lines, self.max_sentences), at_once):
-            answered = self.translate(params, sources)
+        for sources in chunks(read_story(lines, self.max_sentences), chunk):
+            answered = self.translator.translate(params, sources)
             hops = self.hops(params, Pairs(sources, [""] * len(sources)))
             printed = []
             for source, answers, weights in zip(sources, answered, hops, strict=True):
@@ -68,12 +61,12 @@ class StoryEvaluator(Evaluator):
                     printed.append(f"{score}{answer.text}\t{evidence}")
             yield sources, printed
 
-    def sources(self, lines: Iterable[str]) -> list[str]:
-        """Of each question of the stories in lines of input the source."""
+    def read_lines(self, lines: Iterable[str]) -> list[str]:
+        """Reads a story for each question in the lines: the statements before it, and the question."""
         return list(read_story(lines, self.max_sentences))
 
-    def parse(self, pairs: Pairs) -> Pairs:
-        """Each source is a whole story, statements and one question in one line; each target is one answer.
+    def read_pairs(self, pairs: Pairs) -> Pairs:
+        """Reads pairs that people wrote: the source a story in one line with one question, the target one answer.
 
         Raises:
             UserError: a line is something else.
@@ -90,29 +83,32 @@ class StoryEvaluator(Evaluator):
             sources.append(one)
         return Pairs(sources, [answer.strip().lower() for answer in pairs.target])
 
-    def draw(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
-        """A picture for each story: the weight of each statement in each hop, and the true evidence where known.
+    def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """Plots the weight of each statement in each hop, and the true evidence where it is known.
 
-        Beside it the same as numbers: a row of "weights" for each hop, a column for each statement of "source".
+        The JSON file has a row of "weights" for each hop, and a column for each statement of "source".
         """
         evidence = pairs.evidence or [()] * len(pairs)
-        answers = [hypotheses[0].text for hypotheses in self.translate(params, pairs.source)]
+        answers = [found[0].text for found in self.translator.translate(params, pairs.source)]
         for source, target, answer, numbers, hops, path in zip(
             pairs.source, pairs.target, answers, evidence, self.hops(params, pairs), paths, strict=True
         ):
             statements, question = split_story(source)
             verdict = f"  ({target})" if target and target != answer else ""
-            plots.story(hops, statements, f"{question}?  {answer}{verdict}", path, numbers)
+            plots.plot_story(hops, statements, f"{question}?  {answer}{verdict}", path, numbers)
             target_rows = [f"hop {number}" for number in range(1, len(hops) + 1)]
             asked = {"question": f"{question} ?", "answer": answer}
             save_weights(path, hops, **asked, source=statements, target=target_rows)
 
 
 def evidence_line(hops: Float[np.ndarray, "h n"], statements: Sequence[str]) -> str:
-    """What was read most in each hop: "statement (number, weight)", hops separated by " | "; nothing read is "-"."""
+    """Writes the statement with the largest weight in each hop as "statement (number, weight)", separated by " | ".
+
+    A hop without any weight is "-".
+    """
     parts = []
     for weights in hops:
         best = int(np.argmax(weights))
-        shown = f"{statements[best]} ({best + 1}, {weights[best]:.2f})"
-        parts.append(shown if weights[best] > 0 else "-")
+        text = f"{statements[best]} ({best + 1}, {weights[best]:.2f})"
+        parts.append(text if weights[best] > 0 else "-")
     return " | ".join(parts)

@@ -5,11 +5,12 @@ from attn_jax.tasks.dates import DatesOptions
 from attn_jax.tasks.inflection import InflectionOptions
 from attn_jax.tasks.labelled_text import LabelledTextOptions
 from attn_jax.tasks.language_id import LanguageIdOptions
+from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.parallel_text import ParallelTextOptions
 from attn_jax.tasks.plain_text import PlainTextOptions
 from attn_jax.tasks.points import PointsTask, RegressionOptions
 from attn_jax.tasks.sequences import SequencesOptions
-from attn_jax.tasks.task import Pairs, Task
+from attn_jax.tasks.task import Task
 
 # task.name -> its options, whose `build` makes the task.
 TASKS = {
@@ -24,4 +25,10 @@ TASKS = {
     "regression": RegressionOptions,
 }
 
-__all__ = ["TASKS", "Pairs", "PointsTask", "Task"]
+
+def task_class(name: str) -> type[Task] | type[PointsTask]:
+    """Returns the class of the tasks that the options of a task make."""
+    return TASKS[name].kind
+
+
+__all__ = ["TASKS", "Pairs", "PointsTask", "Task", "task_class"]

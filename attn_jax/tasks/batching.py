@@ -21,12 +21,13 @@ from jaxtyping import Int
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.buckets import Buckets, make_buckets
-from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import BOS, EOS, PAD, Vocabulary
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step
 ROUND_UP = 16  # sides of evaluation batches that no bucket holds are rounded up to a multiple of this
 FILL = -1  # index of a row that is no pair
+LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a message says so
 
 
 class Ragged(NamedTuple):
@@ -89,6 +90,16 @@ def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary:
     """Encodes both sides of the pairs. For sources without targets, use empty target texts."""
     evidence = None if pairs.evidence is None else make_ragged(pairs.evidence)
     return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary), evidence)
+
+
+def check_labels(encoded: EncodedPairs, pairs: Pairs, where: str) -> None:
+    """UserError for the first target that is not a single token; `where` the pairs are from."""
+    wrong = np.flatnonzero(encoded.target.lengths != 2)  # a token and eos
+    if len(wrong):
+        raise UserError(
+            f"{where}: the target {pairs.target[wrong[0]]!r} has {encoded.target.lengths[wrong[0]] - 1} tokens; "
+            "model.name classifier needs labels, targets of one token each"
+        )
 
 
 def assign(pairs: EncodedPairs, buckets: Buckets) -> Int[np.ndarray, " n"]:
@@ -162,6 +173,26 @@ class Batches:
     def longest(self) -> int:
         """Length of the longest source, including sources that fit into no bucket."""
         return int(self._pairs.source.lengths.max())
+
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """What the user of a run should know of its batches: (what it is about, a line of text)."""
+        found = []
+        if self.dropped:
+            found.append(
+                (
+                    "data",
+                    f"{self.dropped:,} of {len(self._pairs):,} training pairs are longer than any bucket and left out; "
+                    "see task.buckets",
+                )
+            )
+        for side in ("source", "target"):
+            tokens = getattr(self._pairs, side).tokens
+            share = np.sum(tokens == UNK) / max(1, np.sum(tokens != EOS))
+            if share > LARGEST_SHARE:
+                percent = f"{side}: {100 * share:.0f} % of the training tokens are unk"
+                found.append(("vocabulary", f"{percent}; see task.vocab_size and task.min_count"))
+        return found
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
         """Returns the batch of a step: arrays [B, S] and [B, T], or [N, B, S] and [N, B, T] for several seeds."""

@@ -1,9 +1,8 @@
-"""Data files of a work directory: vocabularies.json, or points.npz for a kernel regression.
+"""What a work directory keeps of the data: vocabularies.json, or points.npz of a kernel regression.
 
-Both hold their own checksum, which checkpoints also store. Files of earlier versions have none.
+Both hold their own checksum, which a checkpoint remembers too. Files of earlier versions have none.
 """
 
-import dataclasses
 import io
 import json
 import pathlib
@@ -26,7 +25,6 @@ from attn_jax.tasks.files import (
     text_checksum,
     write,
 )
-from attn_jax.tasks.points import Columns, Points, PointsTask, make_task
 from attn_jax.tasks.vocabulary import Vocabulary, from_json
 
 POINTS = ("inputs", "targets", "test_inputs", "test_targets")  # members of points.npz
@@ -39,7 +37,7 @@ def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Voc
 
 
 def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
-    """Reads the source and the target vocabulary of a run."""
+    """The vocabularies (of the source, of the target) that a run was trained with."""
     path = workdir / "vocabularies.json"
     stored, _ = load_checked(path)
     source = _load_vocabulary(stored.get("source"), f"cannot read {path}: source")
@@ -68,18 +66,10 @@ def _load_vocabulary(stored: Any, where: str) -> Vocabulary:
         raise UserError(f"{where}: {error}") from None
 
 
-def save_points(workdir: pathlib.Path, task: PointsTask) -> None:
-    """Writes points.npz: the training points of a kernel regression, and its test points."""
+def save_points(workdir: pathlib.Path, names: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Writes points.npz: `arrays` by the names in POINTS, and `names`, which JSON takes."""
     path, file = workdir / "points.npz", io.BytesIO()
-    train, test = task.splits["train"], task.splits["test"]
-    names = {"columns": dataclasses.asdict(task.columns), "note": task.note, "examples": task.examples}
-    members = {
-        "names": np.array(json.dumps(names, ensure_ascii=False)),
-        "inputs": train.inputs,
-        "targets": train.targets,
-        "test_inputs": test.inputs,
-        "test_targets": test.targets,
-    }
+    members = {"names": np.array(json.dumps(names, ensure_ascii=False)), **arrays}
     np.savez_compressed(file, **members, **{CHECKSUM: np.uint32(_points_checksum(members))})
     try:
         write(path, file.getvalue())
@@ -87,30 +77,13 @@ def save_points(workdir: pathlib.Path, task: PointsTask) -> None:
         raise UserError(f"cannot write {path}: {reason(error)}") from error
 
 
-def load_points(workdir: pathlib.Path) -> PointsTask:
-    """Reads the points of a run."""
-    path = workdir / "points.npz"
-    members, _ = _read_points(path)
-    try:
-        names = json.loads(str(members["names"]))
-        columns = Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in names["columns"].items()})
-        train, test = (Points(members[f"{s}inputs"], members[f"{s}targets"]) for s in ("", "test_"))
-        note, examples = dict(names["note"]), tuple(names["examples"])
-        seeds, width = len(train.inputs), len(columns.classes) or train.targets.shape[-1]
-        sound = all(map(is_text, (*columns.inputs, columns.target, *columns.classes, *examples)))
-        for points in (train, test):
-            sound &= points.inputs.shape == (seeds, len(points), len(columns.inputs))
-            sound &= points.targets.shape == (seeds, len(points), width)
-            sound &= all(np.issubdtype(x.dtype, np.number) for x in (points.inputs, points.targets))
-    except Exception as error:  # whatever its members are instead
-        raise UserError(f"cannot read {path}: its members are not those of a regression") from error
-    if not sound:
-        raise UserError(f"cannot read {path}: the shapes and names in it do not belong together")
-    return make_task(train, test, columns, note, examples)
+def load_points(workdir: pathlib.Path) -> dict[str, np.ndarray]:
+    """Reads the members of points.npz: the arrays in POINTS and "names", a text that is JSON."""
+    return _read_points(workdir / "points.npz")[0]
 
 
 def _read_points(path: pathlib.Path) -> tuple[dict[str, np.ndarray], bool]:
-    """Reads the arrays of points.npz and whether it has a checksum; UserError if the checksum is wrong."""
+    """(The members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             members = {name: stored[name] for name in ("names", *POINTS)}
@@ -133,18 +106,18 @@ def _points_checksum(members: dict[str, np.ndarray]) -> int:
 
 
 def data_checksum(path: pathlib.Path) -> int:
-    """Checksum of the contents of vocabularies.json or points.npz."""
+    """The checksum of the contents of vocabularies.json or points.npz."""
     return _points_checksum(_read_points(path)[0]) if path.suffix == ".npz" else text_checksum(load_checked(path)[0])
 
 
 def data_checksums(workdir: pathlib.Path) -> dict[str, int]:
-    """Checksums of the data files of a work directory, by file name."""
+    """{name of the file: checksum} of what a work directory keeps of the data."""
     paths = [workdir / name for name in ("vocabularies.json", "points.npz")]
     return {path.name: data_checksum(path) for path in paths if path.exists()}
 
 
 def has_checksums(workdir: pathlib.Path) -> bool:
-    """Tells whether the data files of a work directory have checksums; those of earlier versions have none."""
+    """Tells whether what a work directory keeps of the data has checksums; that of an earlier version has none."""
     vocabularies, points = workdir / "vocabularies.json", workdir / "points.npz"
     checked = [load_checked(vocabularies)[1]] if vocabularies.exists() else []
     checked += [_read_points(points)[1]] if points.exists() else []

@@ -163,8 +163,8 @@ def dates(
         vocabularies = tuple(
             Characters.train(lines, vocab_size=1000) for lines in (splits["train"].source, splits["train"].target)
         )
-    note = {name: len(split) for name, split in splits.items()}
-    return Task("dates", splits, *vocabularies, note=note, examples=EXAMPLES)
+    stats = {name: len(split) for name, split in splits.items()}
+    return Task("dates", splits, *vocabularies, stats=stats, examples=EXAMPLES)
 
 
 def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:

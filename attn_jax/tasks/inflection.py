@@ -144,12 +144,12 @@ def inflection(
             Inflections.train(train.source, vocab_size=ALL),
             Characters.train(train.target, vocab_size=ALL),
         )
-    note = {name: len(split) for name, split in splits.items()}
+    stats = {name: len(split) for name, split in splits.items()}
     known = {tag for text in splits["train"].source for tag in _tags(text)}
     for name in [name for name in splits if name != "train"]:
         if count := sum(not known.issuperset(_tags(text)) for text in splits[name].source):
-            note[f"{name} forms with a tag that training has not"] = count
-    return Task("inflection", splits, *vocabularies, note=note, examples=examples)
+            stats[f"{name} forms with a tag that training has not"] = count
+    return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
 
 
 def inflect(lemma: str, tags: str) -> str:

@@ -68,13 +68,13 @@ def labelled_text(
         same=lambda pairs: pairs.source,
         what="lines",
     )
-    note = {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
+    stats = {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
     others = {"valid": cut.valid} | others
     splits = {"train": cut.train} | others
     known = set(splits["train"].source)
     for name, split in others.items():
         if count := sum(text in known for text in split.source):
-            note[f"{name} texts that training has too"] = count
+            stats[f"{name} texts that training has too"] = count
     if vocabularies is None:
         options = {"vocab_size": vocab_size[0], "min_count": min_count, "model_type": sentencepiece}
         vocabularies = kind.train(splits["train"].source, **options), labels
@@ -82,7 +82,7 @@ def labelled_text(
         "labelled_text",
         splits,
         *vocabularies,
-        note={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | note,
+        stats={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | stats,
         examples=tuple(splits["valid"].source[:3]),
     )
 

@@ -64,7 +64,7 @@ def language_id(
     """Predicts the name of the language (target, one token) of a lemma (source).
 
     The lemmas of a language are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are
-    sampled with `seed`. Lemmas of several languages are left out and counted in the note. The others are shuffled, the
+    sampled with `seed`. Lemmas of several languages are left out and counted in the stats. The others are shuffled, the
     same way for every seed, and cut into training, validation and test: no lemma is in two splits, and a smaller split
     is the beginning of a larger one. The vocabularies are the characters of the training sources, and the names.
 
@@ -107,10 +107,10 @@ def language_id(
     splits = {name: pairs.select(indices) for name, indices in chosen.items()}
     if vocabularies is None:
         vocabularies = Characters.train(splits["train"].source, vocab_size=ALL), names
-    note = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
+    stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
     if count := len(languages) - len(pairs):
-        note["lemmas of several languages, left out"] = count
-    return Task("language_id", splits, *vocabularies, note=note, examples=tuple(splits["valid"].source[:6]))
+        stats["lemmas of several languages, left out"] = count
+    return Task("language_id", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:6]))
 
 
 def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.tasks.sizes import TextSizes
+from attn_jax.tasks.task import Task
 from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, SentencePiece
 
 PIECES = tuple(name for name, kind in VOCABULARIES.items() if issubclass(kind, SentencePiece))
@@ -43,6 +44,7 @@ class TaskOptions:
 class TextOptions(TaskOptions):
     """Options of every task of texts: the shapes of its batches."""
 
+    kind: ClassVar[type[Task]] = Task
     any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # to build a model with before there is data
 
     buckets: tuple = option(

@@ -64,7 +64,7 @@ def parallel_text(
         same=lambda pairs: list(zip(pairs.source, pairs.target, strict=True)),
         what="pairs",
     )
-    note = {} if held_out is not None else {"training pairs equal to a held-out one": cut.equal}
+    stats = {} if held_out is not None else {"training pairs equal to a held-out one": cut.equal}
     pairs = cut.train
     splits = {"train": pairs, "valid": cut.valid} | ({"test": test_pairs} if test_pairs is not None else {})
 
@@ -81,7 +81,7 @@ def parallel_text(
         "parallel_text",
         splits,
         *vocabularies,
-        note={name: len(split) for name, split in splits.items()} | note,
+        stats={name: len(split) for name, split in splits.items()} | stats,
         examples=tuple(cut.valid.source[:3]),
     )
 

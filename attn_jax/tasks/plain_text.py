@@ -112,22 +112,22 @@ def plain_text(
     examples = {
         name: make_blocks(part, block, vocabularies[1]) if block else list(part) for name, part in parts.items()
     }
-    note = {}
+    stats = {}
     if held_out:
         examples["valid"] = examples["valid"][:valid_size]  # of SentencePiece there may be more
         seen = set(examples["valid"])
         rest = [text for text in examples["train"] if text not in seen]
         if count := len(examples["train"]) - len(rest):
-            note["training examples equal to a held-out one"] = count
+            stats["training examples equal to a held-out one"] = count
         check_left(len(rest), len(examples["train"]) + len(examples["valid"]), len(examples["valid"]), "examples")
         examples["train"] = rest
     most = len(examples["train"])
     check_count(num_examples, most, "examples")
     examples["train"] = examples["train"][: num_examples or None]
     splits = {name: Pairs([""] * len(some), some) for name, some in examples.items()}
-    note = {name: len(split) for name, split in splits.items()} | note
+    stats = {name: len(split) for name, split in splits.items()} | stats
     return Task(
-        "plain_text", splits, *vocabularies, note=note, examples=beginnings(splits["valid"].target, vocabularies[1])
+        "plain_text", splits, *vocabularies, stats=stats, examples=beginnings(splits["valid"].target, vocabularies[1])
     )
 
 

@@ -1,24 +1,58 @@
-"""Batches of points."""
+"""Points as a model sees them, and their training batches."""
+
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
+
+LARGEST = 4096  # training points of which all pairs may be compared at once
+
+
+class StandardPoints(NamedTuple):
+    """Training points of each seed, moved and divided: inputs = center + scale * standard inputs, targets likewise.
+
+    `memory` has the standard "inputs" [s, n, d] and "targets" [s, n, v], in float32. The targets are centred, so that
+    where no training point is in reach the prediction is their mean.
+    """
+
+    memory: dict[str, np.ndarray]
+    center: Float[np.ndarray, "s d"]
+    scale: Float[np.ndarray, "s d"]
+    target_center: Float[np.ndarray, "s v"]
+    target_scale: Float[np.ndarray, "s v"]
+
+
+def standardize(
+    inputs: Float[np.ndarray, "s n d"], targets: Float[np.ndarray, "s n v"], *, scale_inputs: bool, scale_targets: bool
+) -> StandardPoints:
+    """Subtracts the means; divides by the standard deviations of the inputs and of the targets, each if asked for."""
+    center, target_center = inputs.mean(axis=1), targets.mean(axis=1)
+    scale = inputs.std(axis=1) if scale_inputs else np.ones_like(center)
+    target_scale = targets.std(axis=1) if scale_targets else np.ones_like(target_center)
+    memory = {
+        "inputs": ((inputs - center[:, None]) / scale[:, None]).astype(np.float32),
+        "targets": ((targets - target_center[:, None]) / target_scale[:, None]).astype(np.float32),
+    }
+    return StandardPoints(memory, center, scale, target_center, target_scale)
 
 
 class PointBatches:
-    """Batches of training points: indices of the points to predict, with all points as the memory.
+    """The training points that each step asks about; what it reads is all of them.
 
-    The attributes are those of attn_jax.tasks.batching.Batches.
+    Attributes are those of attn_jax.tasks.batching.Batches.
     """
 
-    def __init__(self, memory: dict[str, np.ndarray], batch_size: int, seeds: tuple[int, ...]):
-        self._memory, self._seeds = memory, seeds
-        self.num_pairs = self.longest = memory["inputs"].shape[1]
+    messages = ()
+
+    def __init__(self, points: StandardPoints, batch_size: int, seeds: tuple[int, ...]):
+        self._memory, self._seeds = points.memory, seeds
+        self.num_pairs = self.longest = self._memory["inputs"].shape[1]
         self.dropped = 0
         self.rows = min(batch_size, self.num_pairs)
         self.steps_per_epoch = -(-self.num_pairs // self.rows)
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
-        """Returns "index" [B], "inputs" [n, d] and "targets" [n, v], with a leading axis for several seeds."""
+        """{"index" [B] of the points asked about, "inputs" [n, d], "targets" [n, v]}; several seeds: one each."""
         index = np.stack([self._index(seed, step) for seed in self._seeds])
         batch = {"index": index, **self._memory}
         return batch if len(self._seeds) > 1 else {name: x[0] for name, x in batch.items()}

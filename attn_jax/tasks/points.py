@@ -1,12 +1,9 @@
-"""Regression and classification of points, from a CSV file with named columns or generated.
-
-The curve of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise with x
-uniform on [0, 5], and for classification three spiral arms in the plane.
-"""
+"""Regression and classification of points: from a CSV file with named columns, or made by the package."""
 
 import csv
 import dataclasses
 import io
+import json
 import math
 import pathlib
 import re
@@ -18,32 +15,38 @@ from jaxtyping import Float
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
+from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
+from attn_jax.tasks.data_files import load_points, save_points
+from attn_jax.tasks.files import is_text
 from attn_jax.tasks.options import TaskOptions
+from attn_jax.tasks.point_batches import LARGEST, PointBatches, StandardPoints, standardize
 from attn_jax.tasks.sizes import PointSizes
 from attn_jax.tasks.text import read_text
 
-NUM_POINTS = 40  # of the curve, by default
-NUM_CLASSES = 3
+NUM_POINTS = 40  # of the curve, unless told otherwise
 TEST_POINTS = 1000  # of the spirals
-OTHERS = (";", "\t")  # separators of cells besides the comma
+OTHERS = (";", "\t")  # what may separate the cells of a file instead of a comma
 LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Column names."""
+    """What the numbers are called. `classes` are the values of the target in a classification, else ().
+
+    `separator` stands between the cells of the training file, and of the lines that are asked about.
+    """
 
     inputs: tuple[str, ...]
     target: str
-    classes: tuple[str, ...] = ()  # values of the target of a classification
-    separator: str = ","  # between the cells of the training file and of the lines to predict
+    classes: tuple[str, ...] = ()
+    separator: str = ","
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """Points of one or several samples s: inputs[s, i] belongs to targets[s, i], a number or a one-hot row of classes.
+    """Points of one or several draws: `inputs[s, i]` belongs to `targets[s, i]`, a number or a one-hot row of classes.
 
-    With `left_out` these are the training points, each of which is predicted from all others.
+    With `left_out` they are the training points, each to be predicted by all others.
     """
 
     inputs: Float[np.ndarray, "s n d"]
@@ -56,18 +59,94 @@ class Points:
 
 @dataclasses.dataclass(frozen=True)
 class PointsTask:
-    """Splits of points: "train", "valid" (the training points, left out one by one) and "test"."""
+    """Splits "train", "valid" (the training points, left out one by one) and "test"."""
+
+    of_pairs: ClassVar[bool] = False  # the splits are points
+    parallel: ClassVar[tuple[str, ...]] = ("single",)  # ways to train on them
 
     name: str
     splits: dict[str, Points]
     columns: Columns
-    note: dict[str, int] = dataclasses.field(default_factory=dict)
+    stats: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
     @property
     def kept(self) -> "PointsTask":
-        """The part of the data that a work directory stores: everything, since the model reads the training points."""
+        """What a work directory has to keep: the training points are what the model reads."""
         return self
+
+    def save(self, workdir: pathlib.Path) -> None:
+        """Writes what `load` reads: points.npz, the training and the test points of each seed."""
+        train, test = self.splits["train"], self.splits["test"]
+        names = {"columns": dataclasses.asdict(self.columns), "note": self.stats, "examples": self.examples}
+        arrays = {"inputs": train.inputs, "targets": train.targets}
+        save_points(workdir, names, arrays | {"test_inputs": test.inputs, "test_targets": test.targets})
+
+    @staticmethod
+    def load(workdir: pathlib.Path) -> "PointsTask":
+        """Reads the task that a work directory keeps; a UserError where it cannot be read."""
+        members = load_points(workdir)
+        try:
+            names = json.loads(str(members["names"]))
+            columns = Columns(**{name: tuple(v) if isinstance(v, list) else v for name, v in names["columns"].items()})
+            train, test = (Points(members[f"{s}inputs"], members[f"{s}targets"]) for s in ("", "test_"))
+            stats, examples = dict(names["note"]), tuple(names["examples"])
+            seeds, width = len(train.inputs), len(columns.classes) or train.targets.shape[-1]
+            sound = all(map(is_text, (*columns.inputs, columns.target, *columns.classes, *examples)))
+            for points in (train, test):
+                sound &= points.inputs.shape == (seeds, len(points), len(columns.inputs))
+                sound &= points.targets.shape == (seeds, len(points), width)
+                sound &= all(np.issubdtype(x.dtype, np.number) for x in (points.inputs, points.targets))
+        except Exception as error:  # whatever its members are instead
+            message = f"cannot read {workdir / 'points.npz'}: its members are not those of a regression"
+            raise UserError(message) from error
+        if not sound:
+            raise UserError(f"cannot read {workdir / 'points.npz'}: the shapes and names in it do not belong together")
+        return make_task(train, test, columns, stats, examples)
+
+    def standardized(self, *, scale_inputs: bool) -> StandardPoints:
+        """The training points as a model sees them, see StandardPoints."""
+        train = self.splits["train"]
+        return standardize(
+            train.inputs, train.targets, scale_inputs=scale_inputs, scale_targets=not self.columns.classes
+        )
+
+    def batches(
+        self,
+        *,
+        batch_size: int,
+        scale_inputs: bool = True,
+        all_pairs: str = "",
+        seeds: Sequence[int] = (0,),
+        row_multiple: int = 1,
+    ) -> PointBatches:
+        """Makes the training batches.
+
+        Args:
+            batch_size: points asked about in a step.
+            scale_inputs: divide the inputs by their standard deviations.
+            all_pairs: the part of the model that compares all pairs of training points in a step; "": none does.
+            seeds: each has its own points and its own order.
+            row_multiple: the number of devices; more than one is not supported.
+
+        Raises:
+            UserError: all pairs are to be compared, and there are more than LARGEST or batch_size points.
+            ValueError: there is more than one device.
+        """
+        if row_multiple != 1:
+            raise ValueError(f"batches of points are for one device, not for {row_multiple}")
+        batches = PointBatches(self.standardized(scale_inputs=scale_inputs), batch_size, tuple(seeds))
+        if all_pairs and batches.num_pairs > LARGEST:
+            raise UserError(
+                f"{all_pairs} compares all pairs of training points at once, and takes at most {LARGEST}; there are "
+                f"{batches.num_pairs}: set model.degrees=(1,), model.num_widths=1, model.criterion=leave_one_out"
+            )
+        if all_pairs and batches.rows < batches.num_pairs:
+            raise UserError(
+                f"{all_pairs} asks about all training points in each step; set task.batch_size to at least "
+                f"{batches.num_pairs}"
+            )
+        return batches
 
 
 def regression(
@@ -83,19 +162,19 @@ def regression(
     noise: float,
     seeds: Sequence[int] = (0,),
 ) -> PointsTask:
-    """Predicts a column of numbers or classes from other columns.
+    """The task of predicting a column of numbers (or classes) from others.
 
     Args:
         data_dir: folder of the files.
-        train: names of CSV files, of which the first is used; "": points are generated. See `read_points`.
+        train: names of CSV files, of which the first counts; "": the package makes the points. See `read_points`.
         test: the same; "": valid_size points of the training file are held out.
         valid_size: points to hold out.
         num_examples: training points; 0 means all of a file, or NUM_POINTS.
         inputs: columns to predict from; (): all but the target.
         target: column to predict; "": the last one.
         classification: whether the target is a class.
-        noise: of generated points: standard deviation of the target, or of the position of a point of a spiral.
-        seeds: each has its own sample of points, or its own points held out of a file.
+        noise: of made points: standard deviation of the target, or of the place of a spiral's points.
+        seeds: each has its own draw, or its own points held out of a file.
 
     Raises:
         UserError: something is wrong with a file, a column or a size.
@@ -128,42 +207,16 @@ def regression(
     stacked = [np.stack(arrays) for arrays in zip(*samples, strict=True)]
     training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
     check_training(training, columns, names["train"] or "the points")
-    note = {"training points": len(training), "test points": len(held_out)}
-    return make_task(training, held_out, columns, note, _examples(held_out, columns.separator))
+    stats = {"training points": len(training), "test points": len(held_out)}
+    return make_task(training, held_out, columns, stats, _examples(held_out, columns.separator))
 
 
 def make_task(
-    train: Points, test: Points, columns: Columns, note: dict[str, int], examples: tuple[str, ...]
+    train: Points, test: Points, columns: Columns, stats: dict[str, int], examples: tuple[str, ...]
 ) -> PointsTask:
-    """Makes the task; its validation split is the training points, left out one by one."""
+    """The task with its validation split, which are the training points left out one by one: none is lost."""
     splits = {"train": train, "valid": dataclasses.replace(train, left_out=True), "test": test}
-    return PointsTask("regression", splits, columns, note, examples)
-
-
-def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Samples sorted x [n, 1], uniform on [0, 5], and y [n, 1] = 2 sin x + x + noise times a standard normal number."""
-    x = np.sort(rng.uniform(0, 5, count))
-    return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
-
-
-def true_curve(x: np.ndarray | float) -> np.ndarray | float:
-    """2 sin x + x."""
-    return 2 * np.sin(x) + x
-
-
-def grid() -> tuple[np.ndarray, np.ndarray]:
-    """Test points of the chapter: x = 0, 0.1, ... 4.9 with the curve without noise."""
-    x = np.arange(50) / 10
-    return x[:, None], true_curve(x)[:, None]
-
-
-def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Samples points [n, 2] of three spiral arms of one turn, with noise, and their one-hot arm [n, 3]."""
-    arm = np.arange(count) % NUM_CLASSES
-    along = rng.uniform(0.15, 1, count)
-    angle = 2 * np.pi * (along + arm / NUM_CLASSES)
-    places = along[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
-    return places + noise * rng.normal(size=places.shape), np.eye(NUM_CLASSES)[arm]
+    return PointsTask("regression", splits, columns, stats, examples)
 
 
 def read_points(
@@ -173,9 +226,9 @@ def read_points(
     classification: bool,
     columns: Columns | None = None,
 ) -> tuple[Points, Columns]:
-    """Reads a CSV file whose first line names the columns. `columns` are those of the training file.
+    """The rows of a CSV file whose first line names the columns. `columns` are those of the training file.
 
-    Cells are separated by commas or, if the first line has no comma, by the separator of OTHERS that it has.
+    The cells are separated by commas, or, where the first line has none, by the one of OTHERS that it has.
 
     Raises:
         UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number, or
@@ -233,13 +286,13 @@ def read_points(
 
 
 def find_separator(text: str) -> str:
-    """Separator of the cells: a comma, or one of OTHERS if the first line that is not empty has it and no comma."""
+    """What separates the cells: a comma, unless the first line that is not empty has none, but one of OTHERS."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return "," if "," in first else next((other for other in OTHERS if other in first), ",")
 
 
 def number(text: str, where: str) -> float:
-    """Parses a finite number of at most LARGEST_NUMBER; UserError, with the place in the file, for other text."""
+    """A finite number of at most LARGEST_NUMBER, or a UserError that says where it should be."""
     try:
         value = float(text)
     except ValueError:
@@ -256,7 +309,7 @@ def number(text: str, where: str) -> float:
 
 
 def check_training(points: Points, columns: Columns, source: str) -> None:
-    """Raises UserError if there are too few points, or a column has a single value."""
+    """UserError where there is nothing to learn from."""
     if len(points) < 2:
         raise UserError(f"{source}: {len(points)} training points; expected at least 2")
     for values, names, key in ((points.inputs, columns.inputs, "task.inputs"), (points.targets, None, "task.target")):
@@ -293,6 +346,7 @@ def _examples(points: Points, separator: str) -> tuple[str, ...]:
 class RegressionOptions(TaskOptions):
     """Options of the task of predicting a column of numbers or classes."""
 
+    kind: ClassVar[type[PointsTask]] = PointsTask
     any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
 
     name: str = option("regression", "the task")

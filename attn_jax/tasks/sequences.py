@@ -7,7 +7,7 @@ in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 3
 64 to 4096 in the test.
 
 The hash of a source decides its split, whatever the seed and the sizes, so no test sequence is in any training split.
-There are two exceptions: lengths with fewer than SCARCE sequences, since training soon sees all of them (the note of
+There are two exceptions: lengths with fewer than SCARCE sequences, since training soon sees all of them (the stats of
 the task counts the test sequences that training has), and lengths that do not occur in training.
 """
 
@@ -92,13 +92,13 @@ def sequences(
         splits[name] = make_pairs(operation, num_symbols, some, count, rng, accept)
     if vocabularies is None:
         vocabularies = (Words([str(symbol) for symbol in range(num_symbols)]),) * 2
-    note = {name: len(split) for name, split in splits.items()}
+    stats = {name: len(split) for name, split in splits.items()}
     known = set(splits["train"].source)
     for name in SPLITS[1:]:
         if count := sum(text in known for text in splits[name].source):
-            note[f"{name} sequences that training has too"] = count
+            stats[f"{name} sequences that training has too"] = count
     longest = splits["valid"].source[: len(trained)][-3:]
-    return Task("sequences", splits, *vocabularies, note=note, examples=tuple(longest))
+    return Task("sequences", splits, *vocabularies, stats=stats, examples=tuple(longest))
 
 
 def make_pairs(

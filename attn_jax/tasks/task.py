@@ -1,59 +1,82 @@
-"""Task: named splits of sentence pairs, and the vocabularies that turn them into ids."""
+"""What a task is: named splits of sentence pairs, and the vocabularies that turn them into ids."""
 
 import dataclasses
-from collections.abc import Iterable
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
-from attn_jax.errors import UserError
+from attn_jax.tasks.batching import Batches, EncodedPairs, check_labels, encode_pairs
+from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
+from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.vocabulary import Vocabulary
 
-
-@dataclasses.dataclass(frozen=True)
-class Pairs:
-    """Sentence pairs: source[i] and target[i] belong together.
-
-    evidence[i], if known, holds the numbers of the statements of source[i] that support target[i], counted from 1.
-    """
-
-    source: list[str]
-    target: list[str]
-    evidence: list[tuple[int, ...]] | None = None
-
-    def __post_init__(self):
-        if len(self.source) != len(self.target):
-            raise UserError(f"{len(self.source)} source sentences but {len(self.target)} target sentences")
-        if self.evidence is not None and len(self.evidence) != len(self.source):
-            raise UserError(f"{len(self.source)} source sentences but evidence of {len(self.evidence)}")
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def select(self, indices: Iterable) -> "Pairs":
-        """Returns the pairs at `indices`, in that order."""
-        indices = list(indices)
-        evidence = None if self.evidence is None else [self.evidence[i] for i in indices]
-        return Pairs([self.source[i] for i in indices], [self.target[i] for i in indices], evidence)
+Encode = Callable[[Pairs, Vocabulary, Vocabulary], EncodedPairs]  # (pairs, source vocabulary, target vocabulary)
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The data of a run: splits, vocabularies, and what is printed about them.
+    """Everything about the data that a model or a trainer may ask for.
 
     Attributes:
-        name: key in TASKS.
-        splits: "train", "valid" and, if there is one, "test".
-        source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
-        note: counts to print, such as the number of pairs of each split.
-        examples: a few inputs to try a trained model on.
+        name: as in TASKS.
+        splits: "train" and "valid", and "test" where there is one.
+        source_vocabulary, target_vocabulary: trained on the training split, or given.
+        stats: counts worth a line in the log, such as the number of pairs of each split.
+        examples: a few inputs to show what a trained model can do.
     """
+
+    of_pairs: ClassVar[bool] = True  # the splits are sentence pairs
+    parallel: ClassVar[tuple[str, ...]] = ("single", "pmap", "mesh")  # ways to train on them
 
     name: str
     splits: dict[str, Pairs]
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
-    note: dict[str, int] = dataclasses.field(default_factory=dict)
+    stats: dict[str, int] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:
-        """The part of the data that a work directory stores: the vocabularies."""
+        """What a work directory has to keep of the data, and a model is built from."""
         return self.source_vocabulary, self.target_vocabulary
+
+    def save(self, workdir: pathlib.Path) -> None:
+        """Writes what `load` reads: vocabularies.json."""
+        save_vocabularies(workdir, self.kept)
+
+    @staticmethod
+    def load(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+        """Reads what a work directory keeps of the data, see `kept`; a UserError where it cannot be read."""
+        return load_vocabularies(workdir)
+
+    def batches(
+        self,
+        *,
+        batch_size: int,
+        batch_unit: str = "sentences",
+        buckets: Sequence = (),
+        source_buckets: int = 1,
+        labels: bool = False,
+        encode: Encode = encode_pairs,
+        seeds: Sequence[int] = (0,),
+        row_multiple: int = 1,
+    ) -> Batches:
+        """Makes the training batches.
+
+        Args:
+            batch_size, batch_unit, seeds, row_multiple: see attn_jax.tasks.batching.Batches.
+            buckets: lengths of batches; () chooses some by the lengths of the pairs.
+            source_buckets: the number of source lengths to choose for each target length.
+            labels: each target has to be one token, as a classifier needs it.
+            encode: `encode_pairs`, or `encode_stories` for models with a memory slot for each statement.
+
+        Raises:
+            UserError: see Batches; or a target is no label where it has to be one.
+        """
+        pairs = self.splits["train"]
+        encoded = encode(pairs, self.source_vocabulary, self.target_vocabulary)
+        if labels:
+            check_labels(encoded, pairs, f"task {self.name}")
+        buckets = buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths, num_source=source_buckets)
+        return Batches(encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple)

@@ -1,24 +1,20 @@
 """Checkpoints: the whole training state, written in the background, checked when read.
 
-`directory`/<step>/ holds `params` and `state` (the rest of the TrainState), both as nested dicts of plain arrays,
-and `meta`: the config, the metrics, what the host has to remember (`extra`), and the crc32 of all that and of each
-array, since a flipped bit would otherwise be restored without a word. A checkpoint appears as a whole or not at
-all, so a run killed at any moment finds the one before. Arrays are saved without a device axis: they can be put on
-any number of devices.
+`directory`/<step>/ holds `params` and `state` (the rest of the TrainState), both as nested dicts of plain arrays, and
+`meta`: the config, the metrics, the `extra` state of the host, and the crc32 of these and of each array, because a
+flipped bit would not be noticed otherwise. A checkpoint appears as a whole or not at all, so a run that is killed
+still has the one before. Arrays are saved without a device axis and can be put on any number of devices.
 """
 
 import contextlib
 import dataclasses
 import errno
-import functools
 import itertools
 import json
-import logging
 import math
 import os
 import pathlib
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -30,15 +26,15 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.files import checksum, text_checksum
-from attn_jax.training.parallel import is_key
 from attn_jax.training.progress import notice
+from attn_jax.training.pytrees import fit_into, flatten, to_numpy
 from attn_jax.types import Callable, Params, PyTree
 
 NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
 
 
-class Restored(NamedTuple):
-    """A checkpoint as it was saved; `state` on the host, in the structure of the target."""
+class Checkpoint(NamedTuple):
+    """The content of a checkpoint; the arrays of `state` are on the host."""
 
     step: int
     state: Any
@@ -48,18 +44,25 @@ class Restored(NamedTuple):
 
 
 class Damaged(Exception):
-    """What is on the disk is not what was saved."""
+    """The content of the disk differs from what was saved."""
 
 
 class Checkpoints:
-    """The checkpoints of one run: the `keep` newest and the best one are kept, and what `average` needs.
+    """The checkpoints of a run. The newest ones, the best one and those for an average are kept, others deleted.
 
-    average: so many of the newest checkpoints that were saved with metrics are kept, too. (Those without are saved
-        when a run is interrupted; the average must not depend on whether it was.)
-    best_metric: (name in `metrics`, "min" or "max"). A checkpoint saved without a finite value of it is never best.
-    read_only: for prediction and reports; leaves a training that may be under way alone.
-    check: called as (step, config, extra) of each checkpoint that is about to be used; may raise a UserError.
-    With jax.distributed every process makes one, and calls its methods in the same order. Use as a context manager.
+    With jax.distributed each process makes one and calls its methods in the same order. Use it as a context manager.
+
+    Args:
+        directory: one folder for each step.
+        keep: the number of newest checkpoints to keep.
+        average: the number of newest checkpoints with metrics to keep. (A checkpoint without metrics is saved when a
+            run is interrupted; an average must not depend on interruptions.)
+        best_metric: (name in `metrics`, "min" or "max"). A checkpoint without a finite value of it is never the best.
+        read_only: for prediction and reports; does not disturb a training in the same directory.
+        check: called as (step, config, extra) for each checkpoint before it is used; may raise a UserError.
+
+    Raises:
+        UserError: an argument is out of range, or the directory cannot be opened.
     """
 
     def __init__(
@@ -81,8 +84,6 @@ class Checkpoints:
             raise UserError(f"train.keep must be at least 1, got {keep}")
         if read_only and not self.directory.is_dir():
             raise UserError(f"there are no checkpoints: {self.directory} does not exist")
-        logging.getLogger("absl").addFilter(from_others)  # the same filter is added only once
-        logging.getLogger("asyncio").addFilter(retrieved)
         self.measured: dict[int, dict] = {}  # step -> metrics
         with self._disk_errors("open checkpoints"):
             if not read_only:
@@ -96,18 +97,27 @@ class Checkpoints:
             options = ocp.CheckpointManagerOptions(preservation_policy=keep_policy, read_only=read_only)
             self.manager = ocp.CheckpointManager(self.directory, options=options)
         for step in self.all_steps():
-            with contextlib.suppress(Damaged):  # `restore` will tell
+            with contextlib.suppress(Damaged):  # reported by `restore`
                 self.measured[step] = self._read_meta(step)["metrics"]
 
     def save(
         self, step: int, state: PyTree, *, config: dict, extra: dict | None = None, metrics: dict | None = None
     ) -> bool:
-        """Save `state` (Parallel.get_state) after `step` steps, in the background; False if that step is there already.
+        """Saves a checkpoint in the background.
 
-        `config` and `extra` are JSON; tuples come back as lists. `metrics` are numbers. The arrays must not be
-        changed by the caller afterwards. A disk that is full is a UserError, of this call or of a later one.
+        Args:
+            step: the number of steps done.
+            state: from Parallel.get_state; the caller must not change its arrays afterwards.
+            config, extra: JSON values; tuples come back as lists.
+            metrics: numbers.
+
+        Returns:
+            False if the step is there already, and nothing is saved.
+
+        Raises:
+            UserError: there is a later step; or the disk is full, possibly since the save before this one.
         """
-        self.wait()  # for the save before this one, to tell its errors from those of this one
+        self.wait()  # errors of the save before are raised here
         latest = self.latest_step()
         if latest == step:
             return False
@@ -122,7 +132,6 @@ class Checkpoints:
         tree = flax.traverse_util.unflatten_dict(arrays)
         params = tree.pop("params")
         self.measured[step] = metrics
-        ignore_closed_loops()
         with self._disk_errors(f"save step {step}"):
             saved = self.manager.save(
                 step,
@@ -136,11 +145,16 @@ class Checkpoints:
             raise RuntimeError(f"orbax did not save step {step} in {self.directory}")
         return True
 
-    def restore(self, target: PyTree) -> Restored | None:
-        """The newest good checkpoint, or None if there is none yet; `target` is a state like it, or its shapes.
+    def restore(self, target: PyTree) -> Checkpoint | None:
+        """Reads the newest good checkpoint; None if there is no checkpoint.
 
-        Newer ones that turn out damaged are reported in one line each and deleted. A checkpoint that is sound but
-        does not fit the target, and a directory with damaged checkpoints only, are UserErrors; nothing is deleted.
+        Newer ones that are damaged are deleted, with a notice for each.
+
+        Args:
+            target: a state of the same structure, or its shapes.
+
+        Raises:
+            UserError: the checkpoint does not fit the target, or all checkpoints are damaged; nothing is deleted.
         """
         bad, good = [], None
         for step in reversed(self.all_steps()):
@@ -162,9 +176,10 @@ class Checkpoints:
         return restored
 
     def restore_params(self, target: Params, step: int | None = None) -> tuple[Params, tuple[int, ...]]:
-        """(only the parameters, of `step` or of the best checkpoint, the step they are of). `target` as in `restore`.
+        """Reads (the parameters of one checkpoint, its step in a tuple).
 
-        If the best is damaged it is the next best; without metrics, the newest.
+        The checkpoint is `step`, or the best one that is not damaged, or the newest one if none has metrics. `target`
+        is as in `restore`.
         """
         if step is None:
             self._report_unmeasured()
@@ -172,10 +187,9 @@ class Checkpoints:
         return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
 
     def average(self, target: Params, count: int) -> tuple[Params, tuple[int, ...]]:
-        """(the mean of the parameters of the `count` newest checkpoints, or of all good ones if those are fewer; their
-        steps, newest first).
+        """Reads (the mean of the parameters of the `count` newest good checkpoints, their steps, newest first).
 
-        Only those saved with metrics count, unless none was.
+        Checkpoints without metrics are left out, unless none has metrics.
         """
         self._report_unmeasured()
         sums, used = None, []
@@ -188,7 +202,7 @@ class Checkpoints:
         return jax.tree.map(lambda total, x: (total / len(used)).astype(x.dtype), sums, target), tuple(used)
 
     def newest(self) -> tuple[int, dict] | None:
-        """(The newest step, its `extra`), for which no array is read; None if there is no step, or it is damaged."""
+        """Reads (the newest step, its `extra`) without any array; None if there is no step, or it is damaged."""
         step = self.latest_step()
         try:
             return None if step is None else (step, self._read_checked_meta(step)["extra"])
@@ -196,28 +210,28 @@ class Checkpoints:
             return None
 
     def all_steps(self) -> list[int]:
-        """The steps that are there, in order."""
+        """The steps of all checkpoints, in order."""
         return sorted(int(step) for step in self.manager.all_steps())
 
     def latest_step(self) -> int | None:
-        """The newest step, or None."""
+        """The newest step, or None if there is none."""
         return max(self.all_steps(), default=None)
 
     def best_step(self) -> int | None:
-        """The step with the best metric, the newest if no step has any, or None if there is no checkpoint."""
+        """The step with the best metric; the newest if no step has the metric; None if there is no checkpoint."""
         return next(iter(self._by_merit()), None)
 
     def metrics(self, step: int) -> dict:
-        """The metrics saved with a step, {} if there were none."""
+        """The metrics saved with a step; {} if there are none."""
         return self.measured.get(step, {})
 
     def wait(self) -> None:
-        """Until everything is on the disk."""
+        """Waits until everything is on the disk; raises a UserError if it cannot be written."""
         with self._disk_errors(f"save step {max(self.measured, default=0)}"):
             self.manager.wait_until_finished()
 
     def close(self) -> None:
-        """Wait, and give up what the manager holds."""
+        """Waits until everything is on the disk, and closes the manager."""
         self.wait()
         self.manager.close()
 
@@ -228,7 +242,7 @@ class Checkpoints:
         self.close()
 
     def _by_merit(self) -> list[int]:
-        """All steps, best first, a newer one before an older one that is as good; then those without the metric."""
+        """All steps, best first, of equally good ones the newer first; steps without the metric are last."""
         steps = list(reversed(self.all_steps()))
         values = {step: self.metrics(step).get(self.best_name, math.nan) for step in steps}
         measured = [step for step in steps if math.isfinite(values[step])]
@@ -236,17 +250,17 @@ class Checkpoints:
         return measured + [step for step in steps if not math.isfinite(values[step])]
 
     def _evaluated(self, steps: Iterable[int], count: int | None = None) -> list[int]:
-        """The newest `count` (or all) of `steps` that were saved with metrics, newest first."""
+        """The newest `count` (or all) of the `steps` that have metrics, newest first."""
         return sorted((step for step in steps if self.metrics(step)), reverse=True)[:count]
 
     def _report_unmeasured(self) -> None:
-        """Gives a notice of each checkpoint whose metrics cannot be read: it may have been the best one."""
+        """Gives a notice of each checkpoint whose metrics cannot be read: it may have been the best."""
         for step in self.all_steps():
             if step not in self.measured:
                 notice(f"checkpoint {self.directory}/{step} is damaged (its metrics cannot be read); it is left out")
 
-    def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Restored]:
-        """Those of `steps` that can be read, with a notice for each that cannot; UserError if that is all of them."""
+    def _good(self, steps: Iterable[int], only_params: bool = False) -> Iterator[Checkpoint]:
+        """Yields the checkpoints of `steps`, with a notice for each damaged one; a UserError if all are damaged."""
         found = False
         for step in steps:
             try:
@@ -260,17 +274,16 @@ class Checkpoints:
             raise UserError(f"there is no readable checkpoint in {self.directory}")
 
     def _read_items(self, step: int, **items: Any) -> dict:
-        """What orbax finds; Damaged if it does not find it."""
+        """Reads items of a checkpoint with orbax; raises Damaged if it cannot."""
         self.wait()
         try:
             found = self.manager.restore(step, args=ocp.args.Composite(**items))
             return {name: found[name] for name in items}
-        except PermissionError as error:  # says nothing about the checkpoint, nor does want of memory
+        except PermissionError as error:  # no fault of the checkpoint, nor is a lack of memory
             raise UserError(f"cannot read {self.directory}/{step}: permission denied") from error
         except MemoryError:
             raise
-        except Exception as error:  # whatever the many layers below think of a broken file
-            ignore_closed_loops()
+        except Exception as error:  # broken files raise errors of many types
             raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
 
     def _read_meta(self, step: int) -> dict:
@@ -284,8 +297,8 @@ class Checkpoints:
         self.check(step, meta["config"], meta["extra"])
         return meta
 
-    def _read(self, step: int, only_params: bool = False) -> Restored:
-        """Arrays as a nested dict; Damaged if they cannot be read or are not what was saved."""
+    def _read(self, step: int, only_params: bool = False) -> Checkpoint:
+        """Reads a checkpoint, with its arrays in a nested dict; raises Damaged if a checksum is wrong."""
         meta = self._read_checked_meta(step)
         names = ("params",) if only_params else ("params", "state")
         found = self._read_items(step, **{name: ocp.args.StandardRestore() for name in names})
@@ -295,11 +308,11 @@ class Checkpoints:
         for name in sorted(sums.keys() | expected.keys()):
             if sums.get(name) != expected.get(name):
                 raise Damaged(f"wrong checksum of {name}")
-        return Restored(step, tree, meta["config"], meta["extra"], meta["metrics"])
+        return Checkpoint(step, tree, meta["config"], meta["extra"], meta["metrics"])
 
     @contextlib.contextmanager
     def _disk_errors(self, what: str):
-        """Turns errors of the disk, also those of the background thread, into one line."""
+        """Turns errors of the disk, also of the background thread, into a UserError."""
         try:
             yield
         except Exception as error:
@@ -310,7 +323,7 @@ class Checkpoints:
 
 
 def disk_reason(error: BaseException | None) -> str | None:
-    """What the disk has against it, in words, if that is what the error (or its cause) says."""
+    """The reason in words if an error, or its cause, is one of the disk; else None."""
     while error is not None:
         code = getattr(error, "errno", None)
         if isinstance(error, OSError) and code is not None:
@@ -322,70 +335,12 @@ def disk_reason(error: BaseException | None) -> str | None:
     return None
 
 
-def flatten(tree: PyTree) -> dict[tuple[str, ...], Any]:
-    """Path -> leaf."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {tuple(jax.tree_util.keystr((key,), simple=True) for key in path): x for path, x in leaves}
-
-
-def to_numpy(x: Any) -> np.ndarray:
-    """An array of the host as it is, of a device copied, typed keys as their bits."""
-    x = jax.random.key_data(x) if is_key(x) else x
-    return np.array(x) if isinstance(x, jax.Array) else np.asarray(x)
-
-
-def fit_into(target: PyTree, stored: dict, where: str) -> PyTree:
-    """The stored arrays in the structure of `target` (arrays or shapes); a UserError names the first that differs."""
-    arrays, wanted = flax.traverse_util.flatten_dict(stored), flatten(target)
-    for path in sorted(arrays.keys() | wanted.keys()):
-        there = describe(arrays[path]) if path in arrays else "nothing"
-        here = describe(wanted[path]) if path in wanted else "nothing"
-        if there != here:
-            raise UserError(f"checkpoint {where} is of another configuration: {'/'.join(path)} is {there}, not {here}")
-
-    def put(path, x):
-        if not is_key(x):
-            return arrays[path]
-        impl = jax.random.key_impl(x) if isinstance(x, jax.Array) else None  # None: the default
-        return jax.random.wrap_key_data(arrays[path], impl=impl)
-
-    return jax.tree.unflatten(jax.tree.structure(target), [put(path, x) for path, x in wanted.items()])
-
-
-def describe(x: Any) -> str:
-    """Such as float32[3,4]; typed keys as the bits they are saved as."""
-    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
-    return f"{np.dtype(x.dtype).name}[{','.join(map(str, np.shape(x)))}]"
-
-
 @dataclasses.dataclass
 class KeepSteps(policies.PreservationPolicy):
-    """Keeps those that `wanted(all steps)` names."""
+    """An orbax policy that keeps the steps in `wanted(all steps)`."""
 
     wanted: Callable
 
     def should_preserve(self, checkpoints, *, context):
         steps = self.wanted([info.step for info in checkpoints])
         return [info.step in steps for info in checkpoints]
-
-
-def from_others(record: logging.LogRecord) -> bool:
-    """False for what orbax logs: what matters of it is raised, or said by `notice`."""
-    return "orbax" not in record.pathname
-
-
-def retrieved(record: logging.LogRecord) -> bool:
-    """False for the writes that fail beside the first one, whose error is raised: asyncio logs them when they die."""
-    return "exception was never retrieved" not in record.getMessage()
-
-
-def ignore_closed_loops() -> None:
-    """From here on the threads of a failed read or write do not complain that nobody waits for them any more."""
-    if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
-        sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
-
-
-def report_unraisable(report: Callable, unraisable: Any) -> None:
-    """`report`, except for that complaint."""
-    if str(unraisable.exc_value) != "Event loop is closed":
-        report(unraisable)

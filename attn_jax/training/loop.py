@@ -1,8 +1,8 @@
-"""The training step and the only loop.
+"""The training step and the training loop.
 
     rng of a step = fold_in(state.rng, state.step)          batch of a step = f(seed, step)
 
-so a run that was killed and resumed from a checkpoint is bitwise equal to one that never stopped.
+so a run that is killed and resumed from a checkpoint is bitwise equal to one that never stopped.
 """
 
 import collections
@@ -23,16 +23,16 @@ from attn_jax.types import Array, Batch, Callable, Metrics, Params, PRNGKeyArray
 
 @flax.struct.dataclass
 class TrainState:
-    """All that a training consists of, and exactly what is saved. Several seeds: a leading seed axis on each leaf."""
+    """The state of a training, exactly as it is saved. Several seeds give each leaf a leading seed axis."""
 
-    step: Any  # int32, the number of updates made
+    step: Any  # int32, the number of updates so far
     params: Any
     opt_state: Any
     rng: Any  # a typed key, the same during the whole training
 
     @classmethod
     def create(cls, params: Params, tx: optax.GradientTransformation, rng: PRNGKeyArray) -> "TrainState":
-        """The state before the first step. Under jax.vmap over (params, rng) it gets a leading seed axis."""
+        """Creates the state before the first step. Under jax.vmap over (params, rng) it gets a leading seed axis."""
         return cls(step=jnp.zeros((), jnp.int32), params=params, opt_state=tx.init(params), rng=rng)
 
 
@@ -43,17 +43,20 @@ class Diverged(UserError):
 def make_train_step(
     loss_fn: Callable, tx: optax.GradientTransformation, *, axis_name: str | None = None, microbatches: int = 1
 ) -> Callable:
-    """The pure step (state, batch) -> (state, metrics) of a `loss_fn(params, batch, rng, step) -> (total, metrics)`.
-
-    `step`, the number of updates made before, is for losses that change during the training.
-
-    `total` is a sum over the real target tokens of the rows it is given and metrics["loss"].count is their number:
+    """Makes the pure step (state, batch) -> (state, metrics).
 
         gradient = sum of d total / d params  /  sum of metrics["loss"].count
 
-    where both sums run over all microbatches (equal parts of the rows, worked off one after another) and all
-    devices of `axis_name`, so that the result does not depend on how the rows are spread. The metrics are those
-    of the loss, summed likewise, and "grad_norm", the global norm of that gradient before clipping.
+    Both sums run over all microbatches and all devices of `axis_name`, so the result does not depend on how the rows
+    are spread. The metrics are those of the loss, summed in the same way, and "grad_norm", the global norm of the
+    gradient before clipping.
+
+    Args:
+        loss_fn: (params, batch, rng, step) -> (total, metrics); total is a sum over the real target tokens of the
+            rows, metrics["loss"].count their number, and step the number of updates so far.
+        tx: the optimizer.
+        axis_name: of the devices under pmap.
+        microbatches: the number of equal parts of the rows, which are computed one after another.
     """
 
     def sums(params: Params, step: Array, batch: Batch, rng: PRNGKeyArray):
@@ -89,7 +92,7 @@ def make_train_step(
 
 
 def split_rows(x, parts: int):
-    """[B, ...] -> [parts, B / parts, ...], row i in part i modulo `parts`: rows stay on the device that has them."""
+    """Splits [B, ...] into [parts, B / parts, ...], row i into part i modulo `parts`; rows stay on their device."""
     rows = x.shape[0]
     if rows % parts:
         below, above = rows - rows % parts, rows + parts - rows % parts
@@ -103,18 +106,18 @@ def split_rows(x, parts: int):
 class Meter:
     """Metrics merged over steps.
 
-    `state` is what JSON keeps of it, so that a resumed run logs what an unbroken one does.
+    `state` is the same as JSON, so that a resumed run logs the same as one that never stopped.
     """
 
     def __init__(self):
         self.metrics: Metrics = {}
 
     def add(self, metrics: Metrics) -> None:
-        """Merge the metrics of a step."""
+        """Merges the metrics of a step."""
         self.metrics = {k: self.metrics[k].merge(m) if k in self.metrics else m for k, m in metrics.items()}
 
     def take(self) -> Metrics:
-        """What was merged since the last time, to begin anew."""
+        """Returns the metrics merged so far, and starts again with none."""
         taken, self.metrics = self.metrics, {}
         return taken
 
@@ -128,19 +131,19 @@ class Meter:
 
 
 class Outcome(NamedTuple):
-    """What a callback of `fit` may ask for: another state to go on with (on the device), or to stop here."""
+    """The wishes of a callback of `fit`: another state to continue with (on the device), or to stop."""
 
     state: Any = None
     stop: bool = False
 
 
-class Fitted(NamedTuple):
-    """How a training ended: "done" (num_steps), "stopped" (by a callback) or "interrupted" (by should_stop)."""
+class FitResult(NamedTuple):
+    """The end of a training: "done" (num_steps), "stopped" (by a callback) or "interrupted" (by should_stop)."""
 
     state: Any  # on the device
     step: int  # number of steps done
     reason: str
-    signal: int = 0  # interrupted: the number of the signal that should_stop told
+    signal: int = 0  # the signal that interrupted it, as should_stop returned it
 
 
 def fit(
@@ -154,25 +157,30 @@ def fit(
     on_step: Callable | None = None,
     should_stop: Callable | None = None,
     max_in_flight: int = 2,
-) -> Fitted:
-    """Train from step `start` to `num_steps`.
+) -> FitResult:
+    """Trains from step `start` to `num_steps`.
 
-    parallel: a Parallel; `state` comes from its put_state and is given up (its memory is used again).
-    batch_at(step) -> numpy batch of the step, 0 the first.
-    on_step(step, metrics): called for each step, in order, when its metrics have arrived on the host; that is a
-        little later, but before any callback of the same or a later step.
-    every: pairs (n, callback). After each n-th step, and after step `num_steps`, callback(step, state) is called with
-        the number of steps done and the state after them; it returns None or an Outcome. Callbacks of the same step
-        run in the order of `every`, all of them, each with the state that the one before it asked for. n = 0: only
-        after step `num_steps`.
-    should_stop(step) -> the number of a signal, or 0: asked after each step and its callbacks; a signal ends the
-        training without any more callbacks, so that what they count stays as in a run that was never interrupted. The
-        caller saves the state.
-    max_in_flight: no more steps than this are ever dispatched and not yet finished. (Unbounded, a program over
-        several CPU devices deadlocks.)
+    Args:
+        parallel: a Parallel.
+        state: from parallel.put_state; it is donated, and must not be used afterwards.
+        batch_at: step -> numpy batch of the step; the first step is 0.
+        start: the number of steps done before.
+        num_steps: the number of steps done at the end.
+        every: pairs (n, callback). callback(step, state) is called after each n-th step and after step `num_steps`,
+            with the number of steps done and the state after them; n = 0: only after step `num_steps`. It returns None
+            or an Outcome. Callbacks of the same step all run, in the order of `every`; each gets the state that the one
+            before it asked for.
+        on_step: called as (step, metrics) for each step, in order, as soon as its metrics are on the host: a little
+            after the step, but before any callback of the same or a later step.
+        should_stop: step -> the number of a signal, or 0; called after each step and its callbacks. A signal ends the
+            training without further callbacks, so that they count the same as in a run that was never interrupted; the
+            caller saves the state.
+        max_in_flight: the largest number of steps that are dispatched and not finished. (Without a limit, a program on
+            several CPU devices deadlocks.)
 
-    A loss or gradient that is not finite raises Diverged with the number of the step, at the latest
-    `max_in_flight` - 1 steps after it and always before a callback could save the state it led to.
+    Raises:
+        Diverged: a loss or gradient is not finite; at most `max_in_flight` - 1 steps later, and always before a
+            callback can save the state after it.
     """
     in_flight: collections.deque = collections.deque()
 
@@ -200,13 +208,13 @@ def fit(
         number = 0 if should_stop is None else int(should_stop(step))
         if stopped or number:
             arrive(0)
-            return Fitted(state, step, "stopped") if stopped else Fitted(state, step, "interrupted", number)
+            return FitResult(state, step, "stopped") if stopped else FitResult(state, step, "interrupted", number)
     arrive(0)
-    return Fitted(state, max(start, num_steps), "done")
+    return FitResult(state, max(start, num_steps), "done")
 
 
 def check_finite(step: int, metrics: Metrics) -> None:
-    """Diverged if the loss or the gradient's norm (of any seed) is NaN or infinite."""
+    """Raises Diverged if the loss or the norm of the gradient (of any seed) is NaN or infinite."""
     for name in ("loss", "grad_norm"):
         if name not in metrics:
             continue
@@ -221,12 +229,10 @@ def check_finite(step: int, metrics: Metrics) -> None:
 
 @contextlib.contextmanager
 def stop_on_signals():
-    """Within it, SIGTERM and Ctrl-C ask for a stop instead of killing: yields should_stop(step) -> signal for `fit`.
+    """A context in which SIGTERM and Ctrl-C do not kill; yields should_stop(step) -> signal for `fit`.
 
-    A second Ctrl-C does not wait.
-
-    With several processes (jax.distributed) they all agree on the step to stop at; there the signal belongs to
-    jax's preemption notice, so every process must ask after every step.
+    A second Ctrl-C raises KeyboardInterrupt. Several processes (jax.distributed) agree on the step to stop at: there
+    the signal belongs to jax's preemption notice, so every process must call should_stop after every step.
     """
     if jax.distributed.is_initialized():
         from jax.experimental import multihost_utils

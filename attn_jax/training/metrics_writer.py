@@ -1,4 +1,4 @@
-"""Where the metrics of a run are written: metrics.jsonl, and TensorBoard where it is installed."""
+"""Writing the metrics of a run to metrics.jsonl, and for TensorBoard if tensorboardX is installed."""
 
 import contextlib
 import json
@@ -18,8 +18,8 @@ from attn_jax.tasks.files import append, write
 class _Board:
     """Numbers for TensorBoard, in a new file of the directory.
 
-    Uses the writer proper of tensorboardX, not its SummaryWriter: that has a queue and a thread, for the sake of
-    pictures and histograms, and what goes wrong there, on a full disk say, is a traceback that nobody can catch.
+    Uses EventsWriter of tensorboardX, not SummaryWriter, whose queue and thread are for pictures and histograms: an
+    error in that thread, such as a full disk, cannot be caught.
     """
 
     def __init__(self, directory: pathlib.Path, step: int):
@@ -31,7 +31,7 @@ class _Board:
         directory.mkdir(exist_ok=True)
         self._event, self._scalar = Event, scalar
         self._writer = EventsWriter(str(directory / "events"), f".{step}")
-        if step > 0:  # TensorBoard then hides what an earlier process wrote from there on
+        if step > 0:  # TensorBoard then hides later steps that an earlier process wrote
             start = SessionLog(status=SessionLog.START)
             self._writer.write_event(Event(wall_time=time.time(), step=step + 1, session_log=start))
         self._flushed = time.monotonic()
@@ -40,7 +40,7 @@ class _Board:
         for name, value in points.items():
             summary = self._scalar(name, value)
             self._writer.write_event(self._event(wall_time=time.time(), step=step, summary=summary))
-        if time.monotonic() - self._flushed > 20:  # not each time: it waits for the disk
+        if time.monotonic() - self._flushed > 20:  # seconds; it waits for the disk
             self._flushed = time.monotonic()
             self._writer.flush()
 
@@ -51,13 +51,12 @@ class _Board:
 class MetricsWriter:
     """Writes metrics to `workdir`/metrics.jsonl, and to `workdir`/tensorboard if tensorboardX is installed.
 
-    One line is {"step": 100, "loss": 1.25, ...}, in the file as soon as `write` returns. nan and infinities become
-    null (in TensorBoard: no point); an array with an axis of seeds becomes a list (a curve for each seed).
+    A line is {"step": 100, "loss": 1.25, ...}; it is in the file when `write` returns. nan and infinities become null
+    (no point in TensorBoard); an array with an axis of seeds becomes a list (a curve for each seed).
 
     A run that goes on at `step` first drops the lines of later steps, which it will write again, and a half-written
-    last line. So its file equals that of a run that never stopped, but for times that the metrics tell, if each
-    checkpoint is saved after the lines of its step were written. At step 0, a new run, nothing is kept.
-    Of several hosts only the first may write.
+    last line. If each checkpoint is saved after the lines of its step, the file is the same, apart from times, as that
+    of a run that never stopped. At step 0, a new run, all lines are dropped. Only the first of several hosts may write.
     """
 
     def __init__(self, workdir: str | os.PathLike, step: int = 0):
@@ -75,7 +74,7 @@ class MetricsWriter:
                 print("tensorboardX is not installed: metrics go to metrics.jsonl only", file=sys.stderr)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Writes one line: a number, or one for each seed, under each name. UserError if the disk is full."""
+        """Writes one line, with a number, or one for each seed, under each name; a UserError if the disk is full."""
         values = {name: np.asarray(value, np.float64) for name, value in metrics.items()}
 
         def plain(array):
@@ -112,7 +111,7 @@ class MetricsWriter:
 
 
 def _until(text: bytes, step: int) -> bytes:
-    """The whole lines of a metrics file that belong to `step` or an earlier one."""
+    """Returns the whole lines of a metrics file up to `step`."""
     kept = []
     for line in text.splitlines(keepends=True):
         try:

@@ -1,4 +1,4 @@
-"""The number of parameters and the memory that a training takes at least, from shapes: nothing is allocated for it."""
+"""The number of parameters and a lower bound of the memory of a training, computed from shapes alone."""
 
 import math
 import os
@@ -13,7 +13,7 @@ UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
 
 class ModelSize(NamedTuple):
-    """Sizes of a model in training."""
+    """The size of a model in training."""
 
     parameters: int  # of one seed
     bytes: int  # of all seeds: parameters, gradients, optimizer state and logits
@@ -25,9 +25,12 @@ class ModelSize(NamedTuple):
 
 
 def measure(params: PyTree, opt_state: PyTree, *, num_seeds: int = 1, logits: int = 0) -> ModelSize:
-    """The size of a training whose params and opt_state, arrays or shapes, have an axis of seeds if there are several.
+    """Measures a training.
 
-    logits: bytes of those of a batch. The other activations, which backpropagation keeps, are not counted.
+    Args:
+        params, opt_state: pytrees of arrays or shapes; those of several seeds have a seed axis.
+        num_seeds: the number of seeds.
+        logits: the bytes of the logits of a batch. Other activations are not counted.
     """
     return ModelSize(num_parameters(params) // num_seeds, 2 * num_bytes(params) + num_bytes(opt_state) + logits)
 
@@ -43,7 +46,7 @@ def num_bytes(tree: PyTree) -> int:
 
 
 def memory_of(device: Any) -> int | None:
-    """The bytes that there are on a device, None where it does not tell; of a CPU those of the machine."""
+    """The bytes of memory of a device, of a CPU those of the machine; None if they are unknown."""
     limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None and device.platform == "cpu":
         try:
@@ -54,7 +57,7 @@ def memory_of(device: Any) -> int | None:
 
 
 def check_memory(size: ModelSize, memory: int | None, copies: int = 1) -> None:
-    """UserError if `copies` of a training of this size, which share the `memory`, cannot fit."""
+    """Raises a UserError if `copies` of a training of this size cannot fit into the `memory` that they share."""
     if memory is not None and size.bytes * copies > memory:
         times = f", on each of {copies} devices" if copies > 1 else ""
         raise UserError(
@@ -64,7 +67,7 @@ def check_memory(size: ModelSize, memory: int | None, copies: int = 1) -> None:
 
 
 def text_of(size: int) -> str:
-    """Bytes with two or three figures: 950 bytes, 1.2 MB, 41 GB."""
+    """Writes a number of bytes with two or three figures: 950 bytes, 1.2 MB, 41 GB."""
     power = 0
     while size >= 999.5 and power < len(UNITS) - 1:
         size, power = size / 1000, power + 1

@@ -1,9 +1,9 @@
-"""Optimizers from a config: clip by global norm, precondition, multiply with a scheduled learning rate.
+"""Optimizers: clip the gradient, precondition it, multiply it with a scheduled learning rate.
 
     update = -rate(count) * scale * precondition(clip(gradient))
 
-`count` is the number of updates made before (0 for the first one), `scale` is 1 except under the `plateau`
-schedule, where it lives in opt_state and is halved by the host when the validation loss stops improving.
+`count` is the number of updates so far (0 for the first one). `scale` is 1 except under the `plateau` schedule: there
+it is part of opt_state, and the host halves it when the validation loss stops improving.
 """
 
 import math
@@ -19,12 +19,12 @@ from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
-TINY = 1e-30  # added to a norm that may be 0
-Schedule = Callable[[Any], Any]  # number of updates made before -> learning rate
+TINY = 1e-30  # added to a norm, which may be 0
+Schedule = Callable[[Any], Any]  # number of updates so far -> learning rate
 
 
 class PlateauState(NamedTuple):
-    """What the learning rate is multiplied with; one number, or one per seed."""
+    """The factor of the learning rate: a number, or one per seed."""
 
     scale: PyTree
 
@@ -47,13 +47,24 @@ def make_optimizer(
     eps: Real,
     num_steps: int,
 ) -> optax.GradientTransformation:
-    """The fields of config.optimizer and the length of the training, as one gradient transformation.
+    """Makes one gradient transformation of the options in config.optimizer.
 
-    With `halve_every` > 0 any schedule is also halved each so many updates, counted from `halve_after` on.
-    `clip_norm` > 0 scales the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2),
-    with `clip_each` the gradient of each parameter array by itself.
-    `weight_decay` (adamw, Loshchilov & Hutter 2019) acts on matrices only, not on biases. `plateau_patience` is
-    the host's, see SinceBest. An unknown name or an impossible number is a UserError.
+    Args:
+        name: a key of OPTIMIZERS.
+        learning_rate: the largest rate of the schedule.
+        schedule: a key of SCHEDULES.
+        warmup_steps: updates over which the rate rises linearly.
+        plateau_patience: evaluations without a better loss before the rate is halved; used by the host, see SinceBest.
+        halve_after, halve_every: halve the rate every `halve_every` updates, counted from `halve_after`; 0: never.
+        clip_norm: scale the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2); 0: never.
+        clip_each: clip the gradient of each parameter array by its own norm.
+        weight_decay: of adamw (Loshchilov & Hutter 2019); of arrays with two or more axes only, not of biases.
+        momentum: of sgd.
+        b1, b2, eps: of adam and adamw.
+        num_steps: the length of the training.
+
+    Raises:
+        UserError: a name is unknown, or a number out of range.
     """
     numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "warmup_steps": warmup_steps}
     numbers |= {"halve_after": halve_after, "halve_every": halve_every}
@@ -90,13 +101,13 @@ def make_schedule(
     num_steps: int,
     **others: Any,
 ) -> Schedule:
-    """The learning rate of each update, without the `scale` of a plateau; `others` of config.optimizer are not read."""
+    """Makes the schedule of the learning rate, without the `scale` of a plateau; `others` are not used."""
     rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
     return halving(rate, halve_after, halve_every) if halve_every else rate
 
 
 def clip(norm: Real, each: bool) -> optax.GradientTransformation:
-    """The gradient scaled down to at most this norm: all of it together, or `each` array by itself."""
+    """Scales the gradient down to at most this norm, all of it together or `each` array by itself."""
     if not each:
         return optax.clip_by_global_norm(norm)
     return optax.stateless_with_tree_map(lambda grad, _: grad * jnp.minimum(1.0, norm / (optax.tree.norm(grad) + TINY)))
@@ -114,12 +125,12 @@ def adamw(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) 
 
 
 def sgd(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
-    """The gradient, or its sum decayed by `momentum` when that is not zero."""
+    """The gradient, or with `momentum` the decayed sum of the gradients so far."""
     return optax.trace(decay=momentum) if momentum else optax.identity()
 
 
 def warmup(count, warmup_steps: int):
-    """min(1, (count + 1) / warmup_steps): the first update is small, not nothing; 1 without warm-up."""
+    """min(1, (count + 1) / warmup_steps), which is above 0 for the first update; 1 without warm-up."""
     return jnp.minimum(1.0, (count + 1.0) / max(warmup_steps, 1))
 
 
@@ -153,7 +164,7 @@ def halving(schedule: Schedule, after: int, every: int) -> Schedule:
 
 
 def scale_by_plateau() -> optax.GradientTransformation:
-    """Multiply the updates with the `scale` held in the state: 1 at first, changed only by `halve`."""
+    """Multiplies the updates with the `scale` in the state, which is 1 at first and changed only by `halve`."""
 
     def init(params):
         return PlateauState(scale=jnp.ones(()))
@@ -165,10 +176,10 @@ def scale_by_plateau() -> optax.GradientTransformation:
 
 
 def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`tx` for all parameters but the running means, whose names begin with "running" (attention/hard/baselines.py).
+    """Applies `tx` to all parameters but the running means of attention/hard/baselines.py ("running..." by name).
 
-    Those go RUNNING_RATE of the way to the mean that their gradient points at, whatever `tx` is, and are not part of
-    the gradient that it clips.
+    A running mean moves by -RUNNING_RATE times its gradient, which is the running mean minus the mean of the batch.
+    `tx` does not see the gradients of running means, so they do not count when it clips.
     """
 
     def is_running(path) -> bool:
@@ -186,9 +197,9 @@ def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformati
 
 
 def halve(opt_state: PyTree, where: bool | np.ndarray = True) -> PyTree:
-    """The opt_state on the host (Parallel.get_state) with `scale` halved, with a seed axis only where `where` is true.
+    """Halves the `scale` in an opt_state on the host (Parallel.get_state), of several seeds only `where` it is True.
 
-    An opt_state without a plateau comes back as it is.
+    An opt_state without a plateau is returned unchanged.
     """
 
     def change(node):
@@ -201,7 +212,7 @@ def halve(opt_state: PyTree, where: bool | np.ndarray = True) -> PyTree:
 
 
 def plateau_scale(opt_state: PyTree) -> np.ndarray:
-    """What the learning rate is multiplied with, a number or one per seed; 1 for an opt_state without a plateau."""
+    """Reads the `scale` in an opt_state, a number or one per seed; 1 for an opt_state without a plateau."""
     nodes = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, PlateauState))
     return next((np.asarray(node.scale) for node in nodes if isinstance(node, PlateauState)), np.ones((), np.float32))
 
@@ -209,7 +220,7 @@ def plateau_scale(opt_state: PyTree) -> np.ndarray:
 class SinceBest:
     """Counts the evaluations since the best one, per seed: for the plateau schedule and for early stopping.
 
-    mode "min": smaller is better. NaN is never better. `state` is what JSON keeps of it.
+    Under mode "min" smaller is better, under "max" larger; NaN is never better. `state` is the same as JSON.
     """
 
     def __init__(self, mode: str = "min"):
@@ -219,7 +230,7 @@ class SinceBest:
         self.count: np.ndarray | None = None
 
     def update(self, value) -> np.ndarray:
-        """Take in one evaluation, a number or one per seed; returns how many came since the best: 0 for a best."""
+        """Adds an evaluation, a number or one per seed; returns the number of evaluations since the best one."""
         value = np.asarray(value, np.float64)
         if self.best is None:
             self.best, self.count = np.full_like(value, np.nan), np.zeros(value.shape, np.int64)
@@ -229,7 +240,7 @@ class SinceBest:
         return self.count
 
     def spent(self, patience: int) -> np.ndarray:
-        """Which seeds just had another `patience` evaluations without a better one: where the rate is to be halved."""
+        """Returns, for each seed, whether another `patience` evaluations have passed without a better one."""
         return np.asarray((self.count > 0) & (self.count % patience == 0))
 
     @property

@@ -5,10 +5,10 @@
     state, metrics = parallel.train_step(state, parallel.put_batch(batch))
     state = parallel.get_state(state)
 
-A batch is split by rows, the state is on every device. `step_factory(axis_name)` makes the step (see
-make_train_step): with pmap it sums over `axis_name` itself; on a mesh it sees the whole batch and the compiler
-puts in the sums, so that its random numbers, too, are the same on any number of devices. With `seeds` the state
-and the batch have a leading axis of seeds, over which the step is mapped within each device: metrics are [num_seeds].
+A batch is split by rows, and the state is on every device. `step_factory(axis_name)` makes the step (see
+make_train_step). Under pmap the step sums over `axis_name` itself. On a mesh it sees the whole batch and the compiler
+adds the sums, so its random numbers, too, are the same on any number of devices. With `seeds` the state and the batch
+have a leading axis of seeds, over which the step is mapped within each device; metrics are [num_seeds].
 """
 
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ AXIS = "data"
 
 
 class Parallel(NamedTuple):
-    """A train step and the ways to its devices and back."""
+    """A train step with functions that move arrays to its devices and back."""
 
-    train_step: Callable  # (state, batch) -> (state, metrics), both as put_state puts them; the old state is given up
+    train_step: Callable  # (state, batch) -> (state, metrics), on the devices; the old state is donated
     put_state: Callable  # pytree (arrays anywhere, without a device axis) -> pytree on every device
     put_batch: Callable  # the numpy batch of all devices (the same in every process) -> its rows on their devices
     get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), without a device axis
 
 
 def choose(name: str, devices: Sequence | None = None, process_count: int | None = None) -> str:
-    """A name in PARALLEL; "auto" is single for one device, pmap for several, mesh across processes."""
+    """Returns a name in PARALLEL; "auto" is single for one device, pmap for several, mesh across processes."""
     devices = jax.devices() if devices is None else devices
     process_count = jax.process_count() if process_count is None else process_count
     if name == "auto":
@@ -48,7 +48,7 @@ def choose(name: str, devices: Sequence | None = None, process_count: int | None
 
 
 def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
-    """jit on the first device."""
+    """The step under jit on the first device."""
     device = (jax.devices() if devices is None else devices)[0]
     step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
 
@@ -65,7 +65,7 @@ def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bo
 
 
 def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
-    """jax.pmap over the devices of this process: state [D, ...], rows [D, B / D, ...]."""
+    """The step under jax.pmap over the D devices of this process: state [D, ...], rows [D, B / D, ...]."""
     devices = jax.devices() if devices is None else devices
     batch_axis = int(seeds)
     step = jax.vmap(step_factory(AXIS)) if seeds else step_factory(AXIS)
@@ -91,7 +91,7 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
 
 
 def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
-    """jit over a one-dimensional mesh of all devices, also those of other processes (after jax.distributed)."""
+    """The step under jit over a one-dimensional mesh of all devices, also of other processes (jax.distributed)."""
     devices = jax.devices() if devices is None else devices
     batch_axis = int(seeds)
     # Mesh(...), unlike jax.make_mesh, leaves the sharding within the step to the compiler.
@@ -119,7 +119,7 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
 
 
 def check_rows(rows: int, devices: int) -> None:
-    """UserError unless the rows can be dealt out evenly."""
+    """Raises a UserError unless the devices can share the rows equally."""
     if rows % devices:
         raise UserError(
             f"a batch of {rows} rows cannot be split evenly over {devices} devices; "
@@ -128,19 +128,19 @@ def check_rows(rows: int, devices: int) -> None:
 
 
 def is_key(x: Any) -> bool:
-    """Whether it is an array of typed PRNG keys, or the shape of one."""
+    """Returns whether x is an array of typed PRNG keys, or the shape of one."""
     return isinstance(x, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def on_keys(function: Callable, x: Any):
-    """function(x), with the bits of typed keys in place of the keys."""
+    """Computes function(x); for typed keys, it is applied to their bits."""
     if not is_key(x):
         return function(x)
     return jax.random.wrap_key_data(function(jax.random.key_data(x)), impl=jax.random.key_impl(x))
 
 
 def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
-    """Numpy copies of what the first device of this process holds (no views: the next step uses the memory)."""
+    """Copies the arrays of the first device of this process to numpy (no views: the next step reuses the memory)."""
 
     def first(x):
         if not isinstance(x, jax.Array):

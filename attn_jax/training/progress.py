@@ -1,8 +1,8 @@
-"""One line on standard error that says how far the work is.
+"""A line of progress on standard error.
 
     training      [##############......]  1200/1500  loss 0.012  41k tokens/s  0:12 left
 
-On a terminal the line is rewritten in place; elsewhere (a log file) a plain line is printed now and then.
+On a terminal the line is rewritten in place; elsewhere, such as in a log file, a plain line is printed now and then.
 """
 
 import collections
@@ -19,16 +19,15 @@ from attn_jax.errors import printable
 
 
 def notice(message: str) -> None:
-    """One line for the user on standard error, beside results and progress; what is not printable is escaped."""
+    """Prints a line for the user on standard error, with escapes for what is not printable."""
     print(printable(message), file=sys.stderr, flush=True)
 
 
 class Progress:
-    """The progress line of `total` steps, of which `start` were done before.
+    """The progress line of `total` steps, of which `start` were done before. A context manager, which ends the line.
 
-    Speed and time left are those of the last `window` seconds, and count from the first update on, so that the
-    compilation before it does not spoil them; nor does what is done within `pause`. Use as a context manager: leaving
-    it ends the line.
+    Speed and time left are estimated from the last `window` seconds. The time before the first update, which is
+    compilation, and the time within `pause` do not count.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Progress:
         self.written = ""
 
     def update(self, step: int, units: Real = 0.0, **values: Real) -> None:
-        """`step` steps are done, with `units` more tokens than at the last call; `values` are shown by name."""
+        """Sets the number of steps done, adds `units` (tokens), and shows `values` by name."""
         now = self.clock()
         self.step, self.units, self.values = step, self.units + units, {**self.values, **values}
         self.history.append((now - self.paused, step, self.units))
@@ -68,12 +67,12 @@ class Progress:
             self._write(now)
 
     def say(self, what: str) -> None:
-        """Write what is going on before the first update, such as "compiling ...", which then takes its place."""
+        """Writes a text such as "compiling ...", until the first update replaces it."""
         self._put(f"{self.label:<14}{what}")
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Within it time does not count: other work is done, an evaluation say."""
+        """A context whose time does not count, for other work such as an evaluation."""
         began = self.clock()
         try:
             yield
@@ -81,7 +80,7 @@ class Progress:
             self.paused += self.clock() - began
 
     def lap(self) -> float:
-        """Units per second since the last lap, of the first one since the first update; nan where there is no time."""
+        """Returns the units per second since the last lap, or since the first update; nan if no time has passed."""
         if not self.history:
             return math.nan
         (now, _, units), (before, units_before) = self.history[-1], self.mark
@@ -89,7 +88,7 @@ class Progress:
         return (units - units_before) / (now - before) if now > before else math.nan
 
     def line(self) -> str:
-        """The text of the line as it stands now."""
+        """Writes the text of the line."""
         done = min(self.step / self.total, 1.0) if self.total else 1.0
         filled = int(done * self.width)
         parts = [f"[{'#' * filled}{'.' * (self.width - filled)}]", f"{self.step}/{self.total}"]
@@ -104,14 +103,14 @@ class Progress:
         return f"{self.label:<14}" + "  ".join(parts)
 
     def clear(self) -> None:
-        """Wipe the line off a terminal, before something else is printed; the next update brings it back."""
+        """Clears the line on a terminal, before something else is printed; the next update writes it again."""
         if self.terminal and self.written:
             self.stream.write("\r\x1b[K")
             self.stream.flush()
             self.written, self.written_at = "", None
 
     def close(self) -> None:
-        """Write the last state and end the line."""
+        """Writes the last state and ends the line."""
         if self.history and (not self.written or self.line() != self.written):
             self._write(self.clock())
         if self.terminal and self.written:
@@ -140,7 +139,7 @@ class Progress:
 
 
 def short(number: Real) -> str:
-    """Three figures or so: 950, 4.1k, 41k, 1.2M."""
+    """Writes a number with about three figures: 950, 4.1k, 41k, 1.2M."""
     for unit in ("", "k", "M"):
         if number < 999.5 or unit == "M":
             return f"{number:.1f}{unit}" if number < 9.95 and unit else f"{number:.0f}{unit}"
@@ -149,7 +148,7 @@ def short(number: Real) -> str:
 
 
 def clock_time(seconds: Real) -> str:
-    """0:12, 3:05 or 1:02:03."""
+    """Writes a time as 0:12, 3:05 or 1:02:03."""
     minutes, second = divmod(int(seconds + 0.5), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"

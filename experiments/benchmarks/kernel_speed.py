@@ -30,7 +30,7 @@ from attn_jax.attention import Attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
-from attn_jax.tasks.points import curve, grid, true_curve  # noqa: E402
+from attn_jax.tasks.curves import curve, grid, true_curve  # noqa: E402
 
 NUM_POINTS, NUM_STEPS = 40, 25
 PLACES, TRUTH = grid()

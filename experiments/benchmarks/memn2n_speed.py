@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from attn_jax.cli.build import build_evaluator, build_task
+from attn_jax.cli.build import build_setup, build_task
 from attn_jax.models.memory_networks.base import find_sentences
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
@@ -88,8 +88,8 @@ def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], Non
     config.data_dir, config.task.numbers = options.data_dir, (options.number,)
     config.model.noise, config.model.linear_steps = 0.0, 0
     task = build_task(config)
-    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
-    model, pairs = evaluator.model, evaluator.encode(task.splits["train"])
+    setup = build_setup(config, task.kept)
+    model, pairs = setup.model, setup.predictor.translator.encode(task.splits["train"])
     buckets = choose_buckets(pairs.source.lengths, pairs.target.lengths)
     optimizer = config.optimizer.to_dict() | {"learning_rate": RATE, "clip_norm": CLIP, "halve_every": 0}
     tx = make_optimizer(**optimizer, num_steps=1)

@@ -110,17 +110,17 @@ def result(name: str, attempt: Callable[[], tuple[str, str]], folder: pathlib.Pa
 
 def read(folder: pathlib.Path, file: str) -> Any:
     """What a command reads from a file of a work directory, in parts that can be compared."""
-    from attn_jax.cli.kinds import kind_of
     from attn_jax.cli.workdir import load_config
+    from attn_jax.tasks import task_class
 
     config = load_config(folder)
     if file == "config.json":
         return config.to_dict()
-    kept = kind_of(config).load(folder)
+    kept = task_class(config.task.name).load(folder)
     if file == "vocabularies.json":
         return [vocabulary.to_json() for vocabulary in kept]
     parts = [[(x.dtype.name, x.shape, x.tobytes()) for x in (s.inputs, s.targets)] for s in kept.splits.values()]
-    return parts, kept.columns, kept.note, kept.examples
+    return parts, kept.columns, kept.stats, kept.examples
 
 
 def tried(folder: pathlib.Path, file: str, good: Any) -> tuple[str, str]:

@@ -11,10 +11,10 @@ from damage import points, without_checksum
 from tiny_run import tiny_config
 
 from attn_jax.cli import commands, runs
-from attn_jax.cli.commands import COMMANDS, Files, Trained
+from attn_jax.cli.commands import COMMANDS, Files, Snapshot
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
-from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_points, save_vocabularies
+from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import save_json
 from attn_jax.tasks.vocabulary import Characters
 from configs import kernel_regression
@@ -50,7 +50,7 @@ def run_folders(tmp_path_factory):
     make(folder / "old", CONFIG, vocabularies("old"), finished=False, sums=False)
     save_json(folder / "old" / "config.json", plain(CONFIG))
     without_checksum(folder / "old" / "vocabularies.json")
-    make(folder / "points", kernel_regression.get_config(), lambda: save_points(folder / "points", points()))
+    make(folder / "points", kernel_regression.get_config(), lambda: points().save(folder / "points"))
     return folder
 
 
@@ -193,7 +193,7 @@ def test_other_data_than_that_of_the_checkpoint_is_named(copy):
     with pytest.raises(UserError, match=f"^{workdir}/vocabularies.json does not exist"):
         restored(workdir)
     workdir = copy("points")
-    save_points(workdir, points(noise=2.0))
+    points(noise=2.0).save(workdir)
     with pytest.raises(UserError, match=f"^{workdir}/points.npz is not that of the run: checkpoint 3 was"):
         restored(workdir, kernel_regression.get_config())
 
@@ -220,13 +220,13 @@ def test_predictions_act_on_no_terminal(tmp_path, monkeypatch, capsys):
     """They are data: in a pipe they stay as they are."""
 
     class Stub:
-        def predict(self, params, lines, at_once):
+        def predict(self, params, lines, chunk):
             yield ["x"], ["a\x1b[2J\x07\u202eb\tc"]
 
-        def report(self, texts):
+        def report(self, sources):
             pass
 
-    monkeypatch.setattr(commands, "restore", lambda *_: Trained(Stub(), [{}], ""))
+    monkeypatch.setattr(commands, "restore", lambda *_: Snapshot(None, Stub(), [{}], ""))
     for terminal, shown in ((False, "a\x1b[2J\x07\u202eb\tc\n"), (True, "a\\x1b[2J\\x07\\u202eb\tc\n")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal, raising=False)

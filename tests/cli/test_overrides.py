@@ -7,14 +7,14 @@ import sys
 import pytest
 from absl import flags
 
-import launch
+from attn_jax.cli import main
 from attn_jax.cli.overrides import load_file, parse
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
 from attn_jax.tasks.files import save_json
 from configs import base
 
-ROOT = pathlib.Path(launch.__file__).parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
 ENJA = f"--config={ROOT}/configs/enja_soft.py"
 
@@ -65,7 +65,7 @@ def test_a_config_with_overrides():
         False,
     )
     assert config.model.embedding_size == 64 and config.is_locked
-    assert launch.MODE.value == "eval"
+    assert main.MODE.value == "eval"
     assert len(overrides) == 7 and "--noconfig.model.bidirectional" in overrides
 
 
@@ -75,7 +75,7 @@ def test_values_may_stand_apart():
         *("--config.model.input_feeding", "--workdir", "here", "--config.name", "x"),
     )
     assert (config.model.hidden_size, config.model.input_feeding, config.name) == (64, True, "x")
-    assert (launch.MODE.value, launch.WORKDIR.value) == ("predict", "here")
+    assert (main.MODE.value, main.WORKDIR.value) == ("predict", "here")
     assert overrides == ["--config.model.hidden_size=64", "--config.model.input_feeding", "--config.name=x"]
 
 
@@ -87,7 +87,7 @@ def test_of_a_key_given_twice_the_last_counts():
 def test_without_a_config():
     config, overrides = parsed("--sweep=x.py", "--workdir=y")
     assert (config, overrides) == (None, [])
-    assert launch.SWEEP.value == "x.py"
+    assert main.SWEEP.value == "x.py"
 
 
 def test_a_work_directory_brings_its_config(tmp_path):
@@ -270,7 +270,7 @@ def test_want_of_memory_is_told_like_a_slip(monkeypatch, capsys):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nand more")
 
     monkeypatch.setitem(commands.COMMANDS, "eval", fail)
-    assert launch.main(["launch.py", QUICKSTART, "--mode=eval", "--workdir=nowhere"]) == 1
+    assert main.main(["launch.py", QUICKSTART, "--mode=eval", "--workdir=nowhere"]) == 1
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1) and err.startswith("launch.py: out of memory (Out of memory); in training")
 
@@ -286,8 +286,8 @@ def test_a_process_that_lost_the_others_does_not_wait_for_them(monkeypatch, caps
     ends, joined = [], []
     monkeypatch.setitem(commands.COMMANDS, "train", fail)
     monkeypatch.setattr(commands, "join", lambda *arguments: joined.append(arguments))
-    monkeypatch.setattr(launch.os, "_exit", ends.append)
+    monkeypatch.setattr(main.os, "_exit", ends.append)
     several = ["--num_processes=2", "--process_id=1", "--coordinator=host:1"]
-    launch.main(["launch.py", QUICKSTART, "--workdir=nowhere", *several])
+    main.main(["launch.py", QUICKSTART, "--workdir=nowhere", *several])
     assert (ends, joined) == ([1], [("host:1", 2, 1)])
     assert capsys.readouterr().err.startswith("launch.py: another process of the training is gone: UNKNOWN: Gloo")

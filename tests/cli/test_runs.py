@@ -12,7 +12,8 @@ import pytest
 import tiny_model as tiny
 from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
-from attn_jax.cli import commands, runs
+from attn_jax.cli import commands, run_state, runs
+from attn_jax.cli.checks import best_metric
 from attn_jax.errors import UserError
 from attn_jax.tasks.batching import Batches
 from attn_jax.training.optimizers import PlateauState, halve, plateau_scale
@@ -91,7 +92,7 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
     finals = []
     for workdir in (run.workdir, tmp_path):
         with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
-            finals.append(runs.final_params(config, checkpoints, run.evaluator))
+            finals.append(runs.final_params(config, checkpoints, run.setup))
             assert checkpoints.best_step() == 10
     tiny.assert_same(finals[0][0], finals[1][0])
     assert finals[0][1] == finals[1][1] == "mean of the last 2 checkpoints"
@@ -101,10 +102,10 @@ def test_the_average_is_that_of_the_last_checkpoints(whole):
     run, fitted = whole
     config = tiny_config(**WHOLE)
     with runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
-        (mean,), _ = runs.final_params(config, checkpoints, run.evaluator)
+        (mean,), _ = runs.final_params(config, checkpoints, run.setup)
         assert checkpoints.all_steps() == [9, 10]
         sets = [checkpoints.restore_params(mean, step=step)[0] for step in (9, 10)]
-        (best,), used = runs.final_params(tiny_config(), checkpoints, run.evaluator)
+        (best,), used = runs.final_params(tiny_config(), checkpoints, run.setup)
     tiny.assert_close(mean, jax.tree.map(lambda a, b: (a + b) / 2, *sets))
     tiny.assert_same(best, on_host(run, fitted).params)
     assert used == "best checkpoint (step 10)"
@@ -157,15 +158,16 @@ def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
     both = losses(tmp_path / "both")
     assert both.shape == (3, 2)
     with runs.open_checkpoints(config, tmp_path / "both", read_only=True) as checkpoints:
-        sets, _ = runs.final_params(config, checkpoints, one.evaluator)
+        sets, _ = runs.final_params(config, checkpoints, one.setup)
     expected = []
     for i, seed in enumerate((3, 0)):
         run, _ = alone[seed]
         np.testing.assert_allclose(both[:, i], losses(run.workdir), rtol=2e-6)
         with runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints:
-            (params,), _ = runs.final_params(tiny_config(seed=seed, **WHOLE), checkpoints, run.evaluator)
+            (params,), _ = runs.final_params(tiny_config(seed=seed, **WHOLE), checkpoints, run.setup)
         tiny.assert_close(sets[i], params, rtol=1e-4, atol=1e-5)
-        metrics = run.evaluator.losses(params, run.evaluator.encode(run.task.splits["test"]))
+        encoded = run.setup.predictor.translator.encode(run.task.splits["test"])
+        metrics = run.setup.evaluator.losses(params, encoded)
         expected.append(float(metrics["loss"].compute()))
     result = json.loads((tmp_path / "both" / "result.json").read_text())
     assert (result["split"], result["sentences"], result["seeds"], result["steps"]) == ("test", 1000, [3, 0], 10)
@@ -207,7 +209,16 @@ def test_plateau_halves_and_early_stopping_stops(tmp_path):
 )
 def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):
     config = tiny_config(train__best_metric=metric, train__goal=goal)
-    assert runs.reached(config, values) is stops
+    assert run_state.reached(config, values) is stops
+
+
+def test_each_metric_of_text_knows_which_values_are_better():
+    directions = {name: best_metric(tiny_config(train__best_metric=name))[1] for name in ("bleu", "loss", "accuracy")}
+    assert directions == {"bleu": "max", "loss": "min", "accuracy": "max"}
+    with pytest.raises(
+        UserError, match="expected one of bleu, chrf, exact_match, edit_distance, loss, perplexity, acc"
+    ):
+        best_metric(tiny_config(train__best_metric="attention_entropy"))
 
 
 def test_the_learning_rate_is_that_of_the_last_update_and_of_each_seed(tmp_path):
@@ -298,7 +309,7 @@ def test_what_cannot_be_divided_is_refused_and_claims_nothing(tmp_path):
     ],
 )
 def test_text_files(tmp_path, capsys, vocabulary, changes):
-    """Trained, measured and drawn through the command; a sentence that is too long is counted."""
+    """Trained, measured and plotted through the command; a sentence that is too long is counted."""
     source, target = write_pairs(tmp_path)
     for path in (source, target):
         path.write_text(path.read_text() + "a bird " * 40 + "\n")
@@ -345,7 +356,7 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
         return batch_at(batches, step)
 
     monkeypatch.setattr(Batches, "batch_at", slow)
-    monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(run_state, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     seconds = []
     for last in (1, 3, None):
         stop_after(monkeypatch, last)
@@ -383,6 +394,7 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
         ({"train__num_steps": 0, "train__num_epochs": 0.0}, "are both 0"),
         ({"train__log_every": 0}, "train.log_every is 0; expected at least 1"),
         ({"train__best_metric": "blue"}, "unknown train.best_metric 'blue'; did you mean bleu?"),
+        ({"train__best_metric": "attention_entropy"}, "attention_entropy: neither a low nor a high value is better"),
         ({"optimizer__name": "adamm"}, "unknown optimizer.name 'adamm'; did you mean adam"),
         ({"optimizer__schedule": "cosinus"}, "unknown optimizer.schedule 'cosinus'; did you mean cosine?"),
         ({"eval__metrics": ("blue",)}, "unknown metric 'blue'; did you mean bleu?"),

@@ -34,9 +34,9 @@ if options["config.seed"] == "5":
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """A launch.py that needs no time, and a sweep file of these seeds."""
+    """A program that needs no time, and a sweep file of these seeds."""
     (tmp_path / "launch.py").write_text(FAKE)
-    monkeypatch.setattr(sweep, "LAUNCH", tmp_path / "launch.py")
+    monkeypatch.setattr(sweep, "PROGRAM", (sys.executable, str(tmp_path / "launch.py")))
 
     def write(*seeds):
         path = tmp_path / "three.py"
@@ -104,9 +104,10 @@ def test_a_planted_link_is_named_and_leads_nowhere(fake, tmp_path, planted):
 
 def test_sigterm_is_passed_on(fake, tmp_path):
     path = fake(3, 0)
-    code = "import sys, pathlib; from attn_jax import errors, sweep; sweep.LAUNCH = pathlib.Path(sys.argv[2])\n"
+    code = "import sys, pathlib; from attn_jax import errors; from attn_jax.cli import sweep\n"
+    code += "sweep.PROGRAM = (sys.executable, sys.argv[2])\n"
     code += "with errors.one_line('x'): sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [])"
-    command = [sys.executable, "-c", code, str(path), str(sweep.LAUNCH), str(tmp_path / "runs")]
+    command = [sys.executable, "-c", code, str(path), sweep.PROGRAM[1], str(tmp_path / "runs")]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     logs = lambda: [file.read_text() for file in (tmp_path / "runs").glob("*/log.txt")]  # noqa: E731
     deadline = time.monotonic() + 60

@@ -36,25 +36,25 @@ def test_a_story_has_a_row_for_each_statement_and_its_evidence_is_marked(tmp_pat
     statements = ["mary moved to the garden", "john went to the $5 office"]
     weights = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
     for name, hops, evidence in (("plain", weights, ()), ("marked", weights, (2,)), ("other", 1 - weights, ())):
-        plots.story(hops, statements, "where is john?  office", tmp_path / f"{name}.png", evidence)
+        plots.plot_story(hops, statements, "where is john?  office", tmp_path / f"{name}.png", evidence)
     plain, marked, other = (pixels(tmp_path / f"{name}.png") for name in ("plain", "marked", "other"))
     assert marked.shape != plain.shape or (marked != plain).any()
     assert (other != plain).any()
     with pytest.raises(UserError, match="expected \\[hops, 3\\]"):
-        plots.story(weights, [*statements, "more"], "", tmp_path / "wrong.png")
+        plots.plot_story(weights, [*statements, "more"], "", tmp_path / "wrong.png")
 
 
 def test_each_weight_has_its_cell(tmp_path):
     source, target = ["年", "月", "日", " ", "<eos>"], ["year", "month", "day", "<eos>"]
     weights = diagonal(4, 5)
-    plots.alignment(weights, source, target, tmp_path / "new" / "0.png")
+    plots.plot_weights(weights, source, target, tmp_path / "new" / "0.png")
     before = pixels(tmp_path / "new" / "0.png")
     assert before.std() > 0.05
     boxes = {}
     for row, column in ((2, 3), (2, 4), (3, 3)):
         other = weights.copy()
         other[row, column] = 1 - other[row, column]
-        plots.alignment(other, source, target, tmp_path / "1.png")
+        plots.plot_weights(other, source, target, tmp_path / "1.png")
         boxes[row, column] = changed_box(before, pixels(tmp_path / "1.png"))
     here, right, below = boxes.values()
     assert here[:2] == right[:2] and here[2:] == below[2:]  # target tokens down, source tokens to the right
@@ -68,8 +68,8 @@ def test_every_character_can_be_read():
     words = ["▁フランス", "語", "▁", "　", " ", "々ー。", "$100$", "a_b^c", "tab\there", "\x07", "長" * 50]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with plots._style():
-            figure = plots.draw_alignment(diagonal(11, 11), words, words, title="$私$は")
+        with plots.styled():
+            figure = plots.weights_figure(diagonal(11, 11), words, words, title="$私$は")
             figure.savefig(io.BytesIO(), bbox_inches="tight")
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels[:9] == ["▁フランス", "語", "▁", "␣", "␣", "々ー。", "$100$", "a_b^c", "tab␣here"]
@@ -84,7 +84,7 @@ def test_without_a_japanese_font_the_picture_comes_silently(tmp_path, monkeypatc
     monkeypatch.setattr(plots, "font_families", lambda: [plots.LATIN])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        plots.alignment(diagonal(11, 12), SOURCE, TARGET, tmp_path / "0.png")
+        plots.plot_weights(diagonal(11, 12), SOURCE, TARGET, tmp_path / "0.png")
     assert pixels(tmp_path / "0.png").std() > 0.05
     assert capfd.readouterr() == ("", "")
 
@@ -92,30 +92,30 @@ def test_without_a_japanese_font_the_picture_comes_silently(tmp_path, monkeypatc
 def test_global_state_stays(tmp_path):
     names = [name for name in matplotlib.rcParams if name != "backend"]  # looking at that one sets it
     before = {name: matplotlib.rcParams[name] for name in names}
-    plots.alignment(diagonal(2, 3), list("abc"), list("de"), tmp_path / "0.png")
+    plots.plot_weights(diagonal(2, 3), list("abc"), list("de"), tmp_path / "0.png")
     assert {name: matplotlib.rcParams[name] for name in names} == before
 
 
 @pytest.mark.parametrize("suffix, head", [(".svg", b"<?xml"), (".pdf", b"%PDF")])
 def test_vector_formats(tmp_path, suffix, head):
-    plots.alignment(diagonal(3, 2), ["年", "<eos>"], ["▁a", "b", "<eos>"], tmp_path / f"0{suffix}")
+    plots.plot_weights(diagonal(3, 2), ["年", "<eos>"], ["▁a", "b", "<eos>"], tmp_path / f"0{suffix}")
     assert (tmp_path / f"0{suffix}").read_bytes().startswith(head)
 
 
 @pytest.mark.parametrize("t, s", [(1, 1), (1, 30), (90, 2)])
 def test_any_number_of_tokens(tmp_path, t, s):
-    plots.alignment(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")
+    plots.plot_weights(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")
     height, width, _ = pixels(tmp_path / "0.png").shape
     assert 30 * t < height < 150 * t + 400 and 30 * s < width < 150 * s + 400
 
 
 @pytest.mark.parametrize("t, s", [(2, 3000), (700, 3)])
 def test_a_very_long_sentence_gives_a_picture_that_can_be_looked_at(tmp_path, t, s):
-    plots.alignment(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")
+    plots.plot_weights(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")
     height, width, _ = pixels(tmp_path / "0.png").shape
     assert max(height, width) < 4100 and min(height, width) > 100
-    with plots._style():
-        figure = plots.draw_alignment(diagonal(t, s), [str(i) for i in range(s)], [str(i) for i in range(t)])
+    with plots.styled():
+        figure = plots.weights_figure(diagonal(t, s), [str(i) for i in range(s)], [str(i) for i in range(t)])
     labels = [label for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis) for label in axis.get_ticklabels()]
     assert 20 < len(labels) < 400 and min(label.get_size() for label in labels) >= plots.SMALLEST_LABEL
     for axis in (figure.axes[0].xaxis, figure.axes[0].yaxis):
@@ -127,7 +127,7 @@ def test_a_very_long_sentence_gives_a_picture_that_can_be_looked_at(tmp_path, t,
 def test_a_very_long_story_keeps_the_labels_of_its_evidence(tmp_path, monkeypatch):
     kept = []
     monkeypatch.setattr(plots, "save", lambda figure, path: kept.append(figure))
-    plots.story(np.full((2, 900), 0.01), [f"s{i}" for i in range(1, 901)], "?", tmp_path / "0.png", (2, 441))
+    plots.plot_story(np.full((2, 900), 0.01), [f"s{i}" for i in range(1, 901)], "?", tmp_path / "0.png", (2, 441))
     labels = kept[0].axes[0].get_yticklabels()
     assert kept[0].get_size_inches()[1] <= plots.LARGEST_INCHES and len(labels) < 400
     red = [label.get_text().split()[0] for label in labels if label.get_color() == "tab:red"]
@@ -141,7 +141,7 @@ def test_ticks_of_queries_are_round_numbers_in_their_rows():
     places = np.linspace(-0.039, 2.69, 101)
     with point_plots.styled():
         _, axes = point_plots.panel()
-        point_plots.draw_weights(axes, np.eye(101), places)
+        point_plots.plot_heat_map(axes, np.eye(101), places)
     labels = [label.get_text() for label in axes.get_yticklabels()]
     assert labels == ["0", "0.5", "1", "1.5", "2", "2.5"]
     np.testing.assert_allclose(axes.get_yticks(), (np.arange(6) / 2 + 0.039) / 2.729 * 100)
@@ -151,20 +151,20 @@ def test_ticks_of_queries_are_round_numbers_in_their_rows():
 
 def test_wrong_shapes(tmp_path):
     with pytest.raises(UserError, match=r"^attention weights of shape \[2, 3\] do not fit 3 target .* 2 source"):
-        plots.alignment(diagonal(2, 3), ["a", "b"], ["c", "d", "e"], tmp_path / "0.png")
+        plots.plot_weights(diagonal(2, 3), ["a", "b"], ["c", "d", "e"], tmp_path / "0.png")
     with pytest.raises(UserError, match=r"shape \[3\] .*\[1, 3\]"):
-        plots.alignment(np.ones(3), list("abc"), ["d"], tmp_path / "0.png")
+        plots.plot_weights(np.ones(3), list("abc"), ["d"], tmp_path / "0.png")
     with pytest.raises(UserError, match=r"shape \[0, 1\] .*at least 1"):
-        plots.alignment(np.ones((0, 1)), ["a"], [], tmp_path / "0.png")
+        plots.plot_weights(np.ones((0, 1)), ["a"], [], tmp_path / "0.png")
     assert not list(tmp_path.iterdir())
 
 
 def test_paths_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"^cannot write .*file/0\.png: [a-z ]+$"):
-        plots.alignment(np.ones((1, 1)), ["a"], ["b"], tmp_path / "file" / "0.png")
-    with pytest.raises(UserError, match=r"^cannot draw .*0\.jpeg: .*\.png, \.svg, \.pdf$"):
-        plots.alignment(np.ones((1, 1)), ["a"], ["b"], tmp_path / "0.jpeg")
+        plots.plot_weights(np.ones((1, 1)), ["a"], ["b"], tmp_path / "file" / "0.png")
+    with pytest.raises(UserError, match=r"^cannot plot .*0\.jpeg: .*\.png, \.svg, \.pdf$"):
+        plots.plot_weights(np.ones((1, 1)), ["a"], ["b"], tmp_path / "0.jpeg")
 
 
 def write_lines(path, records):
@@ -175,12 +175,12 @@ def write_lines(path, records):
 def test_curves_of_seeds_and_other_metrics(tmp_path):
     records = [{"step": s, "train/loss": [3 / s, 4 / s], "train/grad_norm": [1.0, 1.0]} for s in range(1, 9)]
     path = write_lines(tmp_path / "metrics.jsonl", records)
-    assert plots.curves(path, tmp_path / "loss.png")
+    assert plots.plot_curves(path, tmp_path / "loss.png")
     records += [{"step": s, "valid/loss": [5 / s, None], "valid/bleu": [s, 2 * s]} for s in (4, 8)]
     path = write_lines(tmp_path / "metrics.jsonl", records)
     with path.open("a") as file:
         file.write('{"step": 9, "train/lo')  # written by a run that is still going on
-    assert plots.curves(path, tmp_path / "both.png")
+    assert plots.plot_curves(path, tmp_path / "both.png")
     one, two = pixels(tmp_path / "loss.png"), pixels(tmp_path / "both.png")
     assert one.std() > 0.05 and two.std() > 0.05
     assert two.shape[1] > 1.7 * one.shape[1]
@@ -192,10 +192,10 @@ def test_curves_of_seeds_and_other_metrics(tmp_path):
 @pytest.mark.parametrize("records", [[], [{"step": 1}], [{"step": 1, "train/loss": None}], [{"step": 1, "other": 2.0}]])
 def test_nothing_to_draw_yet(tmp_path, records):
     path = write_lines(tmp_path / "metrics.jsonl", records)
-    assert not plots.curves(path, tmp_path / "curves.png")
+    assert not plots.plot_curves(path, tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
 
 
 def test_no_metrics_file(tmp_path):
     with pytest.raises(UserError, match=r"^cannot read .*metrics\.jsonl: no such file or directory$"):
-        plots.curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")
+        plots.plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")

@@ -9,12 +9,14 @@ import pytest
 
 from attn_jax.attention.scores.kernels import KERNELS
 from attn_jax.cli import commands, runs
-from attn_jax.cli.build import build_evaluator, build_task
+from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.checks import best_metric
 from attn_jax.cli.commands import COMMANDS, Files
-from attn_jax.cli.kinds import kind_of
 from attn_jax.errors import UserError
-from attn_jax.tasks.data_files import load_points, save_points
-from attn_jax.tasks.points import true_curve
+from attn_jax.evaluation.base import Evaluator, Predictor
+from attn_jax.tasks.curves import true_curve
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.points import PointsTask
 from configs import kernel_classification, kernel_csv, kernel_learned_width
 
 NO_FILES = Files()
@@ -28,10 +30,10 @@ def small(config=kernel_learned_width, **changes):
     return config
 
 
-def evaluator_of(config):
-    """(evaluator, parameters) as at the start."""
-    evaluator = build_evaluator(config, build_task(config).kept)
-    return evaluator, jax.device_get(evaluator.model.init(jax.random.key(0), evaluator.example))
+def setup_of(config, task=None):
+    """(setup, parameters) as at the start."""
+    setup = build_setup(config, task or build_task(config))
+    return setup, jax.device_get(setup.model.init(jax.random.key(0), setup.example))
 
 
 def use(mode, config, workdir, capsys, monkeypatch, stdin="", files=NO_FILES):
@@ -79,7 +81,7 @@ def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypat
     assert out.startswith("test          loss ") and "±" in out
     after = json.loads((workdir / "eval.json").read_text())
     assert after["metrics"] == before["metrics"]
-    kept = load_points(workdir)
+    kept = PointsTask.load(workdir)
     assert kept.columns.inputs == ("x", "part") and kept.splits["train"].inputs.shape == (2, 25, 2)
 
 
@@ -130,26 +132,25 @@ def test_predict_reads_lines_as_the_training_file_and_drops_a_byte_order_mark(tm
     (tmp_path / "points.csv").write_text("x;part;y\n" + "\n".join(rows) + "\n", encoding="utf-8")
     config = small(kernel_csv, data_dir=str(tmp_path), task__num_examples=0, task__valid_size=5, eval__num_pictures=0)
     task = build_task(config)
-    save_points(tmp_path, task)
-    evaluator = build_evaluator(config, load_points(tmp_path))
-    params = jax.device_get(evaluator.model.init(jax.random.key(0), evaluator.example))
-    (_, [printed]), *_ = evaluator.predict(params, task.examples, 10)
+    task.save(tmp_path)
+    setup, params = setup_of(config, PointsTask.load(tmp_path))
+    (_, [printed]), *_ = setup.predictor.predict(params, task.examples, 10)
     assert np.isfinite(float(printed))
-    (_, headed), *_ = evaluator.predict(params, ["part;x", ";".join(reversed(task.examples[0].split(";")))], 10)
+    (_, headed), *_ = setup.predictor.predict(params, ["part;x", ";".join(reversed(task.examples[0].split(";")))], 10)
     assert headed == [printed]
     with pytest.raises(UserError, match=r"^input, line 1: 1 cells; expected x;part$"):
-        list(evaluator.predict(params, ["1,2"], 10))
+        list(setup.predictor.predict(params, ["1,2"], 10))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffx;part\r\n1;\ufeff2\n".encode())))
     assert list(commands.lines_of(NO_FILES)) == ["x;part", "1;\ufeff2"]
 
 
-def test_visualize_draws_each_line(trained, capsys, monkeypatch):
+def test_visualize_plots_each_line(trained, capsys, monkeypatch):
     config, workdir = trained
     out, err = use("visualize", config, workdir, capsys, monkeypatch, "1.5,0.5\n4,0\n")
     assert err == f"weights       as numbers in {workdir}/visualize/000.json ...\n"
     assert out.split() == [str(workdir / "visualize" / f"00{i}.png") for i in range(2)]
     assert (workdir / "visualize" / "001.png").read_bytes().startswith(b"\x89PNG")
-    kept, shown = load_points(workdir).splits["train"], json.loads((workdir / "visualize" / "000.json").read_text())
+    kept, shown = PointsTask.load(workdir).splits["train"], json.loads((workdir / "visualize" / "000.json").read_text())
     assert shown["query"] == {"x": 1.5, "part": 0.5} and len(shown["weights"]) == len(shown["source"]) == 25
     assert [shown["source"][7][name] for name in ("x", "part")] == kept.inputs[0, 7].tolist()
     read = sum(weight * point["y"] for weight, point in zip(shown["weights"], shown["source"], strict=True))
@@ -164,100 +165,104 @@ def test_score_is_not_for_points(trained, capsys, monkeypatch):
 def test_damaged_points_are_told(trained, tmp_path):
     (tmp_path / "points.npz").write_bytes((trained[1] / "points.npz").read_bytes()[:200])
     with pytest.raises(UserError, match=r"cannot read .*points.npz"):
-        load_points(tmp_path)
+        PointsTask.load(tmp_path)
     with pytest.raises(UserError, match=r"points.npz does not exist"):
-        load_points(tmp_path / "none")
+        PointsTask.load(tmp_path / "none")
 
 
 def test_predictions_do_not_depend_on_the_batches_and_are_left_out_in_their_order():
     config = small()
-    evaluator, params = evaluator_of(config)
-    train = evaluator.train
-    whole, _ = evaluator.predictions(params, train.inputs[0], left_out=True)
+    setup, params = setup_of(config)
+    regressor = setup.predictor.regressor
+    train = regressor.train
+    whole, _ = regressor.predict(params, train.inputs[0], left_out=True)
     config.decode.batch_size = 7
-    parts, _ = build_evaluator(config, build_task(config).kept).predictions(params, train.inputs[0], left_out=True)
+    parts, _ = setup_of(config)[0].predictor.regressor.predict(params, train.inputs[0], left_out=True)
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
-    batch = {name: x[0] for name, x in evaluator.memory.items()} | {"index": np.arange(20)}
-    loss, _ = evaluator.model.loss_fn(params, batch)
-    mean = evaluator.measure([params], build_task(config).splits["valid"], ["mse"], "none")[0]["mse"]["mean"]
-    np.testing.assert_allclose(mean, loss / 20 * evaluator.target_scale[0, 0] ** 2, rtol=1e-4)
+    batch = {name: x[0] for name, x in regressor.points.memory.items()} | {"index": np.arange(20)}
+    loss, _ = setup.model.loss_fn(params, batch)
+    mean = setup.evaluator.measure([params], build_task(config).splits["valid"], ["mse"]).values["mse"]["mean"]
+    np.testing.assert_allclose(mean, loss / 20 * regressor.points.target_scale[0, 0] ** 2, rtol=1e-4)
 
 
 def test_inputs_and_targets_may_have_any_scale():
     config = small()
     task = build_task(config)
-    params = evaluator_of(config)[1]
+    setup, params = setup_of(config)
     points = task.splits["train"]
     far = type(points)(points.inputs * 1e-3 + 2026, points.targets * 1e6 - 1e7)
-    moved = build_evaluator(config, type(task)(task.name, task.splits | {"train": far}, task.columns))
-    expected, _ = build_evaluator(config, task.kept).predictions(params, task.splits["test"].inputs[0])
-    found, _ = moved.predictions(params, task.splits["test"].inputs[0] * 1e-3 + 2026)
+    moved, _ = setup_of(config, type(task)(task.name, task.splits | {"train": far}, task.columns))
+    expected, _ = setup.predictor.regressor.predict(params, task.splits["test"].inputs[0])
+    found, _ = moved.predictor.regressor.predict(params, task.splits["test"].inputs[0] * 1e-3 + 2026)
     np.testing.assert_allclose((found + 1e7) / 1e6, expected, atol=1e-3)
 
 
 def test_numbers_that_are_not_finite_are_never_predicted():
     """Points far closer together than to what is asked: its distance to them overflows when it is squared."""
     config = small(decode__with_scores=True)
-    evaluator, params = evaluator_of(config)
+    _, params = setup_of(config)
     task = build_task(config)
     points = task.splits["train"]
     near = type(points)(points.inputs * 1e-12, points.targets)
-    evaluator = build_evaluator(config, type(task)(task.name, task.splits | {"train": near}, task.columns))
-    (_, printed), *_ = evaluator.predict(params, ["1e-12", "1e18"], 10)
+    setup, _ = setup_of(config, type(task)(task.name, task.splits | {"train": near}, task.columns))
+    predictor = setup.predictor
+    (_, printed), *_ = predictor.predict(params, ["1e-12", "1e18"], 10)
     assert np.isfinite([float(cell) for cell in printed[0].split("\t")]).all()
-    assert printed[1] == f"-inf\t{evaluator.target_center[0, 0]:.6g}" and evaluator.unreached == 1
-    evaluator._predict = lambda _, query, *__, **___: (np.where(query < 1e29, query, np.nan), np.ones(len(query), bool))
+    assert printed[1] == f"-inf\t{predictor.regressor.points.target_center[0, 0]:.6g}" and predictor.unreached == 1
+    wrong = lambda _, query, *__, **___: (np.where(query < 1e29, query, np.nan), np.ones(len(query), bool))  # noqa: E731
+    predictor.regressor._predict = wrong
     with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
-        list(evaluator.predict(params, ["1e-12", "1e18"], 10))
+        list(predictor.predict(params, ["1e-12", "1e18"], 10))
     far = type(points)(near.inputs[:, :1] + 1e18, near.targets[:, :1])
     with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
-        evaluator.measure([params], far, ["rmse"], "none")
+        setup.evaluator.measure([params], far, ["rmse"])
 
 
 def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
-    evaluator, params = evaluator_of(small())
-    train = evaluator.train
+    setup, params = setup_of(small())
+    train = setup.predictor.regressor.train
     one = type(train)(train.inputs[:, :1], train.targets[:, :1])
-    metrics, _ = evaluator.measure([params], one, ["r2", "rmse"], "none")
+    metrics, _ = setup.evaluator.measure([params], one, ["r2", "rmse"])
     assert np.isnan(metrics["r2"]["mean"]) and np.isfinite(metrics["rmse"]["mean"])
     assert "r2 is not defined here: all 1 targets are equal" in capsys.readouterr().err
 
 
 def test_a_given_width_is_one_in_the_units_of_the_inputs_and_stays():
     changes = {"model__attention__score": "boxcar", "model__attention__width": (0.25,)}
-    evaluator, params = evaluator_of(small(**changes))
+    setup, params = setup_of(small(**changes))
+    regressor = setup.predictor.regressor
     place = 2.0
-    near = np.abs(evaluator.train.inputs[0, :, 0] - place) <= 0.25
-    found, reach = evaluator.predictions(params, np.array([[place], [50.0]]))
+    near = np.abs(regressor.train.inputs[0, :, 0] - place) <= 0.25
+    found, reach = regressor.predict(params, np.array([[place], [50.0]]))
     assert near.sum() > 0
-    np.testing.assert_allclose(found[0, 0], evaluator.train.targets[0, near].mean(), rtol=1e-5)
-    np.testing.assert_allclose(found[1, 0], evaluator.train.targets[0].mean(), rtol=1e-5)
+    np.testing.assert_allclose(found[0, 0], regressor.train.targets[0, near].mean(), rtol=1e-5)
+    np.testing.assert_allclose(found[1, 0], regressor.train.targets[0].mean(), rtol=1e-5)
     np.testing.assert_array_equal(reach, [True, False])
 
 
 def test_points_without_a_training_point_in_reach_are_counted(capsys):
     config = small(model__attention__score="boxcar", model__attention__width=(0.01,))
-    evaluator, params = evaluator_of(config)
-    evaluator.measure([params], build_task(config).splits["test"], [], "none")
+    setup, params = setup_of(config)
+    setup.evaluator.measure([params], build_task(config).splits["test"], [])
     err = capsys.readouterr().err
     assert "of 50 points have no training point within reach of the kernel; they get the mean of all" in err
 
 
 def test_classes_are_predicted_by_name_and_probabilities_sum_to_one():
     config = small(kernel_classification, task__num_examples=60)
-    evaluator, params = evaluator_of(config)
+    setup, params = setup_of(config)
     test = build_task(config).splits["test"]
-    found, _ = evaluator.predictions(params, test.inputs[0])
+    found, _ = setup.predictor.regressor.predict(params, test.inputs[0])
     np.testing.assert_allclose(found.sum(-1), 1)
-    assert evaluator.measure([params], test, ["accuracy"], "none")[0]["accuracy"]["mean"] > 50
-    (_, printed), *_ = evaluator.predict(params, ["0.1,0.2", "1,1"], 10)
+    assert setup.evaluator.measure([params], test, ["accuracy"]).values["accuracy"]["mean"] > 50
+    (_, printed), *_ = setup.predictor.predict(params, ["0.1,0.2", "1,1"], 10)
     assert set(printed) <= set("abc")
 
 
 def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
     config = small(task__batch_size=8, seeds=(0, 1))
-    evaluator, _ = evaluator_of(config)
-    batches = evaluator.batches(build_task(config).splits["train"], config.task, (0, 1), 1)
+    setup, _ = setup_of(config)
+    batches = build_task(config).batches(**setup.batch_options, seeds=(0, 1))
     assert batches.steps_per_epoch == 3
     index = np.concatenate([batches.batch_at(step)["index"] for step in range(3)], axis=1)
     assert index.shape == (2, 24) and not np.array_equal(*index)
@@ -297,7 +302,21 @@ def test_what_is_wrong_with_a_config_is_one_line_and_leaves_no_work_directory(ch
 def test_every_kernel_predicts():
     for name in KERNELS:
         width = () if name == "gaussian" else (1.0,)
-        evaluator, params = evaluator_of(small(model__attention__score=name, model__attention__width=width))
-        found, _ = evaluator.predictions(params, np.array([[2.0]]))
+        setup, params = setup_of(small(model__attention__score=name, model__attention__width=width))
+        found, _ = setup.predictor.regressor.predict(params, np.array([[2.0]]))
         assert abs(found[0, 0] - true_curve(2.0)) < 2, name
-    assert kind_of(small()).metrics["r2"] == "max" and commands.UNITS["accuracy"] == " %"
+    assert commands.UNITS["accuracy"] == " %"
+
+
+def test_each_metric_knows_which_values_are_better():
+    metrics = setup_of(small())[0].evaluator.metrics
+    assert {name for name, metric in metrics.items() if metric.best == "max"} == {"r2", "accuracy"}
+    assert best_metric(small(train__best_metric="r2")) == ("r2", "max")
+
+
+def test_both_roles_follow_their_protocols():
+    setup, params = setup_of(small())
+    assert isinstance(setup.evaluator, Evaluator) and isinstance(setup.predictor, Predictor)
+    for method in (setup.predictor.read_pairs, lambda pairs: setup.predictor.log_probs(params, pairs)):
+        with pytest.raises(ValueError, match="a regression predicts no text"):
+            method(Pairs(["1"], ["2"]))

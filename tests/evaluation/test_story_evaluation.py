@@ -1,4 +1,4 @@
-"""Memory networks from a config to answers with evidence: which seed answers, what is printed and drawn."""
+"""Memory networks from a config to answers with evidence: which seed answers, what is printed and plotted."""
 
 import importlib
 import io
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from attn_jax.cli import commands
-from attn_jax.cli.build import build_evaluator, build_task
+from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.runs import choose_seed
 from attn_jax.errors import UserError
 from attn_jax.evaluation.stories import evidence_line
-from attn_jax.evaluation.text import Evaluator, evaluate
+from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.tasks.task import Pairs, Task
 from configs import babi_memn2n
 
@@ -52,16 +52,16 @@ def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished)
     config, workdir = finished
     result = json.loads((workdir / "result.json").read_text())
     trained = commands.restore(config, workdir)
-    task = build_task(config, (trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary))
-    losses, _ = evaluate(trained.evaluator, trained.params, task.splits["train"], [], "none")
+    task = build_task(config, Task.load(workdir))
+    losses, _ = trained.evaluator.measure(trained.params, task.splits["train"], [])
     best = int(np.argmin(losses["loss"]["seeds"]))
     assert (result["seeds"], result["chosen_seed"]) == ([3, 5, 9], [3, 5, 9][best])
-    assert trained.place == best and trained.chosen is trained.params[best]
+    assert trained.index == best and trained.chosen is trained.params[best]
     assert len(result["metrics"]["accuracy"]["seeds"]) == 3
     own = result["metrics"]["accuracy"]["seeds"][best]
     assert f"(seed {result['chosen_seed']}: {own:.4g})" in commands.table(result, workdir)
     # The memory has no more slots than were asked for, though stories are longer.
-    assert trained.evaluator.model.module.memory_size == 4
+    assert trained.predictor.model.module.memory_size == 4
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished)
 def test_the_seed_is_chosen_by_training_loss_or_by_the_best_metric_in_validation(split, valid, place):
     config = babi_memn2n.get_config()
     config.train.choose_seed = split
-    task, evaluator = mock.Mock(spec=Task), mock.Mock(spec=Evaluator)
+    task, evaluator = mock.Mock(spec=Task), mock.Mock(spec=TextEvaluator)
     task.splits = {"train": {"loss": [0.2, 0.1, 0.3]}, "valid": valid}
-    evaluator.measure = lambda _, of, names, __: ({name: {"seeds": of[name]} for name in ["loss", *names]}, None)
+    evaluator.measure = lambda _, of, names: ({name: {"seeds": of[name]} for name in ["loss", *names]}, None)
     assert choose_seed(config, evaluator, [{}] * 3, task) == place
 
 
@@ -152,10 +152,10 @@ def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path
 
 def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     config, workdir = finished
-    evaluator, params = commands.restore(config, workdir)[:2]
+    trained = commands.restore(config, workdir)
     many = " . ".join(["mary moved to the garden"] * 6)
     pairs = Pairs([f"{many} . where is mary ?", "john went to the office . where is john ?"], ["", ""])
-    long, short = evaluator.hops(params[0], pairs)
+    long, short = trained.predictor.hops(trained.params[0], pairs)
     assert long.shape == (3, 6) and short.shape == (3, 1)
     np.testing.assert_allclose(long.sum(-1), 1.0, atol=1e-5)
     assert not long[:, :2].any() and long[:, 2:].all()
@@ -164,13 +164,12 @@ def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
 def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
     """What a run prints after "try" is a source of the task, on one line."""
     config, workdir = finished
-    trained = commands.restore(config, workdir)
-    task = build_task(config, (trained.evaluator.source_vocabulary, trained.evaluator.target_vocabulary))
+    task = build_task(config, Task.load(workdir))
     out, _ = predicted(finished, "\n".join(task.examples) + "\n", monkeypatch, capsys)
     assert len(out.splitlines()) == len(task.examples) > 1
 
 
-def test_a_story_is_drawn_for_each_question(finished, monkeypatch, capsys):
+def test_a_story_is_plotted_for_each_question(finished, monkeypatch, capsys):
     config, workdir = finished
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
     capsys.readouterr()
@@ -203,10 +202,12 @@ def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network)
     config.update_from_flattened_dict({"model.hidden_size": 8, "model.memory_size": 12})
     task = build_task(config)
     assert task.source_vocabulary.shortest == 5
-    evaluator = build_evaluator(config, (task.source_vocabulary, task.target_vocabulary))
+    setup = build_setup(config, task.kept)
     source = "mary went . " * 8 + "is mary in the garden ?"
-    encoded = evaluator.encode(Pairs([source, "mary went home there . is mary in the garden ?"], ["yes", "no"]))
+    encoded = setup.predictor.translator.encode(
+        Pairs([source, "mary went home there . is mary in the garden ?"], ["yes", "no"])
+    )
     assert encoded.source.lengths.tolist() == [40, 12]
-    params = evaluator.model.init(jax.random.key(0), evaluator.example)
-    (hops,) = evaluator.hops(params, Pairs([source], [""]))
+    params = setup.model.init(jax.random.key(0), setup.example)
+    (hops,) = setup.predictor.hops(params, Pairs([source], [""]))
     assert hops.shape[1] == 8 and np.all(hops > 0)

@@ -5,6 +5,9 @@ The parameters are random and large, so that translations differ, end early or l
 
 import functools
 import json
+import pathlib
+import subprocess
+import sys
 from unittest import mock
 
 import jax
@@ -13,16 +16,20 @@ import pytest
 from arrays import fill
 from tiny_run import WORDS, tiny_config
 
-from attn_jax.cli.build import build_evaluator
+from attn_jax.cli.build import build_setup
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
+from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.options import DecodeOptions
-from attn_jax.evaluation.text import Evaluator, Hypothesis, check_metrics, evaluate
+from attn_jax.evaluation.text import check_text_metrics
+from attn_jax.evaluation.text_predictor import TextPredictor
+from attn_jax.evaluation.translate import Translation, Translator
 from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Words
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARIES = Words(WORDS), Words(WORDS[:9])
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in (5, 1, 18, 3, 9, 2, 13)]
@@ -30,16 +37,20 @@ PAIRS = Pairs(TEXTS, [" ".join(RNG.choice(WORDS[:9], n)) for n in (2, 13, 17, 3,
 
 
 @functools.cache
+def setup(**changes):
+    small = {"decode__max_length": 14, "decode__batch_size": 3, "task__buckets": ((12, 12),), "eval__tokenize": "none"}
+    return build_setup(tiny_config(**small | changes), VOCABULARIES)
+
+
 def make(**changes):
-    config = tiny_config(**{"decode__max_length": 14, "decode__batch_size": 3, "task__buckets": ((12, 12),)} | changes)
-    return build_evaluator(config, VOCABULARIES)
+    return setup(**changes).predictor.translator
 
 
 @pytest.fixture(scope="module")
 def params():
-    evaluator = make()
-    batch = jax.tree.map(jax.numpy.asarray, evaluator.encode(PAIRS).batch(np.arange(len(PAIRS)), (20, 20)))
-    return fill(jax.eval_shape(evaluator.model.init, jax.random.key(0), batch), seed=34, scale=0.9)
+    translator = make()
+    batch = jax.tree.map(jax.numpy.asarray, translator.encode(PAIRS).batch(np.arange(len(PAIRS)), (20, 20)))
+    return fill(jax.eval_shape(translator.model.init, jax.random.key(0), batch), seed=34, scale=0.9)
 
 
 METHODS = {
@@ -102,7 +113,9 @@ def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed)
     assert sum(len({hypothesis.text for hypothesis in found}) > 1 for found in several) > 4
     one_by_one = make(**sampled, decode__n_best=4, decode__batch_size=1)
     assert_same(one_by_one.translate(params, TEXTS[3:5], first=3), several[3:5])
-    (_, printed), *_ = make(**sampled, decode__n_best=4, decode__with_scores=True).predict(params, [*TEXTS[:1], ""], 9)
+    (_, printed), *_ = setup(**sampled, decode__n_best=4, decode__with_scores=True).predictor.predict(
+        params, [*TEXTS[:1], ""], 9
+    )
     assert len(printed) == 8 and printed[4:6] == ["0.0000\t", "-inf\t"]
     assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
 
@@ -114,9 +127,10 @@ def test_beam_1_without_penalty_is_greedy(params):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_forced_score_of_a_translation_is_its_log_prob(params, method):
-    evaluator = make(**METHODS[method])
-    rows = [(text, h) for text, found in zip(TEXTS, evaluator.translate(params, TEXTS), strict=True) for h in found]
-    forced = evaluator.log_probs(params, Pairs([text for text, _ in rows], [h.text for _, h in rows]))
+    predictor = setup(**METHODS[method]).predictor
+    translations = predictor.translator.translate(params, TEXTS)
+    rows = [(text, h) for text, found in zip(TEXTS, translations, strict=True) for h in found]
+    forced = predictor.log_probs(params, Pairs([text for text, _ in rows], [h.text for _, h in rows]))
     # One that was cut off at the limit has no eos; forced, it gets one.
     ended = [len(h.text.split()) < min(2 * len(text.split()) + 12, 14) for text, h in rows]
     assert sum(ended) >= 3
@@ -126,13 +140,13 @@ def test_the_forced_score_of_a_translation_is_its_log_prob(params, method):
 
 
 def test_empty_lines_stay_empty(params):
-    evaluator = make()
-    expected = evaluator.translate(params, TEXTS[:3])
-    found = evaluator.translate(params, ["", TEXTS[0], "  ", TEXTS[1], TEXTS[2], ""])
+    translator = make()
+    expected = translator.translate(params, TEXTS[:3])
+    found = translator.translate(params, ["", TEXTS[0], "  ", TEXTS[1], TEXTS[2], ""])
     assert [found[i][0].text for i in (0, 2, 5)] == [""] * 3
     assert_same([found[i] for i in (1, 3, 4)], expected)
-    assert evaluator.translate(params, ["", " "]) == [found[0], found[2]]
-    assert evaluator.translate(params, []) == []
+    assert translator.translate(params, ["", " "]) == [found[0], found[2]]
+    assert translator.translate(params, []) == []
 
 
 def test_unknown_words_become_the_source_word_with_the_most_attention(params):
@@ -142,7 +156,7 @@ def test_unknown_words_become_the_source_word_with_the_most_attention(params):
     assert any("<unk>" in h.text for h in plain)
     for text, before, after in zip(texts, plain, replaced, strict=True):
         assert after.log_prob == pytest.approx(before.log_prob)
-        weights = make().weights(params, Pairs([text], [before.text]))[0]
+        weights = setup().predictor.weights(params, Pairs([text], [before.text]))[0]
         source = text.split()
         expected = [
             source[int(np.argmax(row[: len(source)]))] if word == "<unk>" else word
@@ -152,18 +166,18 @@ def test_unknown_words_become_the_source_word_with_the_most_attention(params):
 
 
 def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
-    evaluators = [make(decode__batch_size=1, task__buckets=()), make()]
+    both = [setup(decode__batch_size=1, task__buckets=()), setup()]
     encoded = encode_pairs(PAIRS, *VOCABULARIES)
-    sets = [evaluator.losses(params, encoded) for evaluator in evaluators]
+    sets = [each.evaluator.losses(params, encoded) for each in both]
     for metrics in sets:
         assert float(metrics["loss"].count) == sum(len(text.split()) + 1 for text in PAIRS.target)
         for name in ("loss", "accuracy"):
             np.testing.assert_allclose(metrics[name].total, sets[0][name].total, rtol=1e-5)
-    scores = [evaluator.log_probs(params, PAIRS) for evaluator in evaluators]
+    scores = [each.predictor.log_probs(params, PAIRS) for each in both]
     np.testing.assert_allclose(-sum(scores[0]), sets[0]["loss"].total, rtol=1e-5)
     for found in scores:
         np.testing.assert_allclose(found, scores[0], rtol=1e-5)
-    weights = [evaluator.weights(params, PAIRS) for evaluator in evaluators]
+    weights = [each.predictor.weights(params, PAIRS) for each in both]
     for row, expected, source, target in zip(*weights, PAIRS.source, PAIRS.target, strict=True):
         assert row.shape == (len(target.split()) + 1, len(source.split()) + 1)
         np.testing.assert_allclose(row.sum(-1), 1, rtol=1e-5)
@@ -171,51 +185,50 @@ def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
 
 
 def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
-    evaluator = make()
+    evaluator = setup().evaluator
     sets = [params, jax.tree.map(lambda x: x * 0.5, params)]
     names = ("accuracy", "exact_match", "perplexity", "exact_match", "bleu")
-    metrics, signatures = evaluate(evaluator, sets, PAIRS, names, "none")
+    metrics, signatures = evaluator.measure(sets, PAIRS, names)
     assert metrics.keys() == {"loss", "accuracy", "perplexity", "exact_match", "bleu"}
     assert "tok:none" in signatures["bleu"] and signatures["exact_match"] == "percent"
-    alone = [evaluate(evaluator, [one], PAIRS, names, "none")[0] for one in sets]
+    alone = [evaluator.measure([one], PAIRS, names).values for one in sets]
     for name, values in metrics.items():
         assert values["seeds"] == [one[name]["mean"] for one in alone]
         np.testing.assert_allclose(values["mean"], np.mean(values["seeds"]))
         np.testing.assert_allclose(values["std"], np.std(values["seeds"], ddof=1))
-    own = [found[0].text for found in evaluator.translate(params, TEXTS)]
-    perfect, _ = evaluate(evaluator, [params], Pairs(TEXTS, own), ("exact_match", "bleu", "chrf"), "none")
+    own = [found[0].text for found in make().translate(params, TEXTS)]
+    perfect, _ = evaluator.measure([params], Pairs(TEXTS, own), ("exact_match", "bleu", "chrf"))
     assert [round(perfect[name]["mean"], 6) for name in ("exact_match", "bleu", "chrf")] == [100.0] * 3
 
 
 def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
-    evaluator = make(model__name="classifier", model__tie_embeddings=False)
-    labels = Pairs(TEXTS, [WORDS[i] for i in range(len(TEXTS))])
-    assert evaluator.batches(labels, tiny_config(task__buckets=(20,)).task, (0,), 1).num_pairs == len(TEXTS)
-    message = (
-        r"^task dates: the target '.*' has 2 tokens; model.name classifier needs labels, targets of one token each$"
-    )
-    with pytest.raises(UserError, match=message):
-        evaluator.batches(PAIRS, tiny_config().task, (0,), 1)
+    classifier = setup(model__name="classifier")
+    assert classifier.batch_options["labels"] and not setup().batch_options["labels"]
     for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):
         (tmp_path / name).write_text(text, encoding="utf-8")
+    files = str(tmp_path / "source"), str(tmp_path / "target")
     with pytest.raises(UserError, match=r"target: the target 'a bird can' has 3 tokens; model.name classifier needs"):
-        evaluator.read(str(tmp_path / "source"), str(tmp_path / "target"))
+        classifier.predictor.read_files(*files)
+    assert len(setup().predictor.read_files(*files)) == 2
 
 
-def test_training_on_much_that_is_unknown_is_said(capsys):
-    task = tiny_config(task__buckets=(20,)).task
-    make().batches(Pairs(["a bird can zebra", "a"], ["a a a a", "a"]), task, (0,), 1)
-    assert capsys.readouterr().err == ""
-    make().batches(Pairs(["a bird can zebra", "zebra"], ["a b a", "a"]), task, (0,), 1)
-    shown = "% of the training tokens are unk; see task.vocab_size and task.min_count"
-    assert capsys.readouterr().err == f"vocabulary    source: 40 {shown}\nvocabulary    target: 25 {shown}\n"
+def test_both_roles_follow_their_protocols():
+    for kind in (setup(), setup(model__name="classifier")):
+        assert isinstance(kind.evaluator, Evaluator) and isinstance(kind.predictor, Predictor)
+
+
+def test_measuring_imports_no_plots():
+    code = (
+        "import sys; from attn_jax.evaluation import points, text; assert not {m for m in sys.modules if 'plots' in m}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_wrong_options():
     config = tiny_config()
     for changes, words in (
         ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
-        ({"beam_size": 0}, "decode.beam_size is 0; expected at least 1"),
+        ({"beam_size": 0}, "decode.beam_size is 0; expected 1 to 10000"),
         ({"max_length": 0}, "decode.max_length is 0; expected at least 1"),
         ({"batch_size": -1}, "decode.batch_size is -1; expected at least 1"),
         ({"n_best": 2}, "decode.n_best 2 needs decode.method=beam .* or decode.method=sample"),
@@ -231,21 +244,23 @@ def test_wrong_options():
     assert DecodeOptions(method="beam", n_best=5).n_best == 5
     assert DecodeOptions(method="sample", n_best=50, beam_size=1).n_best == 50
     with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
-        check_metrics(["chrf", "blue"], "13a")
+        check_text_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):
-        check_metrics(["bleu"], "words")
+        check_text_metrics(["bleu"], "words")
 
 
 @pytest.mark.parametrize(("last", "rows"), [([0.0, 0.0], ["a"]), ([0.2, 0.8], ["a", "<eos>"])])
-def test_a_row_of_the_eos_is_drawn_where_it_reads_something(last, rows, monkeypatch, tmp_path):
-    drawn, evaluator = [], mock.Mock(spec=Evaluator)
-    monkeypatch.setattr(plots, "alignment", lambda weights, source, target, *_: drawn.append((weights, target)))
-    evaluator.model = mock.Mock(module=object())
-    evaluator.translate.return_value = [[Hypothesis("a", 0.0, 0.0)]]
-    evaluator.weights.return_value = [np.array([[0.5, 0.5], last])]
-    evaluator.source_vocabulary = evaluator.target_vocabulary = mock.Mock(tokenize=str.split)
-    Evaluator.draw(evaluator, {}, Pairs(["x"], [""]), [tmp_path / "one.png"])
-    [(weights, target)] = drawn
+def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkeypatch, tmp_path):
+    plotted, predictor = [], mock.Mock(spec=TextPredictor)
+    monkeypatch.setattr(plots, "plot_weights", lambda weights, source, target, *_: plotted.append((weights, target)))
+    predictor.model, predictor.title = mock.Mock(module=object()), ""
+    predictor.translator = mock.Mock(spec=Translator)
+    predictor.translator.translate.return_value = [[Translation("a", 0.0, 0.0)]]
+    predictor.weights.return_value = [np.array([[0.5, 0.5], last])]
+    vocabulary = mock.Mock(tokenize=str.split)
+    predictor.translator.source_vocabulary = predictor.translator.target_vocabulary = vocabulary
+    TextPredictor.plot(predictor, {}, Pairs(["x"], [""]), [tmp_path / "one.png"])
+    [(weights, target)] = plotted
     assert target == rows and len(weights) == len(rows)
     assert json.loads((tmp_path / "one.json").read_text()) == {
         "source": ["x", "<eos>"],
@@ -256,14 +271,15 @@ def test_a_row_of_the_eos_is_drawn_where_it_reads_something(last, rows, monkeypa
 
 def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
     changes = {"model__name": "classifier", "model__pooling": "structured", "model__num_queries": 3}
-    evaluator = make(**changes, model__tie_embeddings=False, model__attention__score="dot")
-    batch = jax.tree.map(jax.numpy.asarray, evaluator.encode(Pairs(TEXTS[:2], WORDS[:2])).batch(np.arange(2), (16, 16)))
-    params = fill(jax.eval_shape(evaluator.model.init, jax.random.key(0), batch), seed=1, scale=0.9)
+    predictor = setup(**changes, model__tie_embeddings=False, model__attention__score="dot").predictor
+    encoded = predictor.translator.encode(Pairs(TEXTS[:2], WORDS[:2]))
+    batch = jax.tree.map(jax.numpy.asarray, encoded.batch(np.arange(2), (16, 16)))
+    params = fill(jax.eval_shape(predictor.model.init, jax.random.key(0), batch), seed=1, scale=0.9)
     titles = []
-    monkeypatch.setattr(plots, "alignment", lambda *arguments: titles.append(arguments[-1]))
-    evaluator.draw(params, Pairs(TEXTS[:2], ["", ""]), [tmp_path / "0.png", tmp_path / "1.png"])
-    assert titles == [found[0].text for found in evaluator.translate(params, TEXTS[:2])]
-    mean = evaluator.weights(params, Pairs(TEXTS[:2], ["a", "a"]))
+    monkeypatch.setattr(plots, "plot_weights", lambda *arguments: titles.append(arguments[-1]))
+    predictor.plot(params, Pairs(TEXTS[:2], ["", ""]), [tmp_path / "0.png", tmp_path / "1.png"])
+    assert titles == [found[0].text for found in predictor.translator.translate(params, TEXTS[:2])]
+    mean = predictor.weights(params, Pairs(TEXTS[:2], ["a", "a"]))
     for i, text in enumerate(TEXTS[:2]):
         shown = json.loads((tmp_path / f"{i}.json").read_text())
         assert shown["source"] == [*text.split(), "<eos>"] and shown["target"] == ["query 1", "query 2", "query 3"]
@@ -277,21 +293,22 @@ def test_the_picture_of_a_language_model_says_what_its_rows_lack():
         "model__attention__score": "scaled_dot",
         "model__positions": "rotary",
     }
-    assert "the rest is on the target so far" in make(model__name="language_model", **transformer)._title
-    assert make()._title == ""
+    assert "the rest is on the target so far" in setup(model__name="language_model", **transformer).predictor.title
+    assert setup().predictor.title == ""
 
 
 def test_a_very_long_line_is_said_once(capsys, monkeypatch):
-    evaluator = build_evaluator(tiny_config(task__buckets=((12, 12),)), VOCABULARIES)
-    monkeypatch.setattr(
-        evaluator, "translate", lambda params, texts, first: [[Hypothesis("", 0.0, 0.0)] for _ in texts]
-    )
-    assert len(list(evaluator.predict({}, ["a " * 1000] * 3, 2))) == 2 and capsys.readouterr().err == ""
-    list(evaluator.predict({}, ["a", "a", "a " * 1001, "a " * 5000], 2))
+    def without_model(**changes):
+        predictor = build_setup(tiny_config(**changes), VOCABULARIES).predictor
+        empty = lambda params, texts, first: [[Translation("", 0.0, 0.0)] for _ in texts]  # noqa: E731
+        monkeypatch.setattr(predictor.translator, "translate", empty)
+        return predictor
+
+    predictor = without_model(task__buckets=((12, 12),))
+    assert len(list(predictor.predict({}, ["a " * 1000] * 3, 2))) == 2 and capsys.readouterr().err == ""
+    list(predictor.predict({}, ["a", "a", "a " * 1001, "a " * 5000], 2))
     assert capsys.readouterr().err.startswith("long          line 3 has 1,001 source tokens: compiling takes long, and")
-    list(evaluator.predict({}, ["a " * 5000], 2))
+    list(predictor.predict({}, ["a " * 5000], 2))
     assert capsys.readouterr().err == ""
-    wide = build_evaluator(tiny_config(task__buckets=(12, (6000, 12))), VOCABULARIES)
-    monkeypatch.setattr(wide, "translate", evaluator.translate)
-    list(wide.predict({}, ["a " * 5000], 2))
+    list(without_model(task__buckets=(12, (6000, 12))).predict({}, ["a " * 5000], 2))
     assert capsys.readouterr().err == ""

@@ -12,11 +12,10 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.data_files import (
     data_checksums,
     has_checksums,
-    load_points,
     load_vocabularies,
-    save_points,
     save_vocabularies,
 )
+from attn_jax.tasks.points import PointsTask
 from attn_jax.tasks.vocabulary import VOCABULARIES, Words
 
 OPTIONS = {"vocab_size": 22, "min_count": 1, "model_type": "bpe"}
@@ -42,13 +41,13 @@ def test_vocabularies_come_back(tmp_path, kind):
 
 def test_points_come_back(tmp_path):
     task = points()
-    save_points(tmp_path, task)
+    task.save(tmp_path)
     assert has_checksums(tmp_path)
     for legacy in (False, True):
-        after = load_points(tmp_path)
+        after = PointsTask.load(tmp_path)
         for x, y in zip(arrays(task), arrays(after), strict=True):
             assert x.dtype == y.dtype and np.array_equal(x, y)
-        assert (after.columns, after.note, after.examples) == (task.columns, task.note, task.examples)
+        assert (after.columns, after.stats, after.examples) == (task.columns, task.stats, task.examples)
         assert has_checksums(tmp_path) is not legacy
         without_checksum(tmp_path / "points.npz")
 
@@ -56,14 +55,14 @@ def test_points_come_back(tmp_path):
 def test_the_checksums_are_those_of_the_contents(tmp_path):
     assert data_checksums(tmp_path) == {}
     save_vocabularies(tmp_path, (Words(["a", "b"]), Words(["c"])))
-    save_points(tmp_path, points())
+    points().save(tmp_path)
     before = data_checksums(tmp_path)
     assert before.keys() == {"vocabularies.json", "points.npz"}
     for name in before:
         without_checksum(tmp_path / name)
     assert data_checksums(tmp_path) == before
     save_vocabularies(tmp_path, (Words(["b", "a"]), Words(["c"])))
-    save_points(tmp_path, dataclasses.replace(points(), examples=("other",)))
+    dataclasses.replace(points(), examples=("other",)).save(tmp_path)
     assert all(checksum != before[name] for name, checksum in data_checksums(tmp_path).items())
 
 
@@ -86,14 +85,14 @@ def test_every_single_bit_of_the_vocabularies_counts(tmp_path):
 @pytest.mark.parametrize("legacy", [False, True])
 def test_every_single_bit_of_the_points_counts(tmp_path, legacy):
     task = points()
-    save_points(tmp_path, task)
+    task.save(tmp_path)
     path, refused = tmp_path / "points.npz", 0
     if legacy:
         without_checksum(path)
     for content in flips(path.read_bytes()):
         path.write_bytes(content)
         try:
-            found = load_points(tmp_path)
+            found = PointsTask.load(tmp_path)
         except UserError as error:
             refused += 1
             assert str(path) in str(error) and "\n" not in str(error)
@@ -103,13 +102,13 @@ def test_every_single_bit_of_the_points_counts(tmp_path, legacy):
 
 
 def test_points_that_were_changed_are_told(tmp_path):
-    save_points(tmp_path, points())
+    points().save(tmp_path)
     path = tmp_path / "points.npz"
     with np.load(path) as stored:
         members = dict(stored)
     np.savez_compressed(path, **members | {"inputs": members["inputs"] + 1})
     with pytest.raises(UserError, match=r"points.npz was changed since the run wrote it"):
-        load_points(tmp_path)
+        PointsTask.load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +144,7 @@ def test_a_malformed_vocabulary_is_one_clear_line(tmp_path, source, words):
 @pytest.mark.parametrize("name", ["vocabularies.json", "points.npz"])
 def test_a_file_that_is_lost_is_one_clear_line(tmp_path, name, how):
     save_vocabularies(tmp_path, (Words(["a", "b"]), Words(["c"])))
-    save_points(tmp_path, points())
+    points().save(tmp_path)
     path = tmp_path / name
     content = path.read_bytes()
     path.unlink()
@@ -154,12 +153,12 @@ def test_a_file_that_is_lost_is_one_clear_line(tmp_path, name, how):
     elif how != "deleted":
         path.write_bytes({"emptied": b"", "truncated": content[: len(content) // 2], "another file": b"abc"}[how])
     with pytest.raises(UserError, match=f"^(cannot read )?{path}") as error:
-        load_vocabularies(tmp_path) if name == "vocabularies.json" else load_points(tmp_path)
+        load_vocabularies(tmp_path) if name == "vocabularies.json" else PointsTask.load(tmp_path)
     assert "\n" not in str(error.value)
 
 
 def test_points_that_do_not_belong_together_are_one_clear_line(tmp_path):
-    save_points(tmp_path / "good", points())
+    points().save(tmp_path / "good")
     without_checksum(tmp_path / "good" / "points.npz")
     with np.load(tmp_path / "good" / "points.npz") as stored:
         members = dict(stored)
@@ -179,4 +178,4 @@ def test_points_that_do_not_belong_together_are_one_clear_line(tmp_path):
         shutil.copytree(tmp_path / "good", workdir)
         np.savez_compressed(workdir / "points.npz", **members | changes)
         with pytest.raises(UserError, match=f"^cannot read {workdir}/points.npz: .*(belong together|of a regression)$"):
-            load_points(workdir)
+            PointsTask.load(workdir)

@@ -137,7 +137,7 @@ def test_no_two_days_are_written_alike():
 def test_splits_share_no_day(task):
     days = {name: set(split.target) for name, split in task.splits.items()}
     assert not days["train"] & (days["valid"] | days["test"]) and not days["valid"] & days["test"]
-    assert task.note == {"train": 5000, "valid": 300, "test": TEST_SIZE}
+    assert task.stats == {"train": 5000, "valid": 300, "test": TEST_SIZE}
     assert {len(target) for split in task.splits.values() for target in split.target} == {10}
 
 

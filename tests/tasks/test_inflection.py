@@ -116,7 +116,7 @@ def test_splits_share_no_lemma(task):
     lemmas = {name: {lemma for lemma, *_ in items(split)} for name, split in task.splits.items()}
     assert not lemmas["train"] & (lemmas["valid"] | lemmas["test"]) and not lemmas["valid"] & lemmas["test"]
     assert not {text.partition("\t")[0] for text in EXAMPLES} & set.union(*lemmas.values())
-    assert task.note == {"train": NUM_EXAMPLES, "valid": 300, "test": TEST_SIZE}
+    assert task.stats == {"train": NUM_EXAMPLES, "valid": 300, "test": TEST_SIZE}
     assert all(len(set(split.source)) == len(split) for split in task.splits.values())
 
 
@@ -196,11 +196,11 @@ def test_tags_never_seen_in_training_are_counted(folder):
     (folder / "german-test").write_text("\n".join(TRAIN), encoding="utf-8")
     task = build(data_dir=folder, language="german")
     unseen = "valid forms with a tag that training has not"
-    assert task.note == {"train": 4, "valid": 2, "test": 4, unseen: 1}
+    assert task.stats == {"train": 4, "valid": 2, "test": 4, unseen: 1}
     tags = [f"\t{tags}" for _, tags, _ in items(task.splits["valid"])]
     assert sum(UNK in task.source_vocabulary.encode(text) for text in tags) == 1
     few = build(data_dir=folder, language="german", num_examples=1)  # one form, so not both V;PST and N;PL
-    assert few.note["test forms with a tag that training has not"] == 2
+    assert few.stats["test forms with a tag that training has not"] == 2
 
 
 def test_fewer_lines_of_a_file_are_a_subset_in_its_order(folder):

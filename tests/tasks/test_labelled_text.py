@@ -53,7 +53,7 @@ def test_repeated_texts_do_not_leak_whatever_their_label(task, tmp_path):
     write(tmp_path / "train.tsv", texts + texts)  # 50 is no multiple of 3, so the second time with other labels
     result = task()
     assert not set(result.splits["train"].source) & set(result.splits["valid"].source)
-    left_out = result.note["training lines with the text of a held-out one"]
+    left_out = result.stats["training lines with the text of a held-out one"]
     assert left_out > 0 and len(result.splits["train"]) == 100 - 5 - left_out
 
 
@@ -61,12 +61,12 @@ def test_given_files_are_the_splits(task):
     result = task(valid=("valid.tsv", ""), test=("test.tsv", "ignored"), valid_size=0)
     assert result.splits["train"].source == [f"x{i} is a text" for i in range(50)]
     assert result.splits["valid"].target == [LABELS[i % 3] for i in range(7)]
-    assert result.note == {"train": 50, "valid": 7, "test": 6, "labels": 3}
+    assert result.stats == {"train": 50, "valid": 7, "test": 6, "labels": 3}
     assert result.examples == tuple(result.splits["valid"].source[:3])
 
 
 def test_texts_of_a_test_file_that_training_has_too_are_counted(task):
-    assert task(test=("train.tsv",)).note["test texts that training has too"] == 45
+    assert task(test=("train.tsv",)).stats["test texts that training has too"] == 45
 
 
 def test_fewer_lines_are_a_subset_in_the_order_of_the_file(task):

@@ -50,17 +50,17 @@ def test_a_lemma_is_in_one_split_and_of_one_language(task):
 
 def test_numbers_add_up(task):
     different = len({lemma for lemmas in make_lexicons((), 0).values() for lemma in lemmas})
-    there_are = different - task.note[LEFT_OUT]
+    there_are = different - task.stats[LEFT_OUT]
     held_out = int(there_are * HELD_OUT_SHARE)
     train = there_are - 2 * held_out
-    assert task.note == {
+    assert task.stats == {
         "train": train,
         "valid": 300,
         "test": TEST_SIZE,
         "languages": len(LANGUAGES),
         LEFT_OUT: different - there_are,
     }
-    assert task.note[LEFT_OUT] > 0
+    assert task.stats[LEFT_OUT] > 0
 
 
 def test_lemmas_are_what_their_language_allows():
@@ -115,7 +115,7 @@ def test_a_config_makes_it():
     config = get_config(task="language_id")
     config.task.labels, config.task.num_examples = ("valu", "tekin"), 50
     task = build_task(config)
-    assert set(task.splits["train"].target) == {"valu", "tekin"} and task.note["languages"] == 2
+    assert set(task.splits["train"].target) == {"valu", "tekin"} and task.stats["languages"] == 2
 
 
 def lines(lemmas):
@@ -138,7 +138,7 @@ def folder(tmp_path):
 
 def test_files_are_the_lemmas_of_their_languages(folder):
     task = build(data_dir=folder, valid_size=12)
-    assert task.note == {"train": 96, "valid": 12, "test": 12, "languages": 3, LEFT_OUT: 2}
+    assert task.stats == {"train": 96, "valid": 12, "test": 12, "languages": 3, LEFT_OUT: 2}
     every = [item for split in task.splits.values() for item in items(split)]
     assert sorted(every) == sorted(
         (f"{word}{i}", name)
@@ -152,7 +152,7 @@ def test_files_are_the_lemmas_of_their_languages(folder):
 def test_only_the_languages_asked_for(folder):
     assert list(read_lexicons(folder, "high", ("old-norse", "german", "german"))) == ["german", "old-norse"]
     task = build(data_dir=str(folder), labels=("german", "french"), valid_size=3)
-    assert task.note["languages"] == 2 and task.note[LEFT_OUT] == 1
+    assert task.stats["languages"] == 2 and task.stats[LEFT_OUT] == 1
     assert "test" in {lemma for split in task.splits.values() for lemma in split.source}
 
 

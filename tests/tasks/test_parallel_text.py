@@ -70,7 +70,7 @@ def test_repeated_pairs_do_not_leak(task, tmp_path):
         path.write_text(path.read_text() * 2)
     result = task()
     assert not together(result.splits["train"]) & together(result.splits["valid"])
-    left_out = result.note["training pairs equal to a held-out one"]
+    left_out = result.stats["training pairs equal to a held-out one"]
     assert left_out > 0 and len(result.splits["train"]) == 100 - 5 - left_out
 
 
@@ -79,7 +79,7 @@ def test_given_files_are_the_splits(task):
     assert {name: len(split) for name, split in result.splits.items()} == {"train": 50, "valid": 7, "test": 6}
     assert result.splits["train"].source == [f"en{i} x" for i in range(50)]
     assert result.splits["test"].target == [f"tja{i} x" for i in range(6)]
-    assert result.note == {"train": 50, "valid": 7, "test": 6}
+    assert result.stats == {"train": 50, "valid": 7, "test": 6}
     assert set(result.examples) <= set(result.splits["valid"].source)
 
 

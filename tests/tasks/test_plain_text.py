@@ -64,7 +64,7 @@ def folder(tmp_path):
 def test_lines_are_the_examples(folder):
     task = build(data_dir=folder)
     assert task.splits["train"].target == LINES[:-20] and task.splits["valid"].target == LINES[-20:]
-    assert task.note == {"train": 280, "valid": 20}
+    assert task.stats == {"train": 280, "valid": 20}
     assert all(set(split.source) == {""} for split in task.splits.values())
 
 
@@ -129,7 +129,7 @@ def test_repeated_lines_do_not_leak(folder):
     (folder / "train.txt").write_text("\n".join([LINES[-1], *LINES]) + "\n", encoding="utf-8")
     task = build(data_dir=folder)
     assert task.splits["train"].target == LINES[:-20]
-    assert task.note["training examples equal to a held-out one"] == 1
+    assert task.stats["training examples equal to a held-out one"] == 1
 
 
 @pytest.mark.parametrize("vocabulary", KINDS)
@@ -202,7 +202,7 @@ def test_the_verb_agrees_with_its_subject_and_not_with_the_noun_between():
 
 def test_the_text_made_here_is_the_same_in_every_process():
     task = build()
-    assert task.note == {"train": NUM_SENTENCES - 20, "valid": 20, "test": TEST_SIZE}
+    assert task.stats == {"train": NUM_SENTENCES - 20, "valid": 20, "test": TEST_SIZE}
     every = [text for split in task.splits.values() for text in split.target]
     assert len(set(every)) == len(every)
     assert all(UNK not in task.target_vocabulary.encode(text) for text in every)

@@ -80,7 +80,7 @@ def test_the_test_split_has_equal_shares_of_its_lengths(lengths):
     counts = collections.Counter(len(numbers(text)) for text in task.splits["test"].source)
     assert counts == dict.fromkeys(lengths, TEST_SIZE // len(lengths))
     assert {len(numbers(text)) for text in task.splits["valid"].source} == set(range(1, 9))
-    assert "test sequences that training has too" not in task.note
+    assert "test sequences that training has too" not in task.stats
 
 
 def test_splits_share_no_sequence_but_short_ones(task):
@@ -89,13 +89,13 @@ def test_splits_share_no_sequence_but_short_ones(task):
     assert shared and all(32 ** len(numbers(text)) < SCARCE for text in shared)
     for name in ("valid", "test"):
         count = sum(text in seen["train"] for text in task.splits[name].source)
-        assert task.note[f"{name} sequences that training has too"] == count
+        assert task.stats[f"{name} sequences that training has too"] == count
 
 
 def test_splits_of_any_seeds_and_sizes_share_no_sequence():
     trained = build(lengths=(4, 6), seed=1, num_examples=3000).splits["train"]
     held_out = build(lengths=(4, 6), seed=2, valid_size=400)
-    assert held_out.note == {"train": 2000, "valid": 400, "test": TEST_SIZE}
+    assert held_out.stats == {"train": 2000, "valid": 400, "test": TEST_SIZE}
     assert not set(trained.source) & {*held_out.splits["valid"].source, *held_out.splits["test"].source}
 
 

@@ -1,19 +1,70 @@
-"""Pairs keep what belongs together together."""
+"""The batches of a task, what a run says about them, and what is refused."""
 
+import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.task import Pairs
+from attn_jax.tasks import TASKS, PointsTask, Task, task_class
+from attn_jax.tasks.babi.encoding import encode_stories
+from attn_jax.tasks.batching import encode_pairs
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.vocabulary import PAD, StoryWords, Words
+
+WORDS = "a bird can dance".split()
 
 
-def test_a_selection_keeps_the_columns_together():
-    pairs = Pairs(["a", "b", "c"], ["x", "y", "z"], [(1,), (), (3, 2)])
-    assert pairs.select([2, 0]) == Pairs(["c", "a"], ["z", "x"], [(3, 2), (1,)])
-    assert Pairs(["a", "b"], ["x", "y"]).select([1]) == Pairs(["b"], ["y"], None)
+def task_of(source, target):
+    return Task("dates", {"train": Pairs(source, target)}, Words(WORDS), Words(WORDS))
 
 
-def test_columns_are_equally_long():
-    with pytest.raises(UserError, match="2 source sentences but 1 target sentences"):
-        Pairs(["a", "b"], ["x"])
-    with pytest.raises(UserError, match="2 source sentences but evidence of 1"):
-        Pairs(["a", "b"], ["x", "y"], [(1,)])
+def test_a_classifier_needs_targets_that_are_labels():
+    labels = task_of(["a bird", "a"], ["a", "dance"])
+    assert labels.batches(buckets=(20,), batch_size=2, labels=True).num_pairs == 2
+    task = task_of(["a bird", "a"], ["a", "can dance"])
+    message = (
+        r"^task dates: the target 'can dance' has 2 tokens; model.name classifier needs labels, targets of one token "
+    )
+    with pytest.raises(UserError, match=message):
+        task.batches(buckets=(20,), batch_size=2, labels=True)
+    assert task.batches(buckets=(20,), batch_size=2).num_pairs == 2
+
+
+def test_training_on_much_that_is_unknown_is_said():
+    task = task_of(["a bird can zebra", "a"], ["a a a a", "a"])
+    assert task.batches(buckets=(20,), batch_size=1).messages == []
+    task = task_of(["a bird can zebra", "zebra"], ["a b a", "a"])
+    words = "% of the training tokens are unk; see task.vocab_size and task.min_count"
+    expected = [("vocabulary", f"source: 40 {words}"), ("vocabulary", f"target: 25 {words}")]
+    assert task.batches(buckets=(20,), batch_size=1).messages == expected
+
+
+def test_pairs_that_fit_no_bucket_are_counted():
+    task = task_of(["a bird can dance a bird", "a"], ["a", "a"])
+    words = "1 of 2 training pairs are longer than any bucket and left out; see task.buckets"
+    assert task.batches(buckets=(4,), batch_size=1).messages == [("data", words)]
+    assert task.batches(batch_size=1).messages == []  # buckets chosen by the lengths
+
+
+def test_statements_shorter_than_in_training_get_as_many_tokens():
+    vocabulary = StoryWords([".", "?", "mary", "went", "home", "where", "is"], shortest=4)
+    pairs = Pairs(["mary went . mary . where is mary ?", "mary went home . where is mary ?"], ["home", "home"])
+    plain, padded = (encode(pairs, vocabulary, vocabulary) for encode in (encode_pairs, encode_stories))
+    assert plain.source.lengths.tolist() == [10, 9] and padded.source.lengths.tolist() == [10, 9]
+    pairs = Pairs(["mary . mary . mary . where ?"], ["home"])
+    assert encode_pairs(pairs, vocabulary, vocabulary).source.lengths.tolist() == [9]
+    found = encode_stories(pairs, vocabulary, vocabulary).source
+    assert found.lengths.tolist() == [12] and found.tokens[-3:].tolist() == [PAD] * 3
+    task = Task("babi", {"train": pairs}, vocabulary, vocabulary)
+    assert task.batches(batch_size=1, encode=encode_stories).batch_at(0)["source"].shape == (1, 12)
+
+
+def test_each_task_has_its_class():
+    assert task_class("regression") is PointsTask and not PointsTask.of_pairs
+    assert all(task_class(name) is Task for name in TASKS if name != "regression") and Task.of_pairs
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    task = task_of(["a"], ["a"])
+    task.save(tmp_path)
+    assert [x.to_json() for x in Task.load(tmp_path)] == [x.to_json() for x in task.kept]
+    assert np.all([type(x) is Words for x in Task.load(tmp_path)])

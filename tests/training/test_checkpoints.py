@@ -1,7 +1,6 @@
 """What was saved is restored, whatever happens in between: kill -9, SIGTERM, a bad disk, a full disk, other devices."""
 
 import errno
-import logging
 import os
 import pathlib
 import shutil
@@ -16,10 +15,11 @@ import numpy as np
 import pytest
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+    sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[level]) for level in (1, 2)]  # tests, and the root
 
 import tiny_model as tiny
 
+from attn_jax.cli.noise import silence
 from attn_jax.errors import UserError
 from attn_jax.training.checkpoints import Checkpoints, disk_reason
 from attn_jax.training.loop import TrainState, fit, make_train_step, stop_on_signals
@@ -414,13 +414,6 @@ def test_killed_while_saving_and_terminated_is_bitwise_never_stopped(tmp_path):
         tiny.assert_same(dict(found), dict(expected))
 
 
-def test_only_the_first_of_several_failed_writes_is_reported(tmp_path, caplog):
-    Checkpoints(tmp_path)
-    logger = logging.getLogger("asyncio")
-    logger.error("Task exception was never retrieved\nfuture: <Task finished>")
-    logger.error("another matter")
-    assert [record.getMessage() for record in caplog.records] == ["another matter"]
-
-
 if __name__ == "__main__":
+    silence()
     worker(pathlib.Path(sys.argv[1]), float(sys.argv[2]))

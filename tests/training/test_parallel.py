@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+    sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[level]) for level in (1, 2)]  # tests, and the root
 
 import tiny_model as tiny
 

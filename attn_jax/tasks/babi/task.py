@@ -53,12 +53,12 @@ def babi(
 
     The validation split is the last tenth of the training questions of each task; some of these questions belong to a
     story that starts in training. Source and target share one vocabulary, StoryWords of all training text, so the
-    output layer can use the word embeddings. Answers that are not in it are unk; the note counts them.
+    output layer can use the word embeddings. Answers that are not in it are unk; the stats counts them.
 
     If `train` names one file, it replaces the twenty tasks; with a `valid` file nothing is held out of it, and without
     a `test` file there is no test split.
 
-    Test files contain some training questions (the note counts them). Generated test questions are all different, and
+    Test files contain some training questions (the stats counts them). Generated test questions are all different, and
     different from training; so they lack the most frequent questions of tasks 4 and 20, which have few.
 
     Args:
@@ -121,10 +121,10 @@ def _make(
         parts_of_split["train"].append(pairs.select(range(len(pairs) - held_out)))
         if held_out:
             parts_of_split["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
-    splits, note, cut, lost = {}, {}, 0, 0
+    splits, stats, cut, lost = {}, {}, 0, 0
     for name, parts in parts_of_split.items():
         splits[name], more_cut, more_lost = keep_last(join_pairs(parts), max_sentences)
-        note[name] = len(splits[name])
+        stats[name] = len(splits[name])
         cut, lost = cut + more_cut, lost + more_lost
     if vocabularies is None:
         train = splits["train"]
@@ -132,12 +132,12 @@ def _make(
     known = set(splits["train"].source)
     for name in [name for name in splits if name != "train"]:
         if count := sum(text in known for text in splits[name].source):
-            note[f"{name} questions that training has too"] = count
+            stats[f"{name} questions that training has too"] = count
         if count := sum(UNK in vocabularies[1].encode(text) for text in splits[name].target):
-            note[f"{name} answers that training never has"] = count
+            stats[f"{name} answers that training never has"] = count
     if cut:
-        note |= {"statements cut": cut, "supporting statements cut": lost}
-    return Task("babi", splits, *vocabularies, note=note, examples=tuple(splits["valid"].source[:3]))
+        stats |= {"statements cut": cut, "supporting statements cut": lost}
+    return Task("babi", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:3]))
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:

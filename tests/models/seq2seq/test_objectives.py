@@ -333,7 +333,7 @@ def test_more_samples_than_the_longest_source_is_an_error():
     config = get_config()
     config.model.attention.update(read="unordered_set", num_samples=9)
     check_num_samples(config, 9)
-    with pytest.raises(UserError, match="num_samples is 9, but unordered_set draws different keys and the longest"):
+    with pytest.raises(UserError, match="num_samples is 9, but unordered_set samples different keys and the longest"):
         check_num_samples(config, 8)
 
 

@@ -43,7 +43,7 @@ def test_the_last_tenth_of_each_task_is_held_out(task):
     for name, split in joint.splits.items():
         for column in ("source", "target", "evidence"):
             assert getattr(split, column) == getattr(alone[11][name], column) + getattr(alone[1][name], column)
-    assert joint.note["train"] == 45 + 27
+    assert joint.stats["train"] == 45 + 27
     few = task(num_examples=20).splits
     assert few["train"].source + few["valid"].source == alone[1]["train"].source[:20] and len(few["valid"]) == 2
     assert few["test"] == alone[1]["test"]
@@ -58,30 +58,30 @@ def test_both_sides_have_one_vocabulary_of_all_that_occurs_in_training(task, tmp
         assert result.source_vocabulary.decode(result.source_vocabulary.encode(text)) == text
     encoded = encode_pairs(result.splits["test"], result.source_vocabulary, result.target_vocabulary)
     assert encoded.target.gather(np.array([0]), 2)[0].tolist() == [[UNK, EOS]]
-    assert result.note["test answers that training never has"] == 7
-    assert "valid answers that training never has" not in result.note
-    assert result.note["valid questions that training has too"] == 1
+    assert result.stats["test answers that training never has"] == 7
+    assert "valid answers that training never has" not in result.stats
+    assert result.stats["valid questions that training has too"] == 1
     again = task(vocabularies=(result.source_vocabulary,) * 2)
-    assert again.source_vocabulary is result.source_vocabulary and again.note == result.note
+    assert again.source_vocabulary is result.source_vocabulary and again.stats == result.stats
 
 
 def test_the_note_counts_test_questions_that_were_trained_on(task, tmp_path):
     text = (tmp_path / "en/qa1_a-name_train.txt").read_text().splitlines(keepends=True)
     with (tmp_path / "en/qa1_a-name_test.txt").open("a") as file:
         file.writelines([*text[:6], text[0], text[1], "3 Where is Sandra?\tkitchen\t1\n"])
-    note = task().note
+    note = task().stats
     assert note["test"] == 10 and note["test questions that training has too"] == 2
 
 
 def test_only_the_last_statements(task):
     whole, cut = task(), task(max_sentences=1)
-    assert cut.note["statements cut"] == 57
+    assert cut.stats["statements cut"] == 57
     supported = [bool(numbers) for split in cut.splits.values() for numbers in split.evidence]
-    assert cut.note["supporting statements cut"] == supported.count(False) > 0
+    assert cut.stats["supporting statements cut"] == supported.count(False) > 0
     for name in whole.splits:
         for long, short in zip(whole.splits[name].source, cut.splits[name].source, strict=True):
             assert short == long.partition(" . ")[2]
-    assert "statements cut" not in whole.note and whole.note == task(max_sentences=2).note
+    assert "statements cut" not in whole.stats and whole.stats == task(max_sentences=2).stats
 
 
 def test_from_a_config(task, tmp_path):
@@ -132,7 +132,7 @@ def test_a_file_of_any_name_is_a_task(task, tmp_path):
         write(tmp_path / name, count)
     own = {"train": ("own.txt", ""), "numbers": (7,), "size": "high"}
     alone = task(**own)
-    assert alone.note == {"train": 36, "valid": 4}
+    assert alone.stats == {"train": 36, "valid": 4}
     assert alone.splits["valid"].source[-1] == read_questions(tmp_path / "own.txt").source[-1]
     assert alone.splits["train"].evidence is not None and len(alone.examples) == 3
     every = task(**own, valid=("held.txt", ""), test=("asked.txt",), num_examples=3)
@@ -141,7 +141,7 @@ def test_a_file_of_any_name_is_a_task(task, tmp_path):
         "valid",
         "test",
     ]
-    assert task(**own, test=("asked.txt", "")).note["test questions that training has too"] == 5
+    assert task(**own, test=("asked.txt", "")).stats["test questions that training has too"] == 5
     config = get_config(task="babi")
     config.data_dir, config.task.train = str(tmp_path), ("own.txt", "")
     assert build_task(config).splits == alone.splits

@@ -1,0 +1,77 @@
+"""Checks of a config before the data is read; each raises a UserError of one line."""
+
+from ml_collections import ConfigDict
+
+from attn_jax.attention import READINGS
+from attn_jax.cli.options import Options, resolve
+from attn_jax.errors import UserError, lookup
+from attn_jax.evaluation.points import PointsEvaluator
+from attn_jax.evaluation.text import TextEvaluator, check_text_metrics
+from attn_jax.tasks import PointsTask, Task, task_class
+from attn_jax.tasks.buckets import make_buckets
+from attn_jax.training.parallel import choose
+
+
+def check(config: ConfigDict) -> Options:
+    """Checks a config as far as it can be known to be wrong without the data, and returns its options.
+
+    Raises:
+        UserError: it is wrong.
+    """
+    options = resolve(config)
+    options.build_model()
+    if getattr(options.task, "buckets", ()):
+        make_buckets(options.task.buckets)
+    check_metrics(config)
+    options.optimizer.build(1)
+    best_metric(config)
+    if choose(options.run.parallel) not in options.task.kind.parallel:
+        raise UserError("a kernel regression trains on one device; set --config.parallel=single")
+    return options
+
+
+def check_metrics(config: ConfigDict) -> None:
+    """Raises a UserError for a metric of config.eval that is unknown, or cannot be computed."""
+    evaluator = evaluator_class(config)
+    for name in config.eval.metrics:
+        lookup(evaluator.metrics, name, "metric")
+    if task_class(config.task.name).of_pairs:
+        check_text_metrics(config.eval.metrics, config.eval.tokenize)
+
+
+def evaluator_class(config: ConfigDict) -> type[TextEvaluator] | type[PointsEvaluator]:
+    """Returns the class that measures the model of a config."""
+    return EVALUATORS[task_class(config.task.name)]
+
+
+def best_metric(config: ConfigDict) -> tuple[str, str]:
+    """Returns (train.best_metric, whether "min" or "max" of it is best).
+
+    Raises:
+        UserError: there is no such metric, or neither is better.
+    """
+    name, metrics = config.train.best_metric, evaluator_class(config).metrics
+    best = lookup(metrics, name, "train.best_metric").best
+    if best is None:
+        known = ", ".join(other for other, metric in metrics.items() if metric.best)
+        raise UserError(f"train.best_metric {name}: neither a low nor a high value is better; expected one of {known}")
+    return name, best
+
+
+def seeds_of(config: ConfigDict) -> tuple[int, ...]:
+    """Returns config.seeds, or config.seed alone."""
+    return resolve(config).run.all_seeds
+
+
+def check_num_samples(config: ConfigDict, longest: int) -> None:
+    """Raises a UserError if a reading without replacement takes more samples than the longest source has keys."""
+    attention = config.model.get("attention", {})
+    reading = READINGS.get(attention.get("read"))
+    if reading is not None and reading.distinct and attention.num_samples > longest:
+        raise UserError(
+            f"model.attention.num_samples is {attention.num_samples}, but {reading.name} samples "
+            f"different keys and the longest source has {longest}; expected at most that many"
+        )
+
+
+EVALUATORS = {Task: TextEvaluator, PointsTask: PointsEvaluator}

@@ -1,0 +1,92 @@
+"""Trains, evaluates and uses models of attention.
+
+python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
+python launch.py --mode=eval|predict|score|visualize --workdir=runs/quickstart [--config.decode.method=beam ...]
+python launch.py --sweep=experiments/X.py
+"""
+
+import os
+import pathlib
+import sys
+
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "attn_jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from absl import flags, logging
+
+from attn_jax.cli.noise import silence
+from attn_jax.cli.overrides import parse
+from attn_jax.errors import Interrupted, Lost, UserError, printable
+
+MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
+WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
+SOURCE = flags.DEFINE_string("source", "", "Source sentences: a UTF-8 text file (eval, predict, score, visualize).")
+TARGET = flags.DEFINE_string("target", "", "Target sentences, line by line (eval, score).")
+SWEEP = flags.DEFINE_string("sweep", "", "A file whose sweep() yields dicts of overrides: each becomes a run.")
+COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for several processes or hosts.")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "How many processes train together.")
+PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Which of them this is.")
+OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config, with their meanings, and end.")
+CONFIG = flags.DEFINE_string("config", None, "A config file, or the name of one; override with --config.key=value.")
+
+
+def main(argv: list[str]) -> int:
+    """Runs a command line; returns the exit status.
+
+    It is 0 when all is done, 1 after an error of the user's, which is one line on standard error, and 128 + the number
+    of the signal after an interruption.
+    """
+    logging.set_verbosity(logging.ERROR)
+    silence()
+    try:
+        if {"-h", "--help"} & set(argv):
+            print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
+            return 0
+        config, overrides = parse(argv)
+        if SWEEP.value:
+            from attn_jax.cli.sweep import run_sweep
+
+            run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides)
+            return 0
+        if config is None:
+            raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
+        if OPTIONS.value:
+            from attn_jax.cli.reference import describe
+
+            print(describe(config), flush=True)
+            return 0
+        if MODE.value != "train" and not WORKDIR.value:
+            raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
+        workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
+        from attn_jax.cli.commands import COMMANDS, Files, check_overrides, join
+        from attn_jax.cli.failures import told_in_one_line
+
+        with told_in_one_line(NUM_PROCESSES.value):
+            if NUM_PROCESSES.value > 1:
+                join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+            check_overrides(config, overrides)
+            COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
+        sys.stdout.flush()
+    except UserError as error:
+        print(f"launch.py: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
+        if isinstance(error, Lost):  # at an orderly end jax would wait for the other process, and then abort
+            os._exit(1)
+        return 1
+    except Interrupted as error:
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader of a filter, `head` say, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a full disk, say
+        reason = (error.strerror or str(error)).lower()
+        print(printable(f"launch.py: {error.filename or 'cannot write'}: {reason}"), file=sys.stderr)
+        return 1
+    return 0
+
+
+def run() -> None:
+    """Runs the command line of this process, and ends it."""
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says: all text here is UTF-8
+    sys.exit(main(sys.argv))

@@ -1,0 +1,168 @@
+"""A training run, and what it does between its steps: log, evaluate, save."""
+
+import dataclasses
+import pathlib
+import time
+from operator import itemgetter
+from typing import TextIO
+
+import jax
+import numpy as np
+import optax
+from ml_collections import ConfigDict
+
+from attn_jax.cli.build import Setup
+from attn_jax.cli.checks import best_metric
+from attn_jax.cli.options import resolve
+from attn_jax.cli.workdir import plain
+from attn_jax.tasks import PointsTask, Task
+from attn_jax.tasks.batching import Batches
+from attn_jax.tasks.data_files import data_checksums
+from attn_jax.tasks.point_batches import PointBatches
+from attn_jax.training.checkpoints import Checkpoints
+from attn_jax.training.loop import Meter, Outcome
+from attn_jax.training.metrics_writer import MetricsWriter
+from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
+from attn_jax.training.parallel import Parallel
+from attn_jax.training.progress import Progress, notice
+from attn_jax.types import Params, PyTree
+
+
+@dataclasses.dataclass(kw_only=True)
+class Run:
+    """A training run: what it is made of, and the numbers that the host keeps between its steps."""
+
+    config: ConfigDict
+    workdir: pathlib.Path
+    setup: Setup
+    task: Task | PointsTask
+    batches: Batches | PointBatches
+    tx: optax.GradientTransformation
+    parallel: Parallel
+    checkpoints: Checkpoints
+    seeds: tuple[int, ...]
+    num_steps: int
+    lock: TextIO | None  # keeps other processes out of the work directory; None in all processes but the first
+
+    def __post_init__(self):
+        self.meter, self.seconds, self.started = Meter(), 0.0, None
+        self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
+        self.scale = np.ones((), np.float32)  # of the plateau
+        _, mode = best_metric(self.config)
+        self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
+        self.data = data_checksums(self.workdir)
+
+    @property
+    def trained_seconds(self) -> float:
+        """Seconds spent in training, validation included, by all the processes that worked on this run."""
+        return self.seconds + (0.0 if self.started is None else time.monotonic() - self.started)
+
+    def start_clock(self) -> None:
+        """Starts to count the seconds of training."""
+        self.started = time.monotonic()
+
+    def stop_clock(self) -> None:
+        """Stops to count the seconds of training."""
+        self.seconds, self.started = self.trained_seconds, None
+
+    @property
+    def extra(self) -> dict:
+        """The numbers that a checkpoint keeps besides the state, as JSON."""
+        return {
+            "meter": self.meter.state,
+            "best": self.best.state,
+            "plateau": self.plateau.state,
+            "seconds": self.trained_seconds,
+            "finished": self.finished,
+            "data": self.data,
+        }
+
+    def remember(self, extra: dict) -> None:
+        """Goes on from the `extra` of a checkpoint."""
+        self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
+        self.seconds, self.finished = extra["seconds"], extra["finished"]
+
+    def learning_rate(self, step: int) -> np.ndarray:
+        """Returns the learning rate of the update that made it `step` steps, one for each seed."""
+        rate = np.asarray(self.schedule(step - 1) * self.scale, np.float32)
+        rate = np.broadcast_to(rate, np.shape(self.seeds) if len(self.seeds) > 1 else ())
+        return np.array([float(str(x)) for x in rate.flat]).reshape(rate.shape)  # as float32 is printed: 0.001
+
+
+@dataclasses.dataclass(kw_only=True)
+class Callbacks:
+    """The callbacks of attn_jax.training.loop.fit for a run."""
+
+    run: Run
+    writer: MetricsWriter | None  # None in all processes but the first
+    progress: Progress
+
+    def save(self, step: int, state: PyTree, metrics: dict | None = None) -> None:
+        """Saves a checkpoint of the state on the devices."""
+        with self.progress.pause():
+            host = self.run.parallel.get_state(state)
+            self.run.checkpoints.save(step, host, config=plain(self.run.config), extra=self.run.extra, metrics=metrics)
+
+    def on_step(self, step: int, metrics: dict) -> None:
+        """Logs the means of the metrics since the last log, every log_every steps and after the last step."""
+        self.run.meter.add(metrics)
+        tokens = float(np.sum(metrics["loss"].count))
+        loss = float(np.mean(metrics["loss"].compute()))
+        self.progress.update(step, tokens, loss=loss)
+        if step % self.run.config.train.log_every == 0 or step == self.run.num_steps:
+            means = {f"train/{name}": mean.compute() for name, mean in self.run.meter.take().items()}
+            means["train/learning_rate"] = self.run.learning_rate(step)
+            times = {"seconds": round(self.run.trained_seconds, 3), "tokens_per_second": round(self.progress.lap(), 1)}
+            self.write(step, means | times)
+
+    def write(self, step: int, metrics: dict) -> None:
+        """Writes a line of metrics.jsonl."""
+        if self.writer is not None:
+            self.writer.write(step, metrics)
+
+    def on_evaluation(self, step: int, state: PyTree) -> Outcome:
+        """Measures the validation split, saves, and halves the learning rate or stops where the config says so."""
+        with self.progress.pause():
+            return self._evaluate(step, state)
+
+    def _evaluate(self, step: int, state: PyTree) -> Outcome:
+        run, config = self.run, self.run.config
+        host = run.parallel.get_state(state)
+        name, _ = best_metric(config)
+        params = params_of_seeds(host.params, run.seeds)
+        results, _ = run.setup.evaluator.measure(params, run.task.splits["valid"], [name] if name != "loss" else [])
+        values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
+        if len(run.seeds) == 1:
+            values = {metric: value[0] for metric, value in values.items()}
+        self.write(step, {f"valid/{metric}": value for metric, value in values.items()})
+        means = "  ".join(f"{metric} {result['mean']:.4g}" for metric, result in results.items())
+        self.progress.clear()
+        notice(f"{'valid':<14}step {step}  {means}")
+        run.best.update(results[name]["mean"])
+        outcome = Outcome()
+        if config.optimizer.schedule == "plateau":
+            run.plateau.update(values["loss"])
+            spent = run.plateau.spent(config.optimizer.plateau_patience)
+            if np.any(spent):
+                host = host.replace(opt_state=halve(host.opt_state, spent))
+                run.scale = plateau_scale(host.opt_state)
+                outcome = Outcome(state=run.parallel.put_state(host))
+        patience = config.train.patience
+        stop = bool(patience and run.best.count >= patience) or reached(config, results[name]["seeds"])
+        run.finished = stop or step == run.num_steps
+        metrics = {metric: result["mean"] for metric, result in results.items()}
+        run.checkpoints.save(step, host, config=plain(config), extra=run.extra, metrics=metrics)
+        return outcome._replace(stop=stop)
+
+
+def reached(config: ConfigDict, values: list[float]) -> bool:
+    """Returns whether train.best_metric is as good as train.goal for every seed; False without a goal."""
+    goal, (_, order) = config.train.goal, best_metric(config)
+    return bool(goal) and (max(values) <= goal if order == "min" else min(values) >= goal)
+
+
+def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
+    """Splits parameters into one set per seed; only those of several seeds have a leading seed axis."""
+    if len(seeds) == 1:
+        return [params]
+    return [jax.tree.map(itemgetter(i), params) for i in range(len(seeds))]

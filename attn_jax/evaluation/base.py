@@ -1,0 +1,116 @@
+"""The two roles of a trained model: an evaluator measures it, a predictor uses it.
+
+Shapes: n examples of a split, t target tokens, s source tokens, k training points. `params_of_seeds` has one set of
+parameters for each seed of a run.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from attn_jax.tasks import Pairs, PointsTask, Task
+from attn_jax.tasks.points import Points
+from attn_jax.types import Float, Params
+
+Split = Pairs | Points
+
+
+class Metric(NamedTuple):
+    """A number that says how good a model is.
+
+    `best` is "min" or "max", or None where neither a low nor a high value is better. The arguments of `compute` are
+    those of the table that the metric is in.
+    """
+
+    compute: Callable
+    best: str | None
+
+
+class Results(NamedTuple):
+    """Values of metrics, and how they were measured."""
+
+    values: dict[str, dict[str, Any]]  # metric -> {"mean", "std", "seeds": the value of each seed}
+    signatures: dict[str, str]  # metric -> settings that the value depends on, for those that have any
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Measures a model on the examples of a split.
+
+    Attributes:
+        metrics: name -> Metric, of all that can be asked for.
+        unit: the examples of a split, "sentences" or "points".
+        loss_unit: the unit of the loss in training and validation; "" if these are not comparable.
+    """
+
+    metrics: Mapping[str, Metric]
+    unit: str
+    loss_unit: str
+
+    def measure(self, params_of_seeds: Sequence[Params], split: Split, names: Sequence[str]) -> Results:
+        """Computes the loss and the metrics `names` of a split of n examples, for each seed.
+
+        Raises:
+            UserError: a metric is unknown, or cannot be computed.
+        """
+        ...
+
+
+@runtime_checkable
+class Predictor(Protocol):
+    """Predicts from lines that people write, and plots what the model attended to."""
+
+    def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields (sources, lines to print) for every `chunk` lines of input.
+
+        Raises:
+            UserError: a line cannot be read; what was predicted for earlier lines is yielded before.
+        """
+        ...
+
+    def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
+        """Computes log p(target | source) of n pairs, in nats, eos included.
+
+        Raises:
+            ValueError: the model predicts no text.
+        """
+        ...
+
+    def read_lines(self, lines: Iterable[str]) -> list[str]:
+        """Reads the sources in lines of input, such as one for each line that is not empty."""
+        ...
+
+    def read_pairs(self, pairs: Pairs) -> Pairs:
+        """Reads pairs that people wrote: brings them into the form of the task's own.
+
+        Raises:
+            UserError: a line is not a source or not a target of the task.
+        """
+        ...
+
+    def read_files(self, source: str, target: str) -> Split:
+        """Reads a split from files, of which `target` may be "" where the source has the targets.
+
+        Raises:
+            UserError: a file is missing, cannot be read, or does not suit the model.
+        """
+        ...
+
+    def report(self, sources: Sequence[str]) -> None:
+        """Gives a notice if there is something in the sources that the model does not know."""
+        ...
+
+    def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """Plots the attention of each of n sources to its own path, and writes the same numbers beside it as JSON.
+
+        The weights are [t, s] for text, [hops, statements] for stories, [k] for points. Targets only go into labels.
+        """
+        ...
+
+    def plot_overview(
+        self, params: Params, task: Task | PointsTask, split: Split, workdir: pathlib.Path, count: int
+    ) -> list[pathlib.Path]:
+        """Plots at most `count` pictures of a finished run under workdir/attention; returns their paths."""
+        ...

@@ -1,0 +1,155 @@
+"""Prediction with kernel regressions: lines of numbers to predictions, and pictures of the fit."""
+
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation import point_plots
+from attn_jax.evaluation.files import chunks, save_weights
+from attn_jax.evaluation.points import report_unreached
+from attn_jax.evaluation.regressor import Regressor
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.point_batches import LARGEST
+from attn_jax.tasks.points import Points, PointsTask, number, read_points
+from attn_jax.types import Float, Params
+
+
+class PointPredictor:
+    """Predicts with a kernel regression, see attn_jax.evaluation.base.Predictor.
+
+    Args:
+        regressor: the model with its training points.
+        with_scores: predictions are printed after log p(inputs).
+    """
+
+    def __init__(self, regressor: Regressor, *, with_scores: bool = False):
+        self.regressor, self.columns, self.with_scores = regressor, regressor.columns, with_scores
+        self.unreached = 0  # points so far without a training point within reach
+
+    def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields (lines "number,number", predictions) for every `chunk` lines; the prediction of an empty line is "".
+
+        The separator is that of the training file. A first line with the names of columns chooses the columns, and has
+        no prediction. A class is printed by its name. Scores are log p(inputs) by Parzen windows and a tab: how much
+        the training points tell about this place.
+        """
+        chosen: list[int] | None = None
+        first, count = True, 0
+        for texts in chunks(lines, chunk):
+            rows, filled = [], []
+            for text in texts:
+                count += 1
+                cells = text.split(self.columns.separator)
+                if first and text.strip() and {cell.strip() for cell in cells} >= set(self.columns.inputs):
+                    header = [cell.strip() for cell in cells]
+                    chosen, first = [header.index(name) for name in self.columns.inputs], False
+                    continue
+                first = first and not text.strip()
+                filled.append(bool(text.strip()))
+                if filled[-1]:
+                    rows.append(self._numbers(cells, chosen, f"line {count}"))
+            printed = iter(self._printed(params, np.array(rows))) if rows else iter(())
+            yield texts, [next(printed) if full else "" for full in filled]
+
+    def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
+        """Raises a ValueError: points are no pairs of texts."""
+        raise ValueError("a regression predicts no text")
+
+    def read_lines(self, lines: Iterable[str]) -> list[str]:
+        """Reads a source from each line that is not empty."""
+        return [line for line in lines if line.strip()]
+
+    def read_pairs(self, pairs: Pairs) -> Pairs:
+        """Raises a ValueError: points are no pairs of texts."""
+        raise ValueError("a regression predicts no text")
+
+    def read_files(self, source: str, target: str) -> Points:
+        """Reads the points of a CSV file with the columns of the training.
+
+        Raises:
+            UserError: there are two files, or none; or see read_points.
+        """
+        if target or not source:
+            raise UserError(
+                "--mode=eval of a regression takes --source=FILE.csv, with the target as one of its columns"
+            )
+        points, _ = read_points(pathlib.Path(source), (), "", bool(self.columns.classes), self.columns)
+        if len(points) < 1:
+            raise UserError(f"{source}: there is no row of data")
+        return points
+
+    def report(self, sources: Sequence[str]) -> None:
+        """Gives a notice if some predictions had no training point within reach."""
+        report_unreached(self.unreached, len(sources))
+
+    def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """Plots the training points by their weight in the prediction for each source, a line of numbers.
+
+        The JSON file has a number of "weights" for each training point of "source".
+        """
+        lines = [text.split(self.columns.separator) for text in pairs.source]
+        rows = [self._numbers(cells, None, f"line {i}") for i, cells in enumerate(lines, 1)]
+        inputs = np.array(rows)
+        predictions, reach = self.regressor.predict(params, inputs)
+        self.unreached += int(np.sum(~reach))
+        names, train = self.columns.inputs, self._training_points()
+        points = [
+            {**dict(zip(names, row, strict=True)), self.columns.target: self._target(target)}
+            for row, target in zip(train.inputs.tolist(), train.targets, strict=True)
+        ]
+        for query, weights, prediction, path in zip(
+            inputs, self.regressor.weights(params, inputs), predictions, paths, strict=True
+        ):
+            point_plots.plot_query(train, query, weights, self._text(prediction), path)
+            asked = {"query": dict(zip(names, query.tolist(), strict=True)), "prediction": self._target(prediction)}
+            save_weights(path, weights, **asked, source=points)
+
+    def plot_overview(
+        self, params: Params, task: PointsTask, split: Points, workdir: pathlib.Path, count: int
+    ) -> list[pathlib.Path]:
+        """Plots the fit and its attention weights: over the range of the only input, or at the first test points."""
+        train = self._training_points()
+        if train.inputs.shape[1] == 1:
+            low, high = train.inputs.min(), train.inputs.max()
+            queries = np.linspace(low, high, 101)[:, None]
+        else:
+            queries = split.inputs[0][:100]
+        predictions, _ = self.regressor.predict(params, queries)
+        paths = [workdir / "attention" / f"{name}.png" for name in ("fit", "weights")]
+        held_out = split.inputs[0], split.targets[0]
+        tested, _ = self.regressor.predict(params, held_out[0])
+        point_plots.plot_fit(train, queries, predictions, held_out, tested, paths[0])
+        if len(train.inputs) > LARGEST:
+            return paths[:1]
+        point_plots.plot_weights(train, queries, self.regressor.weights(params, queries), paths[1])
+        return paths
+
+    def _training_points(self) -> point_plots.TrainingPoints:
+        train = self.regressor.train
+        return point_plots.TrainingPoints(self.columns, train.inputs[0], train.targets[0])
+
+    def _numbers(self, cells: list[str], chosen: list[int] | None, where: str) -> list[float]:
+        names = self.columns.inputs
+        indices = range(len(names)) if chosen is None else chosen
+        if len(cells) <= max(indices) or (chosen is None and len(cells) != len(names)):
+            raise UserError(f"input, {where}: {len(cells)} cells; expected {self.columns.separator.join(names)}")
+        return [number(cells[j], f"input, {where}, column {name!r}") for name, j in zip(names, indices, strict=True)]
+
+    def _printed(self, params: Params, inputs: Float[np.ndarray, "n d"]) -> list[str]:
+        predictions, reach = self.regressor.predict(params, inputs)
+        self.unreached += int(np.sum(~reach))
+        texts = [self._text(row) for row in predictions]
+        if not self.with_scores:
+            return texts
+        density = self.regressor.log_density(params, inputs)
+        return [f"{value:.4f}\t{text}" for value, text in zip(density, texts, strict=True)]
+
+    def _target(self, values: Float[np.ndarray, " v"]) -> str | float:
+        """A class by its name, or a number."""
+        return self._text(values) if self.columns.classes else float(values[0])
+
+    def _text(self, prediction: Float[np.ndarray, " v"]) -> str:
+        classes = self.columns.classes
+        return classes[int(np.argmax(prediction))] if classes else f"{prediction[0]:.6g}"

@@ -1,0 +1,106 @@
+"""A kernel regression with the training points that it reads."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.tasks.points import PointsTask
+from attn_jax.types import Float, Params
+
+
+class Regressor:
+    """Predicts targets of points, in their own units, from the training points of a task.
+
+    The model sees standardized points, see attn_jax.tasks.point_batches.StandardPoints. Inputs are not scaled where its
+    width is given, since that is in their units.
+
+    Args:
+        model: functions of (params, query, memory).
+        task: with the training points of each seed.
+        batch_size: points predicted at once.
+    """
+
+    def __init__(self, model: KernelRegression, task: PointsTask, *, batch_size: int = 256):
+        self.model, self.columns, self.train = model, task.columns, task.splits["train"]
+        self.batch_size = batch_size
+        self.points = task.standardized(scale_inputs=not model.fixed)
+        self._mixture = jax.jit(model.mixture_weights)
+        self._predict = jax.jit(model.predict)
+        self._weights = jax.jit(model.weights)
+        self._density = jax.jit(model.log_density)
+
+    def predict(
+        self, params: Params, inputs: Float[np.ndarray, "n d"], *, seed: int = 0, left_out: bool = False
+    ) -> tuple[Float[np.ndarray, "n v"], np.ndarray]:
+        """Predicts n points.
+
+        Args:
+            params: of one seed.
+            inputs: in the units of the task.
+            seed: index of the seed whose training points are read.
+            left_out: the inputs are the training points, in order, and each is predicted by all others.
+
+        Returns:
+            (predictions [n, v] in the units of the targets, or probabilities of v classes; whether a training point is
+            within reach of the kernel [n]).
+
+        Raises:
+            UserError: a prediction is not finite.
+        """
+        memory = self._memory_of(seed)
+        mixture = self._mixture(params, **memory)
+        results: list = []
+        start = 0
+        for rows, query in self._batched(inputs, seed):
+            index = jnp.asarray(np.arange(len(query)) + start, jnp.int32) if left_out else None
+            found, reach = jax.device_get(self._predict(params, query, **memory, mixture=mixture, exclude=index))
+            results.append((found[:rows], reach[:rows]))
+            start += rows
+        found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
+        self._check_finite(found, inputs)
+        found = self.points.target_center[seed] + self.points.target_scale[seed] * found.astype(np.float64)
+        if self.columns.classes:  # a local polynomial may leave [0, 1]
+            found = np.clip(found, 0, 1)
+            found /= np.maximum(found.sum(axis=-1, keepdims=True), 1e-12)
+        return found, reach
+
+    def weights(self, params: Params, inputs: Float[np.ndarray, "n d"], *, seed: int = 0) -> Float[np.ndarray, "n k"]:
+        """Computes the attention weight of each of k training points in each of n predictions."""
+        memory = self._memory_of(seed)
+        mixture = self._mixture(params, **memory)
+        batches = self._batched(inputs, seed)
+        weights = [np.asarray(self._weights(params, query, memory["inputs"], mixture))[:n] for n, query in batches]
+        return np.concatenate(weights)
+
+    def log_density(self, params: Params, inputs: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+        """Estimates log p(inputs) from the training points of the first seed by Parzen windows."""
+        units = np.sum(np.log(self.points.scale[0]))
+        memory = self._memory_of(0)["inputs"]
+        density = [np.asarray(self._density(params, query, memory))[:n] for n, query in self._batched(inputs, 0)]
+        return np.concatenate(density) - units
+
+    def _memory_of(self, seed: int) -> dict[str, Any]:
+        return {name: jnp.asarray(x[seed]) for name, x in self.points.memory.items()}
+
+    def _batched(self, inputs: Float[np.ndarray, "n d"], seed: int) -> Iterator[tuple[int, Any]]:
+        """Yields (number of real rows, standardized queries [batch_size, d])."""
+        size = self.batch_size
+        for start in range(0, len(inputs), size):
+            some = (inputs[start : start + size] - self.points.center[seed]) / self.points.scale[seed]
+            padded = np.pad(some, ((0, size - len(some)), (0, 0)), mode="edge")
+            yield len(some), jnp.asarray(padded, jnp.float32)
+
+    def _check_finite(self, predictions: Float[np.ndarray, "n v"], inputs: Float[np.ndarray, "n d"]) -> None:
+        """Raises a UserError that names the first inputs whose prediction is not finite."""
+        wrong = np.flatnonzero(~np.isfinite(predictions).all(axis=-1))
+        if len(wrong):
+            at = ", ".join(f"{n} {value:.6g}" for n, value in zip(self.columns.inputs, inputs[wrong[0]], strict=True))
+            raise UserError(
+                f"the prediction at {at} is not a finite number: it is too far from the training points for float32, "
+                "or the training went wrong"
+            )

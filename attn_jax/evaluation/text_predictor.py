@@ -1,0 +1,173 @@
+"""Prediction with models of text: lines to translations, scores of pairs, pictures of attention weights."""
+
+import math
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation import plots
+from attn_jax.evaluation.files import chunks, save_weights
+from attn_jax.evaluation.translate import Translation, Translator
+from attn_jax.tasks.batching import check_labels, eval_batches
+from attn_jax.tasks.buckets import make_buckets
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.task import Task
+from attn_jax.tasks.text import read_parallel
+from attn_jax.tasks.vocabulary import UNK
+from attn_jax.training.progress import notice
+from attn_jax.types import Float, Params
+
+LONG = 1000  # source tokens of a line; a longer one gets a notice about the time and memory it takes
+
+
+class TextPredictor:
+    """Predicts with a model of text, see attn_jax.evaluation.base.Predictor.
+
+    Args:
+        translator: the model, its vocabularies and the options of decoding.
+        buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
+    """
+
+    def __init__(self, translator: Translator, *, buckets: Sequence = ()):
+        self.translator, self.options, self.buckets = translator, translator.options, buckets
+        self.model, module = translator.model, translator.model.module
+        self.title = ""  # of pictures
+        if getattr(module, "reads_target", False):
+            self.title = "weight on what was given; the rest is on the target so far"
+        self._long_reported = False
+        self._score = jax.jit(self.model.score)
+        self._query_weights = jax.jit(
+            lambda params, source: module.apply({"params": params}, source, method="query_weights")
+        )
+
+    def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
+        """Yields (lines, their translations) for every `chunk` lines.
+
+        Each line has n_best translations, also an empty one and one that has fewer: the others are empty, and their
+        score is -inf.
+        """
+        count = 0
+        for texts in chunks(lines, chunk):
+            self._report_long(texts, count)
+            printed = []
+            for translations in self.translator.translate(params, texts, first=count):
+                missing = [Translation("", -math.inf, -math.inf)] * (self.options.n_best - len(translations))
+                for translation in [*translations, *missing]:
+                    score = f"{translation.score:.4f}\t" if self.options.with_scores else ""
+                    printed.append(score + translation.text)
+            count += len(texts)
+            yield texts, printed
+
+    def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
+        """Computes log p(target | source) of n pairs, in nats, eos included."""
+        encoded = self.translator.encode(pairs)
+        scores = np.zeros(len(pairs))
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            scores[indices] = np.asarray(self._score(params, batch))[: len(indices)]
+        return scores
+
+    def weights(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "t s"]]:
+        """Computes the attention weights [t, s] of each pair: target tokens by source tokens, eos last in both."""
+        encoded = self.translator.encode(pairs)
+        result: list = [None] * len(encoded)
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            weights = np.asarray(self.translator.attention_weights(params, batch))
+            for row, index in enumerate(indices):
+                t, s = encoded.target.lengths[index], encoded.source.lengths[index]
+                result[index] = weights[row, :t, :s]
+        return result
+
+    def query_weights(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "q s"]]:
+        """Computes a classifier's attention weights [q, s] on each source: queries by source tokens, eos last."""
+        encoded = self.translator.encode(pairs)
+        result: list = [None] * len(encoded)
+        for indices, batch in eval_batches(encoded, self.options.batch_size, self.buckets):
+            weights = np.asarray(self._query_weights(params, batch["source"]))
+            for row, index in enumerate(indices):
+                result[index] = weights[row, :, : encoded.source.lengths[index]]
+        return result
+
+    def read_lines(self, lines: Iterable[str]) -> list[str]:
+        """Reads a source from each line that is not empty."""
+        return [line for line in lines if line.strip()]
+
+    def read_pairs(self, pairs: Pairs) -> Pairs:
+        """Reads pairs that people wrote; texts need no change."""
+        return pairs
+
+    def read_files(self, source: str, target: str) -> Pairs:
+        """Reads the pairs of two files, and gives a notice of tokens that training has not seen.
+
+        Raises:
+            UserError: a file is missing or cannot be read; the model is a classifier and a target is no label.
+        """
+        if bool(source) != bool(target):
+            raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
+        pairs = self.read_pairs(Pairs(*read_parallel(source, target)))
+        if getattr(self.model.module, "one_token", False):
+            check_labels(self.translator.encode(pairs), pairs, target)
+        self.report(pairs.source)
+        return pairs
+
+    def report(self, sources: Sequence[str]) -> None:
+        """Gives a notice if there are source tokens that training has not seen; they are read as unk."""
+        vocabulary = self.translator.source_vocabulary
+        tokens = [
+            pair for text in sources for pair in zip(vocabulary.tokenize(text), vocabulary.encode(text), strict=True)
+        ]
+        unknown = list(dict.fromkeys(token for token, number in tokens if number == UNK))
+        if unknown:
+            count = sum(number == UNK for _, number in tokens)
+            some = " ".join(unknown[:3]) + (" ..." if len(unknown) > 3 else "")
+            notice(f"{'unknown':<14}{count:,} of {len(tokens):,} source tokens were never seen in training: {some}")
+
+    def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """Plots the attention weights of the translation of each source; the targets of the pairs are not used.
+
+        The picture of a classifier with several queries has a row for each query.
+        """
+        module, translator = self.model.module, self.translator
+        several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
+        outputs = [translations[0].text for translations in translator.translate(params, pairs.source)]
+        translated = Pairs(pairs.source, outputs)
+        found = self.query_weights(params, translated) if several else self.weights(params, translated)
+        for text, output, weights, path in zip(pairs.source, outputs, found, paths, strict=True):
+            source = [*translator.source_vocabulary.tokenize(text), "<eos>"]
+            target = [*translator.target_vocabulary.tokenize(output), "<eos>"]
+            rows = len(target) if weights[-1].any() else len(target) - 1  # a classifier reads nothing for the eos
+            title = self.title
+            if several:
+                target, rows, title = [f"query {i}" for i in range(1, len(weights) + 1)], len(weights), output
+            plots.plot_weights(weights[:rows], source, target[:rows], path, title)
+            save_weights(path, weights[:rows], source=source, target=target[:rows])
+
+    def plot_overview(
+        self, params: Params, task: Task, split: Pairs, workdir: pathlib.Path, count: int
+    ) -> list[pathlib.Path]:
+        """Plots the examples of the task and the first pairs of the split, `count` in all; returns the paths."""
+        examples = Pairs(list(task.examples), [""] * len(task.examples))
+        pairs = (
+            split.select(range(min(count, len(split))))
+            if split.evidence
+            else Pairs([*examples.source, *split.source][:count], [*examples.target, *split.target][:count])
+        )
+        paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(pairs))]
+        self.plot(params, pairs, paths)
+        return paths
+
+    def _report_long(self, texts: Sequence[str], before: int) -> None:
+        """Gives a notice, once, of a line that is longer than LONG and than any bucket; `before` lines came earlier."""
+        if self._long_reported:
+            return
+        limit = max([LONG, *(source for source, _ in (make_buckets(self.buckets) if self.buckets else ()))])
+        for number, text in enumerate(texts, before + 1):
+            if (length := len(self.translator.source_vocabulary.encode(text))) > limit:
+                self._long_reported = True
+                notice(
+                    f"{'long':<14}line {number} has {length:,} source tokens: compiling takes long, and memory grows "
+                    "with the length, of self-attention with its square"
+                )
+                return

@@ -1,0 +1,132 @@
+"""Translation of texts with a sequence model: encoded, batched by length, decoded, and put back in order."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk, sample
+from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.models.base import Model
+from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.task import Encode
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, SPECIAL, UNK, Vocabulary
+from attn_jax.types import Array, Int, Params, PRNGKeyArray
+
+FURTHER = 2**32 - 1  # folded into the rng it gives the rngs of further samples; no sentence has this number
+
+
+class Translation(NamedTuple):
+    """A translation of a sentence."""
+
+    text: str
+    log_prob: float  # of its tokens, eos included
+    score: float  # log_prob / length penalty
+
+
+class Translator:
+    """A sequence model with its vocabularies and the options of decoding.
+
+    Args:
+        model: functions of (params, batch), see attn_jax.models.base.Model.
+        source_vocabulary, target_vocabulary: as in training.
+        options: see DecodeOptions.
+        seed: the samples of a run depend on it.
+        encode: from pairs to ids, `encode_pairs` or `encode_stories`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        source_vocabulary: Vocabulary,
+        target_vocabulary: Vocabulary,
+        options: DecodeOptions,
+        *,
+        seed: int = 0,
+        encode: Encode = encode_pairs,
+    ):
+        self.model, self.options, self._encode = model, options, encode
+        self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        self._rng = jax.random.key(seed)
+        self._rng_further = jax.random.fold_in(self._rng, FURTHER)
+        self.attention_weights = jax.jit(model.attention_weights)
+        self._decode = jax.jit(self._decode_batch)
+
+    def encode(self, pairs: Pairs) -> EncodedPairs:
+        """Encodes both sides of the pairs as ids."""
+        return self._encode(pairs, self.source_vocabulary, self.target_vocabulary)
+
+    def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Translation]]:
+        """Returns the n_best translations of each text, best first; they do not depend on the other texts.
+
+        The translation of an empty text is empty. Samples depend on the number of the text, which is `first` for the
+        first one: texts that are part of a longer list get the same samples as in the whole list. The n_best samples of
+        a text are independent and not sorted; the first is the one that n_best = 1 gives.
+        """
+        results = [[Translation("", 0.0, 0.0)] if not text.strip() else [] for text in texts]
+        filled = [i for i, text in enumerate(texts) if text.strip()]
+        if not filled:
+            return results
+        encoded = self.encode(Pairs([texts[i] for i in filled], [""] * len(filled)))
+        for indices, batch in eval_batches(encoded, self.options.batch_size):
+            rows = np.arange(len(batch["source"]))
+            limits = np.zeros(len(rows), np.int32)
+            limits[: len(indices)] = np.minimum(2 * encoded.source.lengths[indices] + 10, self.options.max_length)
+            numbers = np.zeros(len(rows), np.uint32)
+            numbers[: len(indices)] = [first + filled[i] for i in indices]
+            decoded = jax.device_get(self._decode(params, batch["source"], limits, numbers))
+            for row, index in enumerate(indices):
+                results[filled[index]] = self._translations(params, texts[filled[index]], decoded, row)
+        return results
+
+    def _translations(self, params: Params, text: str, decoded: Any, row: int) -> list[Translation]:
+        found = []
+        for beam in range(self.options.n_best):
+            if not np.isfinite(decoded.log_prob[row, beam]):
+                continue  # there are fewer sentences than beams
+            ids = [int(i) for i in decoded.tokens[row, beam, : decoded.length[row, beam]] if i not in (EOS, PAD, BOS)]
+            words = self._replaced(params, text, ids) if self.options.replace_unk and UNK in ids else None
+            words = self.target_vocabulary.decode(ids) if words is None else self.target_vocabulary.join(words)
+            found.append(Translation(words, float(decoded.log_prob[row, beam]), float(decoded.score[row, beam])))
+        return found
+
+    def _replaced(self, params: Params, text: str, ids: list[int]) -> list[str]:
+        source = np.array([[*self.source_vocabulary.encode(text), EOS]], np.int32)
+        length = -(-source.shape[1] // 16) * 16
+        source = np.pad(source, ((0, 0), (0, length - source.shape[1])))
+        target_in = np.full((1, -(-(len(ids) + 1) // 16) * 16), PAD, np.int32)
+        target_in[0, : len(ids) + 1] = [BOS, *ids]
+        batch = {"source": source, "target_in": target_in, "target_out": target_in}
+        weights = np.asarray(self.attention_weights(params, batch))[0]
+        tokens = self.target_vocabulary.tokens(ids)
+        return replace_unk(tokens, weights, self.source_vocabulary.tokenize(text), SPECIAL[UNK])
+
+    def _decode_batch(
+        self, params: Params, source: Int[Array, "b s"], limits: Int[Array, " b"], numbers: Array
+    ) -> Hypotheses:
+        """Decodes a batch: fields [b, n_best, ...]."""
+        options = self.options
+        memory, state = self.model.start(params, source)
+        step = partial(self.model.step, params)
+        common = dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
+        if options.method == "beam":
+            common |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
+            return METHODS["beam"](step, memory, state, **common)
+        if options.method == "sample":
+            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+            rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]
+            if options.n_best > 1:
+                several = jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)
+                return several(jnp.stack(rngs))
+            common |= dict(rngs=rngs[0])
+        return jax.tree.map(lambda x: x[:, None], METHODS[options.method](step, memory, state, **common))
+
+    def _rng_of(self, number: int) -> PRNGKeyArray:
+        """The rng of sample `number` of all sentences."""
+        if not number and not self.options.seed:
+            return self._rng
+        return jax.random.fold_in(jax.random.fold_in(self._rng_further, self.options.seed), number)

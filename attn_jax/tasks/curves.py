@@ -1,0 +1,35 @@
+"""Points that the package makes: a curve with noise, and spiral arms.
+
+The curve is that of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise
+with x uniform on [0, 5]. The arms, three spirals in the plane, are for classification.
+"""
+
+import numpy as np
+
+NUM_CLASSES = 3
+
+
+def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(x [n, 1] in order, y [n, 1]): x uniform on [0, 5], y = 2 sin x + x + noise times a standard normal number."""
+    x = np.sort(rng.uniform(0, 5, count))
+    return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
+
+
+def true_curve(x: np.ndarray | float) -> np.ndarray | float:
+    """2 sin x + x."""
+    return 2 * np.sin(x) + x
+
+
+def grid() -> tuple[np.ndarray, np.ndarray]:
+    """The chapter's places to look at, 0, 0.1, ... 4.9, with the curve itself, free of noise."""
+    x = np.arange(50) / 10
+    return x[:, None], true_curve(x)[:, None]
+
+
+def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(places [n, 2], one-hot arm [n, 3]): arms of three spirals, one turn each, with noise in both directions."""
+    arm = np.arange(count) % NUM_CLASSES
+    along = rng.uniform(0.15, 1, count)
+    angle = 2 * np.pi * (along + arm / NUM_CLASSES)
+    places = along[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    return places + noise * rng.normal(size=places.shape), np.eye(NUM_CLASSES)[arm]

@@ -1,0 +1,34 @@
+"""Sentence pairs."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from attn_jax.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Sentence pairs: source[i] and target[i] belong together.
+
+    Where it is known what a target rests on, evidence[i] has the numbers of these statements of source[i]; the first
+    statement is number 1.
+    """
+
+    source: list[str]
+    target: list[str]
+    evidence: list[tuple[int, ...]] | None = None
+
+    def __post_init__(self):
+        if len(self.source) != len(self.target):
+            raise UserError(f"{len(self.source)} source sentences but {len(self.target)} target sentences")
+        if self.evidence is not None and len(self.evidence) != len(self.source):
+            raise UserError(f"{len(self.source)} source sentences but evidence of {len(self.evidence)}")
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def select(self, indices: Iterable) -> "Pairs":
+        """The pairs at `indices`, in that order."""
+        indices = list(indices)
+        evidence = None if self.evidence is None else [self.evidence[i] for i in indices]
+        return Pairs([self.source[i] for i in indices], [self.target[i] for i in indices], evidence)

@@ -36,6 +36,10 @@ class Model:
         evaluate(source, target_in, target_out) -> (negative log-likelihood, correct, weights [b, t, s])
         real(target_out) -> bool [b, t], True where there is something to predict
         start(source) and step(memory, state, token) as above, without the params
+
+    It may have two class variables: `one_token`, a target is one token and eos; `reads_target`, the weights on the
+    source sum to less than one, because the model attends to the target as well. With `one_token` it may also have
+    query_weights(source) -> [b, r, s], the weights of each of r queries.
     """
 
     module: nn.Module

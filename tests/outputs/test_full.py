@@ -99,7 +99,7 @@ def test_training_gives_an_output_layer_an_rng_and_evaluation_does_not(name, mon
 
     monkeypatch.setattr(FullSoftmax, "loss", spy)
     batch = jax.tree.map(jnp.asarray, sentences([(3, 2)], 4, 3))
-    model = build(name=name, hidden_size=8, num_heads=2, feed_forward_size=8)
+    model = build(name=name, hidden_size=8)
     params = jax.eval_shape(model.init, jax.random.key(0), batch)
     given.clear()
     jax.eval_shape(model.loss_fn, params, batch, jax.random.key(0))

@@ -1,1 +1,1 @@
-"""An encoder and a class."""
+"""Text classifiers: an encoder, pooling, a softmax over the classes."""

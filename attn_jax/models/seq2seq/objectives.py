@@ -155,7 +155,7 @@ class HardObjective(SoftObjective, kw_only=True):
 
     def losses(self, readout, memory, steps, *, targets, real):
         log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)
-        draw = self._draw(log_q)
+        draw = self._sample(log_q)
         rows = None if draw.complete else draw.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
             rows = jnp.concatenate([draw.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
@@ -180,7 +180,7 @@ class HardObjective(SoftObjective, kw_only=True):
         """(what is minimized, negative log-likelihood) [b, t], from those of the sampled keys [b, t, n]."""
         return combine(draw, loss, value, log_q, coordinates, guess), jnp.sum(draw.mass * nll, axis=-1)
 
-    def _draw(self, log_q: Float[Array, "b t s"]) -> Draw:
+    def _sample(self, log_q: Float[Array, "b t s"]) -> Draw:
         """Samples keys; a source with fewer keys than samples gets further keys of probability zero."""
         size = log_q.shape[-1]
         missing = max(0, self.reading.num_keys - size)

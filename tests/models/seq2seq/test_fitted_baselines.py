@@ -1,7 +1,7 @@
 """A baseline leaves the mean gradient as it is, however well it is fitted: for every decoder and baseline, by
 enumeration of all keys or, where what was sampled is fed back, of all trajectories of keys.
 
-python tests/models/test_fitted_baselines.py prints what the tests compare: norms, difference and cosine.
+python tests/models/seq2seq/test_fitted_baselines.py prints what the tests compare: norms, difference and cosine.
 """
 
 import functools
@@ -74,7 +74,7 @@ def over_trajectories(module, params, count):
         probability = jnp.exp(jnp.sum(steps.log_prob, axis=1)).reshape(-1, count).prod(axis=1)
         targets = rows["target_out"][::count]
         return probability[:, None], module.objective.losses(
-            module.make_readout(), memory, steps, targets, targets != 0
+            module.make_readout(), memory, steps, targets=targets, real=targets != 0
         ).loss
 
     module = module.clone(decoder=module.decoder.clone(attention=attention))

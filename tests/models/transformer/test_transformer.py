@@ -141,7 +141,7 @@ def test_dropout_and_remat():
 @pytest.mark.parametrize("name", ["transformer", "language_model"])
 def test_remat_computes_each_layer_again(name):
     """One checkpoint for each layer in the program of the gradient, and the same parameters."""
-    options = SMALL | dict(name=name, num_layers=2, num_decoder_layers=3, attention=DOT)
+    options = dict(name=name, hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=2, attention=DOT)
     models = {remat: build(remat=remat, **options) for remat in (False, True)}
     params = {remat: jax.eval_shape(model.init, jax.random.key(0), BATCH) for remat, model in models.items()}
     assert params[False] == params[True]

@@ -99,6 +99,12 @@ def test_structured_pooling_is_its_formula():
     assert params["pooling"]["queries"].shape == (3, 3)  # SMALL_ATTENTION has 3 features
 
 
+def test_only_a_pooling_with_a_penalty_says_so():
+    poolings = {name: build(**SMALL | CASES[name]).module.pooling for name in CASES}
+    for name, pooling in poolings.items():
+        assert pooling.has_penalty == bool(np.any(measured(name)[1]["read"][2] != 0))
+
+
 def test_the_penalty_moves_the_queries_and_nothing_else_would_not():
     gradients = []
     for penalty in (0.0, 0.5):

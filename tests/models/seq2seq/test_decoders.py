@@ -152,6 +152,28 @@ def test_a_row_of_padding_has_no_weights_and_nothing_is_nan(name):
     np.testing.assert_array_equal(padded(name)[1][LENGTHS.index((0, 0))], 0)
 
 
+def test_what_a_decoder_says_of_itself_is_what_it_does(name):
+    """Whether it attends, how wide its readout is, and whether contexts enter its recurrence: then its states change
+    with the values of the memory."""
+    module, params = built(name)[0].module, built(name)[1]
+    decoder, weights = module.decoder, padded(name)[1]
+    assert decoder.uses_attention == (decoder.attention is not None) == bool(np.any(weights != 0))
+    assert decoder.takes_self_attention == hasattr(decoder, "self_attention")
+
+    def outputs(module, batch, shift):
+        memory, (state, _) = module.start(batch["source"])
+        if decoder.uses_attention:
+            memory = memory.replace(values=memory.values + shift)
+        steps = module.decoder.unroll(memory, state, module.target_embedding(batch["target_in"]))
+        return steps.hidden, steps.readout
+
+    run = compiled(lambda p, batch, shift: module.apply({"params": p}, batch, shift, method=outputs))
+    (hidden, readout), (other_hidden, other_readout) = (run(params, PADDED, np.float32(shift)) for shift in (0, 1))
+    assert readout.shape[-1] == decoder.readout_features
+    assert np.any(readout != other_readout) == decoder.uses_attention
+    assert np.any(hidden != other_hidden) == decoder.feeds_attention
+
+
 def test_local_m_moves_on_with_the_target():
     weights = padded("luong without input feeding, local-m")[1]
     near = np.abs(np.arange(SOURCE) - np.arange(TARGET)[:, None]) <= 2

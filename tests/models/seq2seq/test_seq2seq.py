@@ -127,6 +127,18 @@ def test_bridges():
         np.testing.assert_allclose(c, from_c @ to_c["kernel"] + to_c["bias"], rtol=1e-5, atol=1e-6)
 
 
+def test_a_bridge_copies_states_only_where_every_layer_has_one():
+    assert {name for name, bridge in BRIDGES.items() if bridge.needs_every_layer} == {"copy"}
+    counts = {name: bridge.num_projections(CELLS["lstm"]) for name, bridge in BRIDGES.items()}
+    assert counts == {"dense": 2, "hidden": 1, "copy": 0, "zeros": 0}
+
+
+@pytest.mark.parametrize("input_feeding", [False, True])
+def test_an_extra_input_has_parameters_only_where_there_is_one(input_feeding):
+    shapes = jax.eval_shape(build(**PLAIN | dict(input_feeding=input_feeding)).init, jax.random.key(0), BATCH)
+    assert ("extra" in shapes["decoder"]["stack"]) == input_feeding
+
+
 # One program for seeds, another for types
 
 

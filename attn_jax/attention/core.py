@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention.fused import fused_attention
-from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of
+from attn_jax.attention.hard.readings import READINGS, Reading, log_of, weighted_sum
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot, ScaledDot
 from attn_jax.attention.scores.base import Score
@@ -114,7 +114,7 @@ class Attention(nn.Module):
         if dropping:
             keep = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.dropout, rows.shape)
             rows = jnp.where(keep, rows / (1 - self.dropout), 0)
-        return Attended(expectation(rows, memory.values), weights, log_prob)
+        return Attended(weighted_sum(rows, memory.values), weights, log_prob)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
         if isinstance(self.normalize, nn.Module):
@@ -126,14 +126,14 @@ class Attention(nn.Module):
             return weights, jnp.zeros(weights.shape[:-1], weights.dtype)
         # Without noise a sample is the most probable key; what is not random reads as it always does.
         reading = READINGS["top"] if rng is None and self.read.random else self.read
-        draw = reading(rng, log_of(weights))
-        if draw.rows.shape[-2] != 1:
+        sample = reading(rng, log_of(weights))
+        if sample.rows.shape[-2] != 1:
             raise ValueError(
-                f"Attention reads one row of weights, but read={self.read.name} draws {draw.rows.shape[-2]}; take "
-                "read=expectation here, draw rows of the weights it returns, evaluate the loss at each of them, and "
+                f"Attention reads one row of weights, but read={self.read.name} samples {sample.rows.shape[-2]}; take "
+                "read=expectation here, sample rows of the weights it returns, evaluate the loss at each of them, and "
                 "put the losses together with attn_jax.attention.hard.estimators.combine"
             )
-        return draw.rows[..., 0, :], draw.log_prob[..., 0]
+        return sample.rows[..., 0, :], sample.log_prob[..., 0]
 
 
 def joint_mask(memory_mask: Bool[Array, "... k"], mask: Bool[Array, "..."]) -> Bool[Array, "... q k"]:

@@ -11,7 +11,7 @@ from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
 from attn_jax.attention.fused import fused_attention, implementation_of
-from attn_jax.attention.hard.readings import expectation
+from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.attention.multi_head import causal_mask, head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
@@ -62,7 +62,7 @@ def both(score, grouped, with_bias):
     def explicit(arrays):
         query, keys, values, bias = arrays
         scores = score().apply({}, query, keys)
-        context = expectation(softmax(scores if bias is None else scores + bias, mask), values)
+        context = weighted_sum(softmax(scores if bias is None else scores + bias, mask), values)
         return jnp.sum(context * weight), context
 
     arrays = query, keys, values, bias
@@ -177,11 +177,11 @@ def test_every_head_reads_on_its_own(reading):
     attended = heads.apply({"params": params}, QUERY, MEMORY, MASK, rng=jax.random.key(0), method=read)
     assert attended.log_prob.shape == (BATCH, HEADS, QUERIES)
     assert np.all(np.isfinite(attended.context))
-    if attention.read.random:  # with equal weights the draws of 20 heads are not all the same
+    if attention.read.random:  # with equal weights the samples of 20 heads are not all the same
         keys, values = jnp.zeros((20, KEYS, WIDTH)), jnp.broadcast_to(jnp.eye(KEYS), (20, KEYS, KEYS))
         alone = attention.bind({})
-        drawn = alone(jnp.zeros((20, 1, WIDTH)), alone.prepare(keys, values), rng=jax.random.key(0)).context
-        assert len(np.unique(np.argmax(drawn, axis=-1))) > 2
+        sampled = alone(jnp.zeros((20, 1, WIDTH)), alone.prepare(keys, values), rng=jax.random.key(0)).context
+        assert len(np.unique(np.argmax(sampled, axis=-1))) > 2
 
 
 def test_dropped_weights_keep_their_mean():

@@ -16,7 +16,7 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention import Attended, Attention, Memory
-from attn_jax.attention.hard.monotonic import initial_alignment
+from attn_jax.attention.hard.monotonic import initial_weights
 from attn_jax.attention.multi_head import write
 from attn_jax.layers.rnn import State
 from attn_jax.models.seq2seq.recurrent_stack import Encoded, Stack
@@ -100,7 +100,7 @@ class Decoder(nn.Module):
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.monotonic is not None
-        weights = initial_alignment(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
+        weights = initial_weights(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
         state = DecoderState(self.stack.start(encoded), fed, jnp.zeros(batch_size, jnp.int32), weights)
         return self.remember(encoded), state
 

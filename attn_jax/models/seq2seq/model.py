@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Memory
-from attn_jax.attention.hard.readings import expectation
+from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.models.seq2seq.decoders import Decoder, DecoderState, Steps
 from attn_jax.models.seq2seq.objectives import SoftAlignment, TokenLosses
 from attn_jax.models.seq2seq.recurrent_stack import Encoded
@@ -104,5 +104,5 @@ class Seq2SeqModule(nn.Module):
 
     def _row_hidden(self, memory: Memory, steps: Steps, rows: Float[Array, "... n s"] | None):
         values = memory.values if steps.top.ndim == 2 else memory.values[:, None]
-        context = values if rows is None else expectation(rows, values)
+        context = values if rows is None else weighted_sum(rows, values)
         return self.decoder.readout(steps.top[..., None, :], context, steps.embedded[..., None, :])

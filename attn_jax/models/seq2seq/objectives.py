@@ -18,11 +18,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.hard.baselines import NoBaseline, Sampled
+from attn_jax.attention.hard.baselines import NoBaseline, SampledLosses
 from attn_jax.attention.hard.estimators import combine, combine_marginal, gradient_only, kl_divergence
-from attn_jax.attention.hard.monotonic import forward, initial_alignment, log_transition, predict, update
+from attn_jax.attention.hard.monotonic import forward, initial_weights, log_transition, predict, update
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
-from attn_jax.attention.hard.samplers import Draw
+from attn_jax.attention.hard.samplers import Sample
 from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
 from attn_jax.models.seq2seq.decoders import Steps
@@ -114,36 +114,38 @@ class HardAlignment(SoftAlignment):
 
     def losses(self, model, memory, steps, targets, real):
         log_q, penalty = self.proposal(model, memory, steps, targets, real)
-        draw = self._draw(log_q)
-        rows = None if self.reading.name == "enumeration" else draw.rows
+        sample = self._sample(log_q)
+        rows = None if self.reading.exact_rows else sample.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
-            rows = jnp.concatenate([draw.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
+            rows = jnp.concatenate([sample.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
         loss, nll = model.row_losses(memory, steps, rows, targets)
         value = loss[..., -1] if self.soft_baseline else self.baseline.value(steps.top)
-        n = draw.rows.shape[-2]
+        n = sample.rows.shape[-2]
         loss, nll = loss[..., :n], nll[..., :n]
         coordinates = self.baseline.coordinates(log_q.shape[-1])
         guess = self.baseline.per_key(steps.top, memory.values, model.target_embedding(targets))
-        total, nll = self.estimate(draw, loss, nll, value, log_q, coordinates, guess)
+        total, nll = self.estimate(sample, loss, nll, value, log_q, coordinates, guess)
         loss = jax.lax.stop_gradient(loss)
-        own = self.baseline.loss(steps.top, jnp.sum(draw.mass * loss, axis=-1), Sampled(draw, log_q, loss, guess))
+        f = jnp.sum(sample.importance_weights * loss, axis=-1)
+        own = self.baseline.loss(steps.top, f, SampledLosses(sample, log_q, loss, guess))
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, model, memory, steps, targets, real):
         """(the log weights [b, t, s] with which keys are drawn, what these cost in the loss [b, t])."""
         return log_of(steps.weights), 0.0
 
-    def estimate(self, draw, loss, nll, value, log_q, coordinates, guess):
+    def estimate(self, sample, loss, nll, value, log_q, coordinates, guess):
         """(what is minimized, negative log-likelihood) [b, t], of the losses [b, t, n] at the keys that were drawn."""
-        return combine(draw, loss, value, log_q, coordinates, guess), jnp.sum(draw.mass * nll, axis=-1)
+        nll = jnp.sum(sample.importance_weights * nll, axis=-1)
+        return combine(sample, loss, value, log_q, coordinates, guess), nll
 
-    def _draw(self, log_q: Float[Array, "b t s"]) -> Draw:
+    def _sample(self, log_q: Float[Array, "b t s"]) -> Sample:
         """From keys that cannot be drawn besides, where a short source has fewer than there are to be samples."""
         size = log_q.shape[-1]
         missing = max(0, self.reading.num_keys - size)
         padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
-        draw = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
-        return draw.replace(rows=draw.rows[..., :size])
+        sample = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
+        return sample.replace(rows=sample.rows[..., :size])
 
     def log_probs(self, model, memory, steps):
         num_keys = steps.weights.shape[-1]
@@ -159,8 +161,8 @@ class HardAlignment(SoftAlignment):
 class MarginalAlignment(HardAlignment):
     """-log E[exp(-f(z))]: the likelihood itself, or with sampled keys a bound on it; see `combine_marginal`."""
 
-    def estimate(self, draw, loss, nll, value, log_q, coordinates, guess):
-        return combine_marginal(draw, loss, value), combine_marginal(draw, nll)
+    def estimate(self, sample, loss, nll, value, log_q, coordinates, guess):
+        return combine_marginal(sample, loss, value), combine_marginal(sample, nll)
 
 
 class ElboAlignment(HardAlignment, kw_only=True):
@@ -205,7 +207,7 @@ class MarkovAlignment(SoftAlignment):
     def start(self, model, memory):
         batch_size, num_keys = memory.mask.shape
         log_probs = jnp.zeros((batch_size, num_keys, model.output.vocab_size))
-        return jnp.log(initial_alignment(memory.mask)), log_probs, jnp.ones(batch_size, bool)
+        return jnp.log(initial_weights(memory.mask)), log_probs, jnp.ones(batch_size, bool)
 
     def step(self, model, memory, state, token, steps):
         """The posterior over the keys once `token` is seen, then the keys and the words of the next step."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import jax
 
+from attn_jax.attention.scores.base import ScoreError
 from attn_jax.errors import Lost, UserError
 
 MEMORY = "RESOURCE_EXHAUSTED"
@@ -20,10 +21,13 @@ CONNECTION = re.compile(
 def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
     """Within it want of memory is a UserError and, of several processes, the loss of another one is Lost.
 
+    So are sources and queries that the score of the config cannot compare, which only the shapes of a batch show.
     Every other error of jax is one of the program's, and stays as it is.
     """
     try:
         yield
+    except ScoreError as error:
+        raise UserError(f"model.attention.score: {error}") from error
     except MemoryError as error:
         raise out_of_memory(str(error)) from error
     except jax.errors.JaxRuntimeError as error:

@@ -9,7 +9,8 @@ from attn_jax.attention import NORMALIZERS, SCORES, WINDOWS, Attention
 from attn_jax.attention.fused import implementation_of
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.multi_head import head_width
+from attn_jax.attention.normalizers import softmax, takes_infinite
 from attn_jax.attention.scores.kernels import Kernel, check_width
 from attn_jax.errors import UserError, lookup
 from attn_jax.types import Dtype
@@ -42,24 +43,38 @@ def build_attention(
         "num_scaled": num_scaled,
         **more,
     }
-    if issubclass(score, Kernel):
-        check_kernel(score, config, query_features)
     normalize = lookup(normalizers | {"monotonic": softmax}, config.normalize, "model.attention.normalize")
-    return Attention(
-        score=construct(score, options),
-        normalize=construct(normalize, options) if isinstance(normalize, type) else normalize,
-        read=read,
-        window=window and construct(window, options),
-        monotonic=MonotonicSelection() if monotonic else None,
-        dropout=config.dropout,
-    )
+    if issubclass(score, Kernel):
+        check_kernel(score, normalize, config, query_features)
+    try:
+        return Attention(
+            score=construct(score, options),
+            normalize=construct(normalize, options) if isinstance(normalize, type) else normalize,
+            read=read,
+            window=window and construct(window, options),
+            monotonic=MonotonicSelection() if monotonic else None,
+            dropout=config.dropout,
+        )
+    except ValueError as error:
+        raise UserError(f"model.attention: {error}") from error
 
 
-def check_kernel(score: type[Kernel], config: ConfigDict, features: int) -> None:
+def width_of_head(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
+    """The width of a head, or a UserError where the numbers of the config do not divide each other."""
+    try:
+        return head_width(features, num_heads, num_kv_heads)
+    except ValueError as error:
+        raise UserError(f"model: {error}") from error
+
+
+def check_kernel(score: type[Kernel], normalize: Any, config: ConfigDict, features: int) -> None:
     """UserError for a width that is none, and where a query out of the reach of all keys would have weights of NaN."""
-    if config.width:
-        check_width(config.width, features)
-    if score.compact and config.normalize != "kernel_sum":
+    try:
+        if config.width:
+            check_width(config.width, features)
+    except ValueError as error:
+        raise UserError(f"model.attention.{error}") from error
+    if score.compact and not takes_infinite(normalize):
         raise UserError(
             f"model.attention.score {config.score} is -inf for keys out of its reach; it needs "
             f"model.attention.normalize kernel_sum, got {config.normalize}"

@@ -8,13 +8,12 @@ from ml_collections import ConfigDict
 
 from attn_jax.attention import MultiHead
 from attn_jax.attention.hard.readings import READINGS, Reading
-from attn_jax.attention.multi_head import head_width
 from attn_jax.errors import UserError, lookup
 from attn_jax.layers.convolution import Convolution
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.layers.transformer import ACTIVATIONS, NORM_FIRST, TransformerLayer, TransformerStack
-from attn_jax.models.attention_options import build_attention
+from attn_jax.models.attention_options import build_attention, width_of_head
 from attn_jax.outputs import FullSoftmax
 from attn_jax.types import Dtype
 
@@ -66,7 +65,7 @@ def build_stack(
     model: ConfigDict, dtype: Dtype, causal: bool = False, has_source: bool = False, num_layers: int = 0
 ) -> TransformerStack:
     """Transformer layers, each with attention as config.model.attention says."""
-    width = head_width(model.hidden_size, model.num_heads, model.num_kv_heads)
+    width = width_of_head(model.hidden_size, model.num_heads, model.num_kv_heads)
     if model.name == "seq2seq" and model.embedding_size != model.hidden_size:
         raise UserError(
             f"model.encoder transformer needs model.embedding_size and model.hidden_size to be equal, got "

@@ -3,8 +3,7 @@
 from ml_collections import ConfigDict
 
 from attn_jax.attention.hard.readings import READINGS
-from attn_jax.attention.multi_head import head_width
-from attn_jax.models.attention_options import build_attention, describe_attention
+from attn_jax.models.attention_options import build_attention, describe_attention, width_of_head
 from attn_jax.models.classifier.options import build_classifier
 from attn_jax.models.encoder_options import DTYPES
 from attn_jax.models.memory_networks.options import STORY_MODELS
@@ -29,7 +28,7 @@ def describe(config: ConfigDict) -> str:
     structured = model.name == "classifier" and model.pooling == "structured"
     if not heads and not structured and (model.name == "classifier" or model.decoder == "none"):
         return ""
-    width = head_width(model.hidden_size, model.num_heads) if heads else model.hidden_size
+    width = width_of_head(model.hidden_size, model.num_heads) if heads else model.hidden_size
     read = build_alignment(config)[0] if model.name == "seq2seq" and not heads else READINGS[model.attention.read]
     attention = build_attention(model.attention, width, read)
     return describe_attention(attention, DTYPES[config.dtype], width)

@@ -175,6 +175,8 @@ class MonotonicSelection(nn.Module):
 
     offset: float = -1.0  # initial value of the learned offset; a negative one moves on rather than stops
 
+    sums_to_one = False
+
     @nn.compact
     def __call__(
         self,

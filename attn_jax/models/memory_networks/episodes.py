@@ -58,6 +58,9 @@ def logistic(scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = 
     return jnp.where(mask, nn.sigmoid(jnp.where(mask, scores, 0.0)), 0.0)
 
 
+logistic.sums_to_one = False
+
+
 def one_of_all(scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Float[Array, "b"]:
     """-log softmax(scores)[slot], the cross entropy of gates that sum to one; 0 where slot is -1."""
     log_gates = jax.nn.log_softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)

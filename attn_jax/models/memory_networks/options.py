@@ -4,10 +4,9 @@ import flax.linen as nn
 from ml_collections import ConfigDict
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
-from attn_jax.attention.multi_head import head_width
 from attn_jax.errors import UserError, lookup
 from attn_jax.layers.transformer import NORM_FIRST
-from attn_jax.models.attention_options import build_attention
+from attn_jax.models.attention_options import build_attention, width_of_head
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
 from attn_jax.models.memory_networks.entnet import henaff2017
@@ -114,7 +113,7 @@ def build_entnet(config: ConfigDict, vocab_size: int) -> nn.Module:
 def build_universal(config: ConfigDict, vocab_size: int) -> nn.Module:
     """config.model as a Universal Transformer over the statements of a story."""
     model, stories = config.model, config.model.stories
-    width = head_width(model.hidden_size, model.num_heads)
+    width = width_of_head(model.hidden_size, model.num_heads)
     return dehghani2019(
         vocab_size=vocab_size,
         memory_size=stories.memory_size,

@@ -6,6 +6,7 @@ import pytest
 
 from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.attention.scores import General, ScaledDot
+from attn_jax.attention.scores.base import ScoreError
 from attn_jax.errors import UserError
 from attn_jax.models.memory_networks.dmn import GRUUpdate, ReLUUpdate
 from attn_jax.models.memory_networks.episodes import (
@@ -90,7 +91,7 @@ def test_a_wrong_option_is_told(name, options, message):
 def test_a_score_that_cannot_compare_a_question_and_a_memory_with_a_fact_is_told():
     module = module_of("dmn_plus", hidden_size=4, **{"attention.score": "dot"})
     source = jnp.array([[6, 4, 7, 5]])
-    with pytest.raises(UserError, match="the Dot score needs queries and keys of one width, got 8 and 4"):
+    with pytest.raises(ScoreError, match="the Dot score needs queries and keys of one width, got 8 and 4"):
         jax.eval_shape(lambda: module.init(jax.random.key(0), source, method="answer"))
 
 

@@ -70,7 +70,8 @@ class TransformerLayer(nn.Module):
         inner = self.self_norm(x) if self.norm_first else x
         memory = self.self_attention.prepare(inner, mask=mask, rotate=turn)
         memory = memory if cache is None else write(cache, memory, positions[:, 0])
-        attended = self.self_attention(inner, memory, allowed, bias, turn, self._noise(train), train)
+        options = dict(bias=bias, rotate=turn, rng=self._noise(train), train=train)
+        attended = self.self_attention(inner, memory, mask=allowed, **options)
         x = self._add(self.self_norm, x, attended.context, train)
         if source is not None:
             inner = self.source_norm(x) if self.norm_first else x

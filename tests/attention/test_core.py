@@ -112,7 +112,7 @@ def test_a_mask_for_each_query_narrows_the_memory():
     attention = Attention(ScaledDot())
 
     def masked(attention, query, keys, mask, causal):
-        return attention(query, attention.prepare(keys, mask=mask), causal).weights
+        return attention(query, attention.prepare(keys, mask=mask), mask=causal).weights
 
     call = compiled(lambda *args: attention.apply({}, *args, method=masked))
     weights = call(QUERY, MEMORY, MASK, causal)

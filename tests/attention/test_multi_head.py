@@ -15,7 +15,6 @@ from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.attention.multi_head import causal_mask, head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
-from attn_jax.errors import UserError
 
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 4, 5, 8, 4
 RNG = np.random.default_rng(0)
@@ -144,7 +143,7 @@ def test_each_head_is_one_attention():
     for head in range(HEADS):
         own = slice(head * width, (head + 1) * width)
         attention = Attention(ScaledDot()).bind({})
-        one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), NARROW)
+        one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), mask=NARROW)
         np.testing.assert_allclose(attended.weights[:, head], one.weights, atol=1e-6)
         contexts.append(one.context)
     expected = project("out", np.concatenate(contexts, axis=-1))
@@ -243,12 +242,12 @@ def test_causality_by_gradient():
 
 
 def test_errors():
-    with pytest.raises(UserError, match="num_heads 5 does not divide the width 8; the nearest that does is 4"):
+    with pytest.raises(ValueError, match="num_heads 5 does not divide the width 8; the nearest that does is 4"):
         head_width(8, 5)
-    with pytest.raises(UserError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
+    with pytest.raises(ValueError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
         head_width(8, 4, 3)
     attention = Attention(Dot())
-    with pytest.raises(UserError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
+    with pytest.raises(ValueError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
-    with pytest.raises(UserError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)

@@ -97,7 +97,7 @@ def evaluations(config) -> str:
     reading = READINGS[options.read]
     baseline = choose_baseline(config.model, reading)
     reading = configure_reading(options, reading, baseline)
-    if reading.name == "enumeration":
+    if reading.exact_rows:
         return "all"
     log_weights = jax.ShapeDtypeStruct((8,), np.float32)
     rng = jax.eval_shape(lambda: jax.random.key(0))

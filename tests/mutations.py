@@ -203,7 +203,7 @@ MUTATIONS = {
         "b = self.numerator * jnp.maximum(self.denominator, 1e-8)",
         "attention/hard/test_baselines.py::test_baselines_of_coordinates_are_quotients_of_running_means",
     ),
-    "critic_without_masses": Mutation(
+    "critic_without_importance_weights": Mutation(
         "attention/hard/baselines.py",
         "return jnp.sum(weights * jnp.square(chosen - sampled.losses), axis=-1)",
         "return jnp.sum(jnp.square(chosen - sampled.losses), axis=-1)",

@@ -113,12 +113,12 @@ def soft_reading(model: ConfigDict) -> Reading:
     reading = lookup(READINGS, model.attention.read, "model.attention.read")
     if model.attention.transition != "independent":
         raise UserError(f"model.attention.transition {model.attention.transition} needs model.name seq2seq")
-    if model.objective != "soft" or reading.name not in ("expectation", "top"):
+    if model.objective != "soft" or reading.random or not reading.per_step:
         raise UserError(
             f"model.name {model.name} needs model.objective soft and model.attention.read expectation or top, got "
             f"{model.objective} and {reading.name}; sampled attention is trained by model.name seq2seq"
         )
-    if reading.name == "top":
+    if not reading.is_soft:
         reading = reading.configure(num_samples=model.attention.num_samples)
     return reading
 

@@ -4,10 +4,11 @@ import inspect
 
 from ml_collections import ConfigDict
 
-from attn_jax.attention import SCORES, WINDOWS
+from attn_jax.attention import NORMALIZERS, SCORES, WINDOWS
 from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
+from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import READINGS, Reading
-from attn_jax.attention.scores.kernels import KERNELS
+from attn_jax.attention.normalizers import sums_to_one
 from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.models.attention_options import build_attention, construct
@@ -85,11 +86,11 @@ def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size:
     return Model(module)
 
 
-SAMPLED = [name for name in READINGS if name not in ("expectation", "top")]
+SAMPLED = [name for name, reading in READINGS.items() if reading.random or not reading.per_step]
 OBJECTIVES = {
-    "soft": ["expectation", "top"],
+    "soft": [name for name in READINGS if name not in SAMPLED],
     "hard": SAMPLED,
-    "marginal": ["enumeration", "reinforce"],
+    "marginal": [name for name, reading in READINGS.items() if reading.exact_rows or reading.independent],
     "elbo": SAMPLED,
 }
 FEEDS = ("mean", "read")
@@ -116,8 +117,12 @@ def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
         return reading, SoftAlignment()
     if model.decoder == "none":
         raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
-    compact = tuple(name for name, kernel in KERNELS.items() if kernel.compact)
-    unnormalized = {"window": tuple(WINDOWS), "normalize": ("linear", "rela", "monotonic"), "score": compact}
+    normalizers = NORMALIZERS | {"monotonic": MonotonicSelection}
+    unnormalized = {
+        "window": [name for name, window in WINDOWS.items() if not sums_to_one(window)],
+        "normalize": [name for name, normalize in normalizers.items() if not sums_to_one(normalize)],
+        "score": [name for name, score in SCORES.items() if score.compact],
+    }
     for name, values in unnormalized.items():
         if options[name] in values:
             raise UserError(
@@ -165,7 +170,7 @@ def configure_reading(options: ConfigDict, reading: Reading, baseline: str) -> R
 def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
     """Alignments that depend on the one before, summed out exactly."""
     transition = model.attention.transition
-    if model.objective != "marginal" or reading.name != "enumeration":
+    if model.objective != "marginal" or not reading.exact_rows:
         raise UserError(
             f"model.attention.transition {transition} is summed out exactly; it needs model.objective marginal and "
             f"model.attention.read enumeration, got {model.objective} and {reading.name}"
@@ -201,7 +206,7 @@ def build_trajectories(
             f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
             "none, running_mean, learned, leave_one_out"
         )
-    if reading.name != "reinforce":
+    if not reading.independent:
         return reading, TrajectoryAlignment(baseline=module)
     several, own = model.attention.num_samples, baseline == "leave_one_out"
     one = reading.configure(num_samples=1, leave_one_out=False)

@@ -89,13 +89,13 @@ class Attention(nn.Module):
 
     @property
     def fusible(self) -> bool:
-        """Whether the fused kernel computes the same context, except for dropout in training."""
+        """Tells whether the fused kernel computes the same context, except for dropout in training."""
         plain = self.window is None and self.monotonic is None and self.read.is_soft
         return plain and self.normalize is softmax and self.score.fused_scale(1) is not None
 
     @property
     def sums_to_one(self) -> bool:
-        """Whether the weights of every query that has a key sum to one, which sampling keys from them needs."""
+        """Tells whether the weights of every query with a key sum to one, as sampling keys from them needs."""
         if self.window is not None or self.monotonic is not None or getattr(self.score, "compact", False):
             return False
         return sums_to_one(self.normalize)

@@ -29,7 +29,7 @@ class Loaded:
 
     @property
     def model(self) -> Model | KernelRegression:
-        """The model as pure functions of (params, batch)."""
+        """Model as pure functions of (params, batch)."""
         return self.evaluator.model
 
     def predict(self, lines: Iterable[str]) -> list[str]:

@@ -48,7 +48,7 @@ def log_transition(
 
     Args:
         scores: of each source position; target time is one of the leading axes.
-        mask: the allowed positions; for all steps alike it needs an axis of size 1 for time, [..., 1, s].
+        mask: the allowed positions; one for all steps needs an axis of size 1 for time, [..., 1, s].
         monotonic: allow i >= j only (Wu & Cotterell 2019, order 0). If False and without jumps the step before does
             not matter (Wu 2018), and axis j has size 1.
         jumps: scores of the distance i - j (order 1), from 0 to w - 1 if monotonic, else from -c to c with

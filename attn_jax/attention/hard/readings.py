@@ -54,17 +54,17 @@ class Reading:
 
     @property
     def num_samples(self) -> int:
-        """The option num_samples of the sampler, 1 where it has none or it is not set."""
+        """Number of samples, an option of the sampler; 1 where it has no such option."""
         return getattr(self.function, "keywords", {}).get("num_samples", 1)
 
     @property
     def num_keys(self) -> int:
-        """The least number of keys it can read from."""
+        """Least number of keys it can read from."""
         return self.num_samples if self.distinct else 1
 
     @property
     def one_row(self) -> bool:
-        """Whether it reads with one row of weights, as Attention needs."""
+        """Tells whether it always reads with one row of weights, as Attention needs."""
         return self.per_step and not (self.independent and self.num_samples > 1)
 
     def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Sample:

@@ -113,7 +113,7 @@ def systematic(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> S
 
 
 def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
-    """The k - 1 most probable keys, each with its weight, and one sample of the rest, with the weight of the rest.
+    """Sums the k - 1 most probable keys with their weights, and samples one other key with the weight of the rest.
 
     Liu 2019 (arXiv 1810.04777). Exact once the rest is empty: over the support of sparsemax this is sparse
     marginalization (Correia 2020, arXiv 2007.01919) while the support has at most k keys.
@@ -244,7 +244,7 @@ def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int =
 
 
 def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1) -> Sample:
-    """The mean of the k values with the largest weights (of all, if there are fewer); the choice has no gradient.
+    """Averages the k values with the largest weights (all, if there are fewer); the choice has no gradient.
 
     With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
     """

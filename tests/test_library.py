@@ -331,7 +331,9 @@ def test_readings_are_what_their_properties_say(name):
     assert reading.exact_rows == (rows.shape == (3, KEYS, KEYS) and np.allclose(rows, np.eye(KEYS)))
     assert reading.random != np.array_equal(reading(jax.random.key(1), log_weights).rows, rows)
     assert set(reading.baselines) <= set(BASELINES)
-    if "num_samples" in inspect.signature(reading.function).parameters:
+    with pytest.raises(ValueError, match=f"the reading {name} has no option num_sample; "):
+        reading.configure(num_sample=3)
+    if "num_samples" in reading.options:
         several = reading.configure(num_samples=3)
         count = several(jax.random.key(0), log_weights).rows.shape[-2]
         assert several.one_row == (count == 1) and several.num_keys == (3 if reading.distinct else 1)

@@ -13,6 +13,7 @@ straight_through, gumbel_rao) have both.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from attn_jax.attention.hard import relaxations, samplers
 from attn_jax.attention.hard.samplers import LogWeights, Outcome, Sample
+from attn_jax.errors import nearest
 from attn_jax.types import Array, Float
 
 
@@ -33,6 +35,9 @@ def log_of(weights: Float[Array, "... k"]) -> LogWeights:
     """Computes log weights; -inf, without a gradient, where a weight is 0."""
     positive = weights > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, weights, 1)), -jnp.inf)
+
+
+ARGUMENTS = ("rng", "log_weights")  # of every sampler; its other parameters are options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +56,11 @@ class Reading:
     is_soft: bool = False  # the row is the weights themselves
     exact_rows: bool = False  # one row for each key, in order: enumerates, and needs no sampling
     independent: bool = False  # its samples are independent of each other, so several are one, repeated
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options of the sampler, which `configure` sets."""
+        return tuple(name for name in inspect.signature(self.function).parameters if name not in ARGUMENTS)
 
     @property
     def num_samples(self) -> int:
@@ -84,7 +94,15 @@ class Reading:
         )
 
     def configure(self, **options) -> "Reading":
-        """Returns the reading with these options of its sampler set."""
+        """Returns the reading with these options of its sampler set.
+
+        Raises:
+            ValueError: the sampler has no such option.
+        """
+        for name in options:
+            if name not in self.options:
+                known = nearest(name, self.options) if self.options else "it has none"
+                raise ValueError(f"the reading {self.name} has no option {name}; {known}")
         return dataclasses.replace(self, function=partial(self.function, **options))
 
 

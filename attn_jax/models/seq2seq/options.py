@@ -1,7 +1,5 @@
 """From the config of a recurrent sequence-to-sequence model to its module."""
 
-import inspect
-
 from ml_collections import ConfigDict
 
 from attn_jax.attention import NORMALIZERS, SCORES, WINDOWS
@@ -163,8 +161,7 @@ def configure_reading(options: ConfigDict, reading: Reading, baseline: str) -> R
                 f"{options.num_samples}"
             )
         given["leave_one_out"] = True
-    takes = inspect.signature(reading.function).parameters
-    return reading.configure(**{name: value for name, value in given.items() if name in takes})
+    return reading.configure(**{name: value for name, value in given.items() if name in reading.options})
 
 
 def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:

@@ -5,11 +5,11 @@ import numpy as np
 
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import EOS, PAD, Stories
+from attn_jax.tasks.vocabulary import EOS, PAD, StoryWords
 
 WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is", "office")
 MORE = ("got", "milk", "how", "many")
-VOCABULARY = Stories([".", "?", *WORDS, *MORE])
+VOCABULARY = StoryWords([".", "?", *WORDS, *MORE])
 ID = {token: VOCABULARY.encode(token)[0] for token in (".", "?", *WORDS)}
 VOCAB = len(VOCABULARY)
 

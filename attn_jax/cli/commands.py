@@ -15,13 +15,13 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
 from attn_jax.cli.kinds import AnyEvaluator, AnySplit, AnyTask, kind_of
-from attn_jax.cli.overrides import defaults, overridden_keys
+from attn_jax.cli.options import resolve, schema_of
+from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.unread import check_read
-from attn_jax.cli.workdir import MAY_CHANGE, check_model
+from attn_jax.cli.workdir import check_model
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.models.families import describe
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
@@ -77,7 +77,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(header(config, workdir, files.overrides))
         for what, count in run.task.note.items():
             notice(f"{'data':<14}{what}: {count:,}")
-        if how := describe(config):
+        if how := build.describe(resolve(config)):
             notice(f"{'attention':<14}{how}")
         if run.batches.dropped:
             notice(
@@ -110,7 +110,7 @@ def draw(config: ConfigDict, workdir: pathlib.Path, run: runs.Run, params: Param
     """The pictures of a finished run: loss curves, and alignments of the first test sentences."""
     curves, count = workdir / "curves.png", config.eval.num_pictures
     drawn = [str(curves)] if plots.curves(workdir / "metrics.jsonl", curves, run.evaluator.loss_unit) else []
-    if config.model.decoder != "none" and count > 0:
+    if resolve(config).model.has_weights and count > 0:
         paths = run.evaluator.overview(params, run.task, pairs, workdir, count)
         drawn.insert(0, f"{paths[0]} ... {paths[-1].name}")
     if drawn:
@@ -158,7 +158,7 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
-    if config.task.name == "regression":
+    if "method" not in config.decode:
         raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
         pairs = Pairs(*read_parallel(files.source, files.target))
@@ -182,7 +182,7 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
     Beside each picture a JSON file has the same weights as numbers.
     """
-    if config.model.decoder == "none":
+    if not resolve(config).model.has_weights:
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to draw")
     lines = lines_of(files)
     trained = restore(config, workdir)
@@ -210,7 +210,7 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
     """
     if overrides:
         runs.check(config)
-        check_read(config, defaults(), overridden_keys(overrides))
+        check_read(config, overridden_keys(overrides))
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -236,7 +236,7 @@ def own_split(task: AnyTask) -> tuple[str, AnySplit]:
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
     """The trained model of a work directory."""
     check_links(workdir)
-    check_model(workdir, config, defaults())
+    check_model(workdir, config)
     evaluator = build.build_evaluator(config, kind_of(config).load(workdir))
     with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
@@ -244,7 +244,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Trained:
         seeds, path = runs.seeds_of(config), workdir / "result.json"
         # Which seed was chosen is known once a run is finished; before that it is the first.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
-        if config.train.choose_seed and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
+        if config.train.get("choose_seed", "") and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
             raise UserError(
                 f"cannot read {path}: chosen_seed is {short(chosen)}; expected one of {seeds}; remove the file and "
                 "train again, which only measures what is trained already"
@@ -257,7 +257,7 @@ def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str, o
     """What result.json says."""
     begin = time.monotonic()
     notice(f"{label(split):<14}evaluating {len(pairs):,} {trained.evaluator.unit} ...")
-    names, tokenize = config.eval.metrics, config.eval.tokenize
+    names, tokenize = config.eval.metrics, config.eval.get("tokenize", "none")
     metrics, signatures = trained.evaluator.measure(trained.params, pairs, names, tokenize)
     seeds = list(runs.seeds_of(config))
     return {
@@ -265,7 +265,7 @@ def measure(config: ConfigDict, trained: Trained, pairs: AnySplit, split: str, o
         "split": split,
         trained.evaluator.unit: len(pairs),
         "seeds": seeds,
-        **({"chosen_seed": seeds[trained.place]} if config.train.choose_seed else {}),
+        **({"chosen_seed": seeds[trained.place]} if config.train.get("choose_seed", "") else {}),
         "checkpoint": trained.used,
         "num_parameters": num_parameters(trained.params[0]),
         "decode": config.decode.to_dict(),
@@ -304,16 +304,22 @@ def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...]
     devices, seeds = jax.devices(), runs.seeds_of(config)
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    what = f"{config.description}{changes(overrides)}"
+    what = f"{config.description}{changes(config, overrides)}"
     return f"{config.name:<13} {what}    {where}, {config.dtype}, {seeds}    {workdir}"
 
 
-def changes(overrides: tuple[str, ...]) -> str:
+def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
     """Text such as ", with model.num_layers=1": at most four of the overrides that a description knows nothing of."""
+    options = schema_of(config)
     texts = [text.lstrip("-") for text in overrides]
     texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]
     texts = [text.removeprefix("config.") for text in (text if "=" in text else f"{text}=True" for text in texts)]
-    texts = [text for text in texts if not text.startswith((*MAY_CHANGE, "seed"))]
+    keys = [text.partition("=")[0] for text in texts]
+    texts = [
+        text
+        for text, key in zip(texts, keys, strict=True)
+        if options[key].affects == "training" and key not in ("seed", "seeds")
+    ]
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return f", with {', '.join(texts[:4])}{more}" if texts else ""
 

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 from attn_jax.cli.commands import restore
 from attn_jax.cli.failures import told_in_one_line
 from attn_jax.cli.kinds import AnyEvaluator
-from attn_jax.cli.overrides import defaults
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.models.base import Model
@@ -63,7 +62,7 @@ def load(workdir: str | os.PathLike) -> Loaded:
     path = pathlib.Path(workdir)
     if not path.is_dir():
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
-    config = load_config(path, defaults())
+    config = load_config(path)
     with told_in_one_line():
         trained = restore(config, path)
     return Loaded(config, trained.evaluator, trained.chosen)

@@ -15,17 +15,16 @@ from ml_collections import ConfigDict
 from attn_jax.attention import READINGS
 from attn_jax.cli.build import build_evaluator, build_task
 from attn_jax.cli.kinds import AnyBatches, AnyEvaluator, AnyTask, kind_of
-from attn_jax.cli.overrides import check_ranges, defaults
+from attn_jax.cli.options import Options, resolve
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, plain, save_config
-from attn_jax.errors import UserError, check_known, lookup
-from attn_jax.tasks import TASKS
+from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.data_files import data_checksums, has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import Diverged, Fitted, Meter, Outcome, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.training.metrics_writer import MetricsWriter
-from attn_jax.training.optimizers import SinceBest, halve, make_optimizer, make_schedule, plateau_scale
+from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import PARALLEL, choose
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
@@ -50,7 +49,7 @@ class Run:
 
     def __post_init__(self):
         self.meter, self.seconds, self.started = Meter(), 0.0, None
-        self.schedule = make_schedule(**self.config.optimizer.to_dict(), num_steps=self.num_steps)
+        self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
         self.scale = np.ones((), np.float32)  # of the plateau
         _, mode = best_metric(self.config)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
@@ -117,7 +116,8 @@ class Run:
         name, _ = best_metric(self.config)
         names = [name] if name != "loss" else []
         params = params_of_seeds(host.params, self.seeds)
-        results, _ = self.evaluator.measure(params, self.task.splits["valid"], names, self.config.eval.tokenize)
+        tokenize = self.config.eval.get("tokenize", "none")
+        results, _ = self.evaluator.measure(params, self.task.splits["valid"], names, tokenize)
         values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
         if len(self.seeds) == 1:
             values = {metric: value[0] for metric, value in values.items()}
@@ -156,10 +156,7 @@ def reached(config: ConfigDict, values: list[float]) -> bool:
 
 def seeds_of(config: ConfigDict) -> tuple[int, ...]:
     """config.seeds, or the one config.seed."""
-    seeds = tuple(config.seeds) or (config.seed,)
-    if len(set(seeds)) != len(seeds) or any(not 0 <= seed < 2**32 for seed in seeds):
-        raise UserError(f"seeds {seeds}: expected different integers from 0 to {2**32 - 1}")
-    return seeds
+    return resolve(config).run.all_seeds
 
 
 def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
@@ -175,11 +172,12 @@ def choose_seed(config: ConfigDict, evaluator: AnyEvaluator, params: list[Params
     "": the first. "train": the lowest loss in training. "valid": the best train.best_metric in validation, and of
     those that are as good the lowest loss.
     """
-    split = config.train.choose_seed
+    split = config.train.get("choose_seed", "")
     if not split or len(params) == 1:
         return 0
     name, order = best_metric(config) if split == "valid" else ("loss", "min")
-    results, _ = evaluator.measure(params, task.splits[split], [] if name == "loss" else [name], config.eval.tokenize)
+    names, tokenize = [] if name == "loss" else [name], config.eval.get("tokenize", "none")
+    results, _ = evaluator.measure(params, task.splits[split], names, tokenize)
     values = np.array(results[name]["seeds"]) * (1 if order == "min" else -1)
     return int(np.lexsort((results["loss"]["seeds"], values))[0])
 
@@ -187,33 +185,31 @@ def choose_seed(config: ConfigDict, evaluator: AnyEvaluator, params: list[Params
 def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
     """The checkpoints of a run."""
     options = dict(keep=config.train.keep, average=config.train.average, best_metric=best_metric(config))
-    base = defaults()
 
     def check(step: int, trained: dict, extra: dict) -> None:
-        check_checkpoint(workdir, base, step, trained, extra.get("data", {}))
+        check_checkpoint(workdir, step, trained, extra.get("data", {}))
 
     return Checkpoints(workdir / "checkpoints", read_only=read_only, check=check, **options)
 
 
-def check(config: ConfigDict) -> None:
-    """UserError for whatever is wrong with a config that can be known before the data is read."""
-    check_ranges(config)
-    check_known(config.task.name, TASKS, "task.name")
+def check(config: ConfigDict) -> Options:
+    """Checks a config as far as it can be known to be wrong before the data is read, and returns its options."""
+    options = resolve(config)
+    options.build_model()
     kind_of(config).check(config)
-    make_optimizer(**config.optimizer.to_dict(), num_steps=1)
+    options.optimizer.build(1)
     best_metric(config)
-    seeds_of(config)
-    if config.train.choose_seed:
-        check_known(config.train.choose_seed, ("train", "valid"), "train.choose_seed")
     choose(config.parallel)
+    return options
 
 
 def check_num_samples(config: ConfigDict, longest: int) -> None:
     """UserError if more different keys are to be drawn than the longest source has."""
-    reading = READINGS.get(config.model.attention.read)
-    if reading is not None and reading.distinct and config.model.attention.num_samples > longest:
+    attention = config.model.get("attention", {})
+    reading = READINGS.get(attention.get("read"))
+    if reading is not None and reading.distinct and attention.num_samples > longest:
         raise UserError(
-            f"model.attention.num_samples is {config.model.attention.num_samples}, but {reading.name} draws different "
+            f"model.attention.num_samples is {attention.num_samples}, but {reading.name} draws different "
             f"keys and the longest source has {longest}; expected at most that many"
         )
 
@@ -226,7 +222,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     first = jax.process_index() == 0
     # Before the data, which may take long: whether anything can be written there.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
-        stored = kind.load(workdir) if holds(workdir, config, defaults()) else None
+        stored = kind.load(workdir) if holds(workdir, config) else None
         if stored is not None:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
@@ -251,7 +247,7 @@ def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
     """
     check(config)
     check_links(workdir)
-    if not (workdir / "result.json").exists() or not holds(workdir, config, defaults()):
+    if not (workdir / "result.json").exists() or not holds(workdir, config):
         return None
     with open_checkpoints(config, workdir, read_only=True) as checkpoints:
         newest = checkpoints.newest()
@@ -261,7 +257,7 @@ def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
 def train(run: Run) -> Fitted:
     """Trains a run to its end, from the newest checkpoint if there is one."""
     config, seeds = run.config, run.seeds
-    tx = make_optimizer(**config.optimizer.to_dict(), num_steps=run.num_steps)
+    tx = resolve(config).optimizer.build(run.num_steps)
     model = run.evaluator.model
     several = len(seeds) > 1
 
@@ -275,7 +271,7 @@ def train(run: Run) -> Fitted:
     shapes = jax.eval_shape(jax.vmap(create), rngs) if several else jax.eval_shape(create, rngs[0])
     run.parallel = PARALLEL[choose(config.parallel)](
         lambda axis_name: make_train_step(
-            model.loss_fn, tx, axis_name=axis_name, microbatches=config.train.microbatches
+            model.loss_fn, tx, axis_name=axis_name, microbatches=config.train.get("microbatches", 1)
         ),
         seeds=several,
     )
@@ -334,7 +330,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     devices = 1 if choose(run.config.parallel) == "single" else jax.device_count()  # each holds the whole state
     logits = 0
     if "target_out" in batch:  # else it predicts no words
-        positions = batch["target_out"].size // run.config.train.microbatches // devices
+        positions = batch["target_out"].size // run.config.train.get("microbatches", 1) // devices
         logits = positions * len(run.evaluator.target_vocabulary) * jnp.dtype(run.config.dtype).itemsize
     size = model_size.measure(state.params, state.opt_state, num_seeds=len(run.seeds), logits=logits)
     notice(f"{'model':<14}{size}{f' on each of {devices} devices' if devices > 1 else ''}")

@@ -62,7 +62,7 @@ class PointsEvaluator:
             "inputs": ((inputs - self.center[:, None]) / self.scale[:, None]).astype(np.float32),
             "targets": scaled.astype(np.float32),
         }
-        self._members = jax.jit(model.member_weights)
+        self._mixture = jax.jit(model.mixture_weights)
         self._predict = jax.jit(model.predict)
         self._weights = jax.jit(model.weights)
         self._density = jax.jit(model.log_density)
@@ -75,9 +75,9 @@ class PointsEvaluator:
     def batches(self, points: Points, task: ConfigDict, seeds: tuple[int, ...], devices: int) -> PointBatches:
         """Training batches; UserError where all pairs of points have to be compared at once and there are too many."""
         batches = PointBatches(self.memory, task.batch_size, seeds)
-        several = len(self.model.members) > 1
-        if several or self.model.criterion == "aicc":
-            what = f"a mixture of {len(self.model.members)}" if several else "model.criterion aicc"
+        if self.model.all_points:
+            several = len(self.model.components) > 1
+            what = f"a mixture of {len(self.model.components)}" if several else "model.criterion aicc"
             if batches.num_pairs > LARGEST:
                 raise UserError(
                     f"{what} compares all pairs of training points at once, and takes at most {LARGEST}; there are "
@@ -101,13 +101,13 @@ class PointsEvaluator:
             UserError: a prediction is not finite.
         """
         memory = self._memory_of(seed)
-        members = self._members(params, **memory)
+        mixture = self._mixture(params, **memory)
         results = []
         for rows, query in self._batched(inputs, seed):
             index = (
                 jnp.asarray(np.arange(len(query)) + sum(len(r[0]) for r in results), jnp.int32) if left_out else None
             )
-            found, reach = jax.device_get(self._predict(params, query, **memory, members=members, exclude=index))
+            found, reach = jax.device_get(self._predict(params, query, **memory, mixture=mixture, exclude=index))
             results.append((found[:rows], reach[:rows]))
         found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
         self._check_finite(found, inputs)
@@ -120,9 +120,9 @@ class PointsEvaluator:
     def smoother(self, params: Params, inputs: Float[np.ndarray, "n d"], seed: int = 0) -> Float[np.ndarray, "n k"]:
         """The attention weights: what each training point counts in each prediction."""
         memory = self._memory_of(seed)
-        members = self._members(params, **memory)
+        mixture = self._mixture(params, **memory)
         batches = self._batched(inputs, seed)
-        weights = [np.asarray(self._weights(params, query, memory["inputs"], members))[:n] for n, query in batches]
+        weights = [np.asarray(self._weights(params, query, memory["inputs"], mixture))[:n] for n, query in batches]
         return np.concatenate(weights)
 
     def measure(self, params_of_seeds: Sequence[Params], points: Points, names: Sequence[str], tokenize: str):

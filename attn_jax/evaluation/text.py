@@ -16,8 +16,9 @@ from ml_collections import ConfigDict
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation import plots
-from attn_jax.evaluation.decode import METHODS, check_sampling, replace_unk, sample
+from attn_jax.evaluation.decode import METHODS, replace_unk, sample
 from attn_jax.evaluation.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
+from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.tasks.batching import Batches, EncodedPairs, encode_pairs, eval_batches
 from attn_jax.tasks.buckets import choose_buckets, make_buckets
 from attn_jax.tasks.files import save_json
@@ -38,38 +39,6 @@ class Hypothesis(NamedTuple):
     text: str
     log_prob: float  # of its tokens, eos included
     score: float  # log_prob / length penalty
-
-
-class DecodeOptions(NamedTuple):
-    """config.decode, field by field."""
-
-    method: str
-    beam_size: int
-    length_penalty: float
-    n_best: int
-    temperature: float
-    top_k: int
-    top_p: float
-    max_length: int
-    batch_size: int
-    replace_unk: bool
-    with_scores: bool
-    seed: int = 0  # 0: the samples that follow from the run's own seed; another number: others
-
-    def check(self) -> None:
-        """UserError when an option is out of its range."""
-        lookup(METHODS, self.method, "decode.method")
-        for name in ("beam_size", "n_best", "max_length", "batch_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"decode.{name} is {getattr(self, name)}; expected at least 1")
-        if self.method != "sample" and self.n_best > (self.beam_size if self.method == "beam" else 1):
-            raise UserError(
-                f"decode.n_best {self.n_best} needs decode.method=beam and a decode.beam_size of at least as many, or "
-                "decode.method=sample"
-            )
-        if not 0 <= self.seed < 2**32:
-            raise UserError(f"decode.seed is {self.seed}; expected 0 to {2**32 - 1}")
-        check_sampling(self.temperature, self.top_k, self.top_p)
 
 
 class Evaluator:
@@ -93,7 +62,6 @@ class Evaluator:
         buckets: Sequence = (),
         seed: int = 0,
     ):
-        decode.check()
         self.model, self.options, self.buckets = model, decode, buckets
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         if getattr(model.module, "reads_target", False):

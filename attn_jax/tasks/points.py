@@ -1,4 +1,4 @@
-"""Regression and classification of points: from a CSV file with named columns, or made by the package.
+"""Regression and classification of points, from a CSV file with named columns or generated.
 
 The curve of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise with x
 uniform on [0, 5], and for classification three spiral arms in the plane.
@@ -11,38 +11,39 @@ import math
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import TaskOptions
+from attn_jax.tasks.sizes import PointSizes
 from attn_jax.tasks.text import read_text
 
-NUM_POINTS = 40  # of the curve, unless told otherwise
+NUM_POINTS = 40  # of the curve, by default
 NUM_CLASSES = 3
 TEST_POINTS = 1000  # of the spirals
-OTHERS = (";", "\t")  # what may separate the cells of a file instead of a comma
+OTHERS = (";", "\t")  # separators of cells besides the comma
 LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What the numbers are called. `classes` are the values of the target in a classification, else ().
-
-    `separator` stands between the cells of the training file, and of the lines that are asked about.
-    """
+    """Column names."""
 
     inputs: tuple[str, ...]
     target: str
-    classes: tuple[str, ...] = ()
-    separator: str = ","
+    classes: tuple[str, ...] = ()  # values of the target of a classification
+    separator: str = ","  # between the cells of the training file and of the lines to predict
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """Points of one or several draws: `inputs[s, i]` belongs to `targets[s, i]`, a number or a one-hot row of classes.
+    """Points of one or several samples s: inputs[s, i] belongs to targets[s, i], a number or a one-hot row of classes.
 
-    With `left_out` they are the training points, each to be predicted by all others.
+    With `left_out` these are the training points, each of which is predicted from all others.
     """
 
     inputs: Float[np.ndarray, "s n d"]
@@ -55,7 +56,7 @@ class Points:
 
 @dataclasses.dataclass(frozen=True)
 class PointsTask:
-    """Splits "train", "valid" (the training points, left out one by one) and "test"."""
+    """Splits of points: "train", "valid" (the training points, left out one by one) and "test"."""
 
     name: str
     splits: dict[str, Points]
@@ -65,7 +66,7 @@ class PointsTask:
 
     @property
     def kept(self) -> "PointsTask":
-        """What a work directory has to keep: the training points are what the model reads."""
+        """The part of the data that a work directory stores: everything, since the model reads the training points."""
         return self
 
 
@@ -82,19 +83,19 @@ def regression(
     noise: float,
     seeds: Sequence[int] = (0,),
 ) -> PointsTask:
-    """The task of predicting a column of numbers (or classes) from others.
+    """Predicts a column of numbers or classes from other columns.
 
     Args:
         data_dir: folder of the files.
-        train: names of CSV files, of which the first counts; "": the package makes the points. See `read_points`.
+        train: names of CSV files, of which the first is used; "": points are generated. See `read_points`.
         test: the same; "": valid_size points of the training file are held out.
         valid_size: points to hold out.
         num_examples: training points; 0 means all of a file, or NUM_POINTS.
         inputs: columns to predict from; (): all but the target.
         target: column to predict; "": the last one.
         classification: whether the target is a class.
-        noise: of made points: standard deviation of the target, or of the place of a spiral's points.
-        seeds: each has its own draw, or its own points held out of a file.
+        noise: of generated points: standard deviation of the target, or of the position of a point of a spiral.
+        seeds: each has its own sample of points, or its own points held out of a file.
 
     Raises:
         UserError: something is wrong with a file, a column or a size.
@@ -111,20 +112,20 @@ def regression(
             if len(held_out) < 1:
                 raise UserError(f"{path}: there is no row of data")
             tested = held_out.inputs[0], held_out.targets[0]
-            draws = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
+            samples = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
         else:
-            draws = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
+            samples = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
     elif classification:
         columns = Columns(("x1", "x2"), "arm", tuple("abc"[:NUM_CLASSES]))
-        draws = [
+        samples = [
             spirals(num_examples or NUM_POINTS, noise, np.random.default_rng((seed, 0)))
             + spirals(TEST_POINTS, noise, np.random.default_rng((seed, 1)))
             for seed in seeds
         ]
     else:
         columns = Columns(("x",), "y")
-        draws = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
-    stacked = [np.stack(arrays) for arrays in zip(*draws, strict=True)]
+        samples = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
+    stacked = [np.stack(arrays) for arrays in zip(*samples, strict=True)]
     training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
     check_training(training, columns, names["train"] or "the points")
     note = {"training points": len(training), "test points": len(held_out)}
@@ -134,13 +135,13 @@ def regression(
 def make_task(
     train: Points, test: Points, columns: Columns, note: dict[str, int], examples: tuple[str, ...]
 ) -> PointsTask:
-    """The task with its validation split, which are the training points left out one by one: none is lost."""
+    """Makes the task; its validation split is the training points, left out one by one."""
     splits = {"train": train, "valid": dataclasses.replace(train, left_out=True), "test": test}
     return PointsTask("regression", splits, columns, note, examples)
 
 
 def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(x [n, 1] in order, y [n, 1]): x uniform on [0, 5], y = 2 sin x + x + noise times a standard normal number."""
+    """Samples sorted x [n, 1], uniform on [0, 5], and y [n, 1] = 2 sin x + x + noise times a standard normal number."""
     x = np.sort(rng.uniform(0, 5, count))
     return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
 
@@ -151,13 +152,13 @@ def true_curve(x: np.ndarray | float) -> np.ndarray | float:
 
 
 def grid() -> tuple[np.ndarray, np.ndarray]:
-    """The chapter's places to look at, 0, 0.1, ... 4.9, with the curve itself, free of noise."""
+    """Test points of the chapter: x = 0, 0.1, ... 4.9 with the curve without noise."""
     x = np.arange(50) / 10
     return x[:, None], true_curve(x)[:, None]
 
 
 def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(places [n, 2], one-hot arm [n, 3]): arms of three spirals, one turn each, with noise in both directions."""
+    """Samples points [n, 2] of three spiral arms of one turn, with noise, and their one-hot arm [n, 3]."""
     arm = np.arange(count) % NUM_CLASSES
     along = rng.uniform(0.15, 1, count)
     angle = 2 * np.pi * (along + arm / NUM_CLASSES)
@@ -172,9 +173,9 @@ def read_points(
     classification: bool,
     columns: Columns | None = None,
 ) -> tuple[Points, Columns]:
-    """The rows of a CSV file whose first line names the columns. `columns` are those of the training file.
+    """Reads a CSV file whose first line names the columns. `columns` are those of the training file.
 
-    The cells are separated by commas, or, where the first line has none, by the one of OTHERS that it has.
+    Cells are separated by commas or, if the first line has no comma, by the separator of OTHERS that it has.
 
     Raises:
         UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number, or
@@ -232,13 +233,13 @@ def read_points(
 
 
 def find_separator(text: str) -> str:
-    """What separates the cells: a comma, unless the first line that is not empty has none, but one of OTHERS."""
+    """Separator of the cells: a comma, or one of OTHERS if the first line that is not empty has it and no comma."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return "," if "," in first else next((other for other in OTHERS if other in first), ",")
 
 
 def number(text: str, where: str) -> float:
-    """A finite number of at most LARGEST_NUMBER, or a UserError that says where it should be."""
+    """Parses a finite number of at most LARGEST_NUMBER; UserError, with the place in the file, for other text."""
     try:
         value = float(text)
     except ValueError:
@@ -255,7 +256,7 @@ def number(text: str, where: str) -> float:
 
 
 def check_training(points: Points, columns: Columns, source: str) -> None:
-    """UserError where there is nothing to learn from."""
+    """Raises UserError if there are too few points, or a column has a single value."""
     if len(points) < 2:
         raise UserError(f"{source}: {len(points)} training points; expected at least 2")
     for values, names, key in ((points.inputs, columns.inputs, "task.inputs"), (points.targets, None, "task.target")):
@@ -286,3 +287,35 @@ def _subset(points: Points, count: int, held_out: int, seed: int) -> tuple[np.nd
 def _examples(points: Points, separator: str) -> tuple[str, ...]:
     places = np.linspace(0, len(points) - 1, min(3, len(points))).astype(int)[1:2]
     return tuple(separator.join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressionOptions(TaskOptions):
+    """Options of the task of predicting a column of numbers or classes."""
+
+    any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
+
+    name: str = option("regression", "the task")
+    train: tuple = option(("", ""), "(name, ''): a CSV file in data_dir; empty: the package makes the points", each=str)
+    test: tuple = option(("", ""), "(name, ''): a CSV file; empty: valid_size points are held out", each=str)
+    valid_size: int = option(500, "points to hold out", at_least=1)
+    inputs: tuple = option((), "columns to predict from; (): all but the target", each=str)
+    target: str = option("", "column to predict; empty: the last one")
+    classification: bool = option(False, "the target is a class")
+    noise: float = option(1.0, "standard deviation of the noise of points that the package makes")
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PointsTask:
+        if isinstance(kept, PointsTask):
+            return kept
+        return regression(
+            data_dir=data_dir,
+            train=self.train,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            inputs=self.inputs,
+            target=self.target,
+            classification=self.classification,
+            noise=self.noise,
+            seeds=seeds,
+        )

@@ -1,4 +1,4 @@
-"""What a task is: named splits of sentence pairs, and the vocabularies that turn them into ids."""
+"""Task: named splits of sentence pairs, and the vocabularies that turn them into ids."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -11,8 +11,7 @@ from attn_jax.tasks.vocabulary import Vocabulary
 class Pairs:
     """Sentence pairs: source[i] and target[i] belong together.
 
-    Where it is known what a target rests on, evidence[i] has the numbers of these statements of source[i]; the first
-    statement is number 1.
+    evidence[i], if known, holds the numbers of the statements of source[i] that support target[i], counted from 1.
     """
 
     source: list[str]
@@ -29,7 +28,7 @@ class Pairs:
         return len(self.source)
 
     def select(self, indices: Iterable) -> "Pairs":
-        """The pairs at `indices`, in that order."""
+        """Returns the pairs at `indices`, in that order."""
         indices = list(indices)
         evidence = None if self.evidence is None else [self.evidence[i] for i in indices]
         return Pairs([self.source[i] for i in indices], [self.target[i] for i in indices], evidence)
@@ -37,14 +36,14 @@ class Pairs:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Everything about the data that a model or a trainer may ask for.
+    """The data of a run: splits, vocabularies, and what is printed about them.
 
     Attributes:
-        name: as in TASKS.
-        splits: "train" and "valid", and "test" where there is one.
-        source_vocabulary, target_vocabulary: trained on the training split, or given.
-        note: counts worth a line in the log, such as the number of pairs of each split.
-        examples: a few inputs to show what a trained model can do.
+        name: key in TASKS.
+        splits: "train", "valid" and, if there is one, "test".
+        source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
+        note: counts to print, such as the number of pairs of each split.
+        examples: a few inputs to try a trained model on.
     """
 
     name: str
@@ -56,5 +55,5 @@ class Task:
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:
-        """What a work directory has to keep of the data, and a model is built from."""
+        """The part of the data that a work directory stores: the vocabularies."""
         return self.source_vocabulary, self.target_vocabulary

@@ -16,7 +16,9 @@ from tiny_run import WORDS, tiny_config
 from attn_jax.cli.build import build_evaluator
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
-from attn_jax.evaluation.text import DecodeOptions, Evaluator, Hypothesis, check_metrics, evaluate
+from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.evaluation.text import Evaluator, Hypothesis, check_metrics, evaluate
+from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Words
@@ -210,7 +212,7 @@ def test_training_on_much_that_is_unknown_is_said(capsys):
 
 
 def test_wrong_options():
-    options = tiny_config().decode.to_dict()
+    config = tiny_config()
     for changes, words in (
         ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
         ({"beam_size": 0}, "decode.beam_size is 0; expected at least 1"),
@@ -225,9 +227,9 @@ def test_wrong_options():
         ({"top_p": 0.0}, "0 < top_p <= 1"),
     ):
         with pytest.raises(UserError, match=words):
-            DecodeOptions(**options | changes).check()
-    DecodeOptions(**options | {"method": "beam", "n_best": 5}).check()
-    DecodeOptions(**options | {"method": "sample", "n_best": 50, "beam_size": 1}).check()
+            read(DecodeOptions, config.decode.to_dict() | changes, "decode.")
+    assert DecodeOptions(method="beam", n_best=5).n_best == 5
+    assert DecodeOptions(method="sample", n_best=50, beam_size=1).n_best == 50
     with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
         check_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):

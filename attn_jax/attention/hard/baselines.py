@@ -7,7 +7,7 @@ biased. Parameters named "running..." are running means: train them by plain gra
 descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -29,6 +29,8 @@ class SampledLosses(NamedTuple):
 
 class NoBaseline(nn.Module):
     """b = 0: no baseline, or one without parameters (leave-one-out, or the loss at the mean context)."""
+
+    of_each_key: ClassVar[bool] = False  # it has a value for each key
 
     def value(self, hidden: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
         """Computes b from `hidden`, a state at each step that does not depend on the sample; None: b = 0."""
@@ -89,6 +91,8 @@ class PerCoordinate(NoBaseline):
     Keys are identified by their position; positions from `max_length` on have the baseline 0.
     """
 
+    of_each_key: ClassVar[bool] = True
+
     max_length: int  # number of positions
 
     def setup(self):
@@ -113,6 +117,8 @@ class Critic(NoBaseline):
     It may use the target, since the sample does not depend on it. It costs one product for all keys, where f itself
     is a softmax over the vocabulary for each key. Trained on sum_n w_n (g_{x_n} - f_n)^2, w the importance weights.
     """
+
+    of_each_key: ClassVar[bool] = True
 
     features: int  # width of the hidden layers
 

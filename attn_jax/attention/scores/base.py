@@ -6,6 +6,8 @@
 Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not distinguish them.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 
 from attn_jax.types import Array, Float
@@ -26,6 +28,7 @@ class Score(nn.Module):
     """
 
     compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that `takes_infinite`
+    own_width: ClassVar[bool] = False  # whether projected keys, and so queries, have `features` columns
 
     @nn.nowrap
     def fused_scale(self, features: int) -> float | None:

@@ -29,6 +29,7 @@ class Kernel(Score):
     exact: bool = False  # sum squared differences: slower, but loses no digits for widths far below |query|
 
     compact = False  # whether k is 0 from some distance on, and the score -inf
+    has_gradient = True  # with respect to the width
 
     def log_kernel(self, squares: Float[Array, "..."]) -> Float[Array, "..."]:
         """Computes log k(u) from u^2; -inf where k is 0."""
@@ -83,6 +84,7 @@ class Boxcar(Kernel):
     """k = 1 if u <= 1, else 0: equal weights within the width. It has no gradient, so give it a width."""
 
     compact = True
+    has_gradient = False
 
     def log_kernel(self, squares):
         return jnp.where(squares <= 1, 0.0, -jnp.inf).astype(squares.dtype)

@@ -1,5 +1,7 @@
 """Scores made of products of query and key. base.py has their interface, kernels.py the scores made of distances."""
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -86,6 +88,8 @@ class TanhKey(Score):
     """
 
     features: int  # width of the hidden layer and of the queries
+
+    own_width: ClassVar[bool] = True
 
     def setup(self):
         self.key = nn.Dense(self.features)

@@ -1,4 +1,4 @@
-"""Worlds of people whose place is told in part: tasks 9 (negation), 10 (indefinite knowledge) and 14 (time)."""
+"""Worlds of people with partly known places: tasks 9 (negation), 10 (indefinite knowledge) and 14 (time)."""
 
 import random
 from collections.abc import Callable
@@ -8,16 +8,17 @@ from attn_jax.tasks.babi.story import PEOPLE, PLACES, RECENT, Story, moves, othe
 TOWN = ("bedroom", "cinema", "kitchen", "office", "park", "school")  # the places of tasks 10 and 14
 FRIENDS = ("bill", "fred", "julie", "mary")
 TIMES = ("yesterday", "this morning", "this afternoon", "this evening")
-QUESTIONS = 5  # of a story, each after two more statements
-TRUTH_FIRST = 0.6  # how often the true place is the first of two
+QUESTIONS = 5  # per story, each after two more statements
+TRUTH_FIRST = 0.6  # probability that the true place is the first of two
 
 
 def is_person_there_negated(rng: random.Random) -> Story:
-    """Task 9. Half of the statements are moves; a quarter are "is in", where someone has gone meanwhile; and a quarter
-    that someone "is not in" or "is no longer in" the place of before, whom this leaves at another place.
+    """Task 9: asks whether a person is at a place; a quarter of the statements are negations.
 
-    A question is about a person of one of the last statements. After a negation it asks for the negated place, else
-    half of the time for the right one. Evidence: the last statement of the person.
+    Half of the statements are moves, a quarter say that someone "is in" a new place, and a quarter that someone "is not
+    in" or "is no longer in" the previous place. A question is about a person of one of the last statements. After a
+    negation it asks for the negated place, otherwise half of the time for the true place. Evidence: the last statement
+    about the person.
     """
 
     def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
@@ -31,10 +32,11 @@ def is_person_there_negated(rng: random.Random) -> Story:
 
 
 def is_person_there_or_there(rng: random.Random) -> Story:
-    """Task 10. Half of the statements are moves, a quarter are "is in", a quarter "is either in the L or the L".
+    """Task 10: asks whether a person is at a place; a quarter of the statements name two possible places.
 
-    A question is about a person of one of the last statements, and asks for the true place half of the time; where
-    two are told, either is "maybe". Evidence: the last statement of the person.
+    Half of the statements are moves, a quarter say "is in the L", a quarter "is either in the L or the L". A question
+    is about a person of one of the last statements and asks for the true place half of the time; with two possible
+    places, the answer for both is "maybe". Evidence: the last statement about the person.
     """
 
     def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
@@ -55,28 +57,31 @@ def is_person_there_or_there(rng: random.Random) -> Story:
 
 
 def _told(rng: random.Random, person: str, place: str) -> str:
-    """That someone is at a place now: two times in three by a move."""
+    """Statement that someone is at a new place: a move with probability 2 / 3, else "is in"."""
     return f"{person} is in the {place}" if rng.random() < 1 / 3 else moves(rng, person, place)
 
 
 def _yes_or_no(rng: random.Random, place: str, places: tuple[str, ...]) -> tuple[str, str]:
-    """A place to ask for, and the answer of someone who is at `place`."""
+    """Samples a place to ask for, half of the time the true `place`; returns it with the answer."""
     return (place, "yes") if rng.random() < 0.5 else (other(rng, places, place), "no")
 
 
 def _partly_told(rng: random.Random, people: tuple[str, ...], places: tuple[str, ...], tell: Callable) -> Story:
-    """A story of which `tell(person, place)` makes the statements: (text, the place now, what makes a question)."""
+    """Makes a story with the statements of `tell(person, place)`.
+
+    `tell` returns the text, the new place, and a function that returns a place to ask for and the answer.
+    """
     story = Story()
     place = {person: rng.choice(places) for person in people}
     last: dict[str, tuple[int, Callable]] = {}
-    told: list[str] = []
+    subjects: list[str] = []  # person of each statement
     for _ in range(QUESTIONS):
         for _ in range(2):
             person = rng.choice(people)
             text, place[person], ask = tell(person, place[person])
             last[person] = story.say(text), ask
-            told.append(person)
-        person = rng.choice(told[-RECENT:])
+            subjects.append(person)
+        person = rng.choice(subjects[-RECENT:])
         number, ask = last[person]
         asked, answer = ask()
         story.ask(f"is {person} in the {asked}", answer, (number,))
@@ -84,12 +89,12 @@ def _partly_told(rng: random.Random, people: tuple[str, ...], places: tuple[str,
 
 
 def where_before(rng: random.Random) -> Story:
-    """Task 14: where was a person before he or she was, last, at a place?
+    """Task 14: asks where a person was before the last stay at a place.
 
-    Each person is at one place at each of TIMES, and at another at the next. Statements come in groups of two: the
-    person is drawn anew for each, and it tells of the person's next time; then the group is shuffled so that none stays
-    in its place. The first group goes on until someone has two places. The question is about one of the last five
-    statements before the shuffling. Evidence: the statement of the place, then of the one before.
+    Each person is at one place at each of TIMES, different from the place before. Statements come in groups of two,
+    each about the next time of a random person; the first group grows by two until someone has two places. Each group
+    is shuffled so that no statement stays in its position. The question is about one of the last five statements in the
+    order before shuffling. Evidence: the statement of the place, then of the place before.
     """
     story = Story()
     places = {person: _walk(rng) for person in FRIENDS}

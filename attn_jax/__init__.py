@@ -1,1 +1,55 @@
-"""attn_jax: every attention mechanism behind one formula, read(normalize(score(query, keys)), values)."""
+"""Every attention mechanism by one formula, context = read(normalize(score(query, keys)), values).
+
+    attended = attn_jax.attend(query, keys, values, score="scaled_dot", normalize="sparsemax")
+
+A score, a normalizer and a reading with parameters or options are objects, and Attention combines them into a module:
+
+    attention = attn_jax.Attention(score=attn_jax.Additive(features=32), normalize=attn_jax.entmax15)
+    variables = attention.init(rng, query, keys, values)
+    context = attention.apply(variables, query, keys, values).context
+
+`load` opens the work directory of a trained model. The names are imported when they are first used, so that importing
+the package alone does not import jax.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "attn_jax.attention.core": ("Attended", "Attention", "Memory"),
+    "attn_jax.attention.functional": ("attend",),
+    "attn_jax.attention.multi_head": ("MultiHead", "causal_mask"),
+    "attn_jax.attention.local": ("LocalM", "LocalP"),
+    "attn_jax.attention.scores": (
+        *("SCORES", "Score", "Dot", "ScaledDot", "General", "Additive", "Concat", "Location"),
+        *("Gaussian", "Epanechikov"),
+    ),
+    "attn_jax.attention.normalizers": (
+        *("NORMALIZERS", "softmax", "sparsemax", "entmax", "entmax15", "fusedmax", "sigmoid", "rela", "kernel_sum"),
+        *("linear", "hardmax", "LearnedEntmax", "ScalableSoftmax"),
+    ),
+    "attn_jax.attention.hard.readings": (
+        *("READINGS", "Reading", "expectation", "enumeration", "reinforce", "sum_and_sample", "unordered_set"),
+        *("gumbel_softmax", "straight_through", "rebar", "top", "log_of"),
+    ),
+    "attn_jax.attention.hard.estimators": ("combine", "combine_marginal"),
+    "attn_jax.cli.load": ("load",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -83,9 +83,9 @@ def _estimates(name, num_samples, leave_one_out, eta, atoms, outcomes):
     reading = READINGS[name].configure(num_samples=num_samples, **({"leave_one_out": True} if leave_one_out else {}))
 
     def surrogates(eta, outcome):
-        draw = reading(outcome, log_probs(eta, atoms))
-        value = combine(draw, losses(draw.rows @ atoms))
-        return (value, combine(draw, jnp.ones_like(draw.mass))), value
+        sample = reading(outcome, log_probs(eta, atoms))
+        value = combine(sample, losses(sample.rows @ atoms))
+        return (value, combine(sample, jnp.ones_like(sample.importance_weights))), value
 
     def estimate(outcome):
         (a, unit), value = jax.jacrev(surrogates, has_aux=True)(eta, outcome)

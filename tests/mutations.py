@@ -195,7 +195,7 @@ MUTATIONS = {
         "attention/hard/baselines.py",
         "return 0.5 * jnp.square(self.mean - f)",
         "return jnp.square(self.mean - f)",
-        "attention/hard/test_baselines.py::test_a_running_mean_is_drawn_to_the_loss",
+        "attention/hard/test_baselines.py::test_a_running_mean_moves_to_the_loss",
     ),
     "quotient_of_coordinates": Mutation(
         "attention/hard/baselines.py",
@@ -203,9 +203,9 @@ MUTATIONS = {
         "b = self.numerator * jnp.maximum(self.denominator, 1e-8)",
         "attention/hard/test_baselines.py::test_baselines_of_coordinates_are_quotients_of_running_means",
     ),
-    "critic_without_masses": Mutation(
+    "critic_without_importance_weights": Mutation(
         "attention/hard/baselines.py",
-        "return jnp.sum(mass * jnp.square(chosen - sampled.losses), axis=-1)",
+        "return jnp.sum(weights * jnp.square(chosen - sampled.losses), axis=-1)",
         "return jnp.sum(jnp.square(chosen - sampled.losses), axis=-1)",
         "attention/hard/test_baselines.py::test_a_critic_is_its_formula_and_learns_the_losses_that_were_seen",
     ),

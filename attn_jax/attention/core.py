@@ -1,4 +1,4 @@
-"""The one formula, context = read(normalize(score(query, keys)), values), and several heads of it side by side."""
+"""Attention as one formula, context = read(normalize(score(query, keys)), values)."""
 
 from collections.abc import Callable
 
@@ -6,64 +6,99 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct
+from flax.errors import ScopeParamNotFoundError
 
 from attn_jax.attention.fused import fused_attention
-from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of
-from attn_jax.attention.normalizers.base import softmax
-from attn_jax.attention.scores import Dot, ScaledDot
+from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
+from attn_jax.attention.names import from_name
+from attn_jax.attention.normalizers import NORMALIZERS, softmax, sums_to_one, takes_infinite
+from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray
+
+SOFT, MOST_PROBABLE = expectation(), top()
 
 
 @struct.dataclass
 class Memory:
-    """What attention reads: a value, built once and read many times.
+    """Keys, values and mask that attention reads: a value, built once by `Attention.prepare` and read many times.
 
-    The states of an encoder, the sentences of a memory network, the key/value cache of a
-    Transformer, the training set of a Nadaraya-Watson regression.
+    For example the states of an encoder, the sentences of a memory network, the key/value cache of a Transformer, or
+    the training set of a Nadaraya-Watson regression.
     """
 
     keys: Float[Array, "... k dk"]  # already projected by the score
     values: Float[Array, "... k dv"]
-    mask: Bool[Array, "... k"]  # True: may be attended to
+    mask: Bool[Array, "... k"]  # True where a key may be attended to
 
 
 @struct.dataclass
 class Attended:
-    """The result of reading a memory."""
+    """Result of reading a memory."""
 
     context: Float[Array, "... q dv"]
     weights: Float[Array, "... q k"]
-    log_prob: Float[Array, "... q"]  # log weight of the key that was chosen; 0 where none was
+    log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 where none was sampled
 
 
 class Attention(nn.Module):
-    """context = read(normalize(score(query, keys)), values), and the weights beside it.
+    """context = read(normalize(score(query, keys)), values), together with the weights.
 
-    `read` is a reading that needs one row: the expectation (soft attention), or a key sampled with the rng of the
-    call; without an rng that is the most probable key. `window` (see windows.py) narrows the keys to the
-    neighbourhood of a position, and multiplies the weights by its factor without normalizing again (Luong 2015,
-    equation 10). With `monotonic` the weights of a query depend on those of the one before, and `normalize` is not
-    used: see MonotonicSelection. A normalizer with parameters is a module, and is given the query as well. Weights
-    are dropped in training at the rate `dropout`; those returned are the whole ones.
+        attention = Attention(score=Additive(features=32))
+        variables = attention.init(rng, query, keys, values)
+        context = attention.apply(variables, query, keys, values).context
 
-    Softmax of a dot product, read as the expectation, is computed by the fused kernel (see fused.py). Its weights
-    are computed beside it, which costs nothing under jit where nobody looks at them.
+    Softmax of a scaled dot product, read by the expectation, is computed by the fused kernel (see fused.py). The
+    weights are computed separately, which costs nothing under jit where they are not used.
+
+    A reading that samples reads the key sampled with the rng of the call, and without an rng the most probable key. The
+    context at a sampled key has no gradient with respect to scores, query or keys: train them with the surrogate that
+    estimators.combine makes of `Attended.log_prob` or of a sample of `Attended.weights` (see hard/readings.py).
+
+    Raises:
+        ValueError: an unknown name, or fields that exclude each other.
+        TypeError: a field that is neither a name nor an object of the right kind.
     """
 
-    score: Score
-    normalize: Callable = softmax
-    read: Reading = READINGS["expectation"]
-    window: nn.Module | None = None
-    monotonic: nn.Module | None = None
-    dropout: float = 0.0
+    score: Score | str  # an object, or a name of SCORES that needs no options
+    normalize: Callable | str = softmax  # a function, a module, or a name of NORMALIZERS
+    read: Reading | str = SOFT  # a reading of one row, or a name of READINGS
+    window: nn.Module | None = None  # narrows the keys to a neighbourhood, see local.py
+    monotonic: nn.Module | None = None  # in place of normalize: the weights depend on the previous ones
+    dropout: float = 0.0  # rate at which weights are dropped in training; `Attended.weights` are those before dropout
+
+    def __post_init__(self):
+        self.score = from_name("score", self.score, SCORES)
+        self.normalize = from_name("normalize", self.normalize, NORMALIZERS)
+        self.read = from_name("read", self.read, READINGS)
+        if not isinstance(self.score, Score):
+            raise TypeError(f"score is {self.score!r}; expected a Score, or a name: {', '.join(SCORES)}")
+        if not callable(self.normalize):
+            raise TypeError(f"normalize is {self.normalize!r}; expected a function, a module, or a name")
+        if not isinstance(self.read, Reading):
+            raise TypeError(f"read is {self.read!r}; expected a Reading, such as expectation(), or a name")
+        if self.monotonic is not None and (self.window is not None or self.normalize is not softmax):
+            raise ValueError("monotonic makes the weights by itself; it takes neither window nor normalize")
+        if getattr(self.score, "compact", False) and not takes_infinite(self.normalize):
+            raise ValueError(
+                f"the {type(self.score).__name__} score is -inf out of reach; it needs normalize=kernel_sum"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; expected at least 0 and less than 1")
+        super().__post_init__()
 
     @property
     def fusible(self) -> bool:
-        """Whether the fused kernel computes the same, but for dropout in training."""
-        plain = self.window is None and self.monotonic is None and self.read.name == "expectation"
-        return plain and self.normalize is softmax and type(self.score) in (Dot, ScaledDot)
+        """Tells whether the fused kernel computes the same context, except for dropout in training."""
+        plain = self.window is None and self.monotonic is None and self.read.is_soft
+        return plain and self.normalize is softmax and self.score.fused_scale(1) is not None
+
+    @property
+    def sums_to_one(self) -> bool:
+        """Tells whether the weights of every query with a key sum to one, as sampling keys from them needs."""
+        if self.window is not None or self.monotonic is not None or getattr(self.score, "compact", False):
+            return False
+        return sums_to_one(self.normalize)
 
     def prepare(
         self,
@@ -71,50 +106,95 @@ class Attention(nn.Module):
         values: Float[Array, "... k dv"] | None = None,
         mask: Bool[Array, "... k"] | None = None,
     ) -> Memory:
-        """A Memory of these keys (and values, by default the keys themselves)."""
+        """Builds the Memory of these keys; values are the keys themselves where None, and mask True everywhere.
+
+        To initialize parameters call the module itself: `init` with method="prepare" has no query, and creates only
+        the parameters that belong to the keys.
+        """
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
         return Memory(self.score.project_keys(keys), keys if values is None else values, mask)
 
     def __call__(
         self,
         query: Float[Array, "... q dq"],
-        memory: Memory,
-        mask: Bool[Array, "..."] | None = None,  # [..., q or 1, k]
+        memory: Memory | Float[Array, "... k dk"],
+        values: Float[Array, "... k dv"] | None = None,
+        mask: Bool[Array, "..."] | None = None,
+        *,
+        bias: Float[Array, "... #q k"] | None = None,
         positions: Int[Array, "... q"] | None = None,
         previous: Float[Array, "... q k"] | None = None,
         rng: PRNGKeyArray | None = None,
-        bias: Float[Array, "... #q k"] | None = None,
         train: bool = False,
     ) -> Attended:
-        """Reads the memory. `mask` narrows it per query; `positions` of the queries are for a window, and the
-        `previous` weights for monotonic attention; `rng` is for a reading that samples; `bias` is added to the
-        scores.
+        """Reads a memory, or keys and values of which it builds one.
+
+        Args:
+            query: [..., q, dq].
+            memory: a Memory, or keys.
+            values: of these keys, by default the keys themselves; None with a Memory, which has its own.
+            mask: True where a query may attend to a key; broadcasts to [..., q, k]. A mask of keys alone, [..., k], is
+                mask[..., None, :].
+            bias: is added to the scores.
+            positions: of the queries, for a window.
+            previous: weights of the step before, for monotonic attention.
+            rng: for a reading that samples.
+            train: whether weights are dropped, with the rng stream "dropout".
 
         Raises:
-            UserError: a mask whose shape does not fit.
-            ValueError: a reading of several rows, whose losses have to be put together outside (see estimators.py).
+            ValueError: shapes that do not fit; values with a Memory; a reading of several rows, which is used outside
+                (see hard/readings.py); parameters made by `init` with method="prepare" alone.
         """
+        if not isinstance(memory, Memory):
+            memory = self.prepare(memory, values)
+        elif values is not None:
+            raise ValueError("a Memory has its values already; give mask=... by its name")
         allowed = memory.mask[..., None, :] if mask is None else joint_mask(memory.mask, mask)
-        _check_mask(allowed, query, memory)
-        scores = self.score(query, memory.keys)
+        _check_mask(allowed, query, memory, hint="" if mask is None else _hint(mask, memory.mask))
+        scores = self._scores(query, memory.keys)
         scores = scores if bias is None else scores + bias.astype(scores.dtype)
-        if self.monotonic is not None:
-            weights = self.monotonic(scores, previous, allowed, rng)
-        elif self.window is not None:
-            near, factor = self.window(query, positions, memory.mask)
-            weights = self._normalized(scores, allowed & near, query) * factor.astype(scores.dtype)
-        else:
-            weights = self._normalized(scores, allowed, query)
+        weights = self._weights(scores, allowed, memory, query, positions, previous, rng)
         dropping = train and self.dropout > 0
         if self.fusible and not dropping and memory.values.shape[-1] == query.shape[-1]:
-            scale = 1.0 if type(self.score) is Dot else query.shape[-1] ** -0.5
+            scale = self.score.fused_scale(query.shape[-1])
             context = fused_attention(query, memory.keys, memory.values, allowed, bias, scale)
             return Attended(context, weights, jnp.zeros(weights.shape[:-1], weights.dtype))
         rows, log_prob = self._rows(weights, rng)
         if dropping:
             keep = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.dropout, rows.shape)
             rows = jnp.where(keep, rows / (1 - self.dropout), 0)
-        return Attended(expectation(rows, memory.values), weights, log_prob)
+        return Attended(weighted_sum(rows, memory.values), weights, log_prob)
+
+    def _scores(self, query: Array, keys: Array) -> Float[Array, "... q k"]:
+        try:
+            return self.score(query, keys)
+        except ScopeParamNotFoundError as error:
+            raise ValueError(
+                f"the {type(self.score).__name__} score lacks parameters that belong to the query; initialize with "
+                'init(rng, query, keys, values), not with method="prepare"'
+            ) from error
+
+    def _weights(
+        self,
+        scores: Float[Array, "... q k"],
+        allowed: Bool[Array, "..."],
+        memory: Memory,
+        query: Array,
+        positions: Array | None,
+        previous: Array | None,
+        rng: PRNGKeyArray | None,
+    ) -> Float[Array, "... q k"]:
+        if self.monotonic is not None:
+            if previous is None:
+                raise ValueError("monotonic attention needs the weights of the step before: previous=...")
+            return self.monotonic(scores, previous, allowed, rng)
+        if self.window is None:
+            return self._normalized(scores, allowed, query)
+        if positions is None:
+            raise ValueError("attention with a window needs the positions of the queries: positions=...")
+        near, factor = self.window(query, positions, memory.mask)
+        # The factor is applied after normalizing, without normalizing again (Luong 2015, equation 10).
+        return self._normalized(scores, allowed & near, query) * factor.astype(scores.dtype)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
         if isinstance(self.normalize, nn.Module):
@@ -122,42 +202,45 @@ class Attention(nn.Module):
         return self.normalize(scores, allowed)
 
     def _rows(self, weights: Float[Array, "... q k"], rng: PRNGKeyArray | None):
-        if self.read.name == "expectation":
+        if self.read.is_soft:
             return weights, jnp.zeros(weights.shape[:-1], weights.dtype)
-        # Without noise a sample is the most probable key; what is not random reads as it always does.
-        reading = READINGS["top"] if rng is None and self.read.random else self.read
-        draw = reading(rng, log_of(weights))
-        if draw.rows.shape[-2] != 1:
+        reading = MOST_PROBABLE if rng is None and self.read.random else self.read
+        sample = reading(rng, log_of(weights))
+        if sample.rows.shape[-2] != 1:
             raise ValueError(
-                f"Attention reads one row of weights, but read={self.read.name} draws {draw.rows.shape[-2]}; take "
-                "read=expectation here, draw rows of the weights it returns, evaluate the loss at each of them, and "
-                "put the losses together with attn_jax.attention.hard.estimators.combine"
+                f"Attention reads one row of weights, but read={self.read.name} samples {sample.rows.shape[-2]}; take "
+                "read=expectation() here, sample rows of the weights it returns, evaluate the loss at each of them, "
+                "and combine the losses with attn_jax.combine"
             )
-        return draw.rows[..., 0, :], draw.log_prob[..., 0]
+        return sample.rows[..., 0, :], sample.log_prob[..., 0]
 
 
 def joint_mask(memory_mask: Bool[Array, "... k"], mask: Bool[Array, "..."]) -> Bool[Array, "... q k"]:
-    """The keys that both allow.
+    """Combines the mask of a memory with one for each query.
 
     Raises:
-        UserError: the shapes do not broadcast.
+        ValueError: the shapes do not broadcast.
     """
     try:
         return memory_mask[..., None, :] & mask
     except (TypeError, ValueError):
-        raise UserError(
+        raise ValueError(
             f"a mask of shape {mask.shape} does not broadcast with that of the memory, {memory_mask.shape} for "
-            "[..., keys]; expected [..., queries, keys]"
+            f"[..., keys]; expected [..., queries, keys]{_hint(mask, memory_mask)}"
         ) from None
 
 
-def _check_mask(mask: Array, query: Array, memory: Memory) -> None:
+def _check_mask(mask: Array, query: Array, memory: Memory, hint: str) -> None:
     expected = (*jnp.broadcast_shapes(query.shape[:-2], memory.keys.shape[:-2]), query.shape[-2], memory.keys.shape[-2])
     try:
         fits = jnp.broadcast_shapes(mask.shape, expected) == expected
     except ValueError:
         fits = False
     if not fits:
-        raise UserError(
-            f"a mask of shape {mask.shape} does not broadcast to the scores, {expected} [..., queries, keys]"
+        raise ValueError(
+            f"a mask of shape {mask.shape} does not broadcast to the scores, {expected} [..., queries, keys]{hint}"
         )
+
+
+def _hint(mask: Array, memory_mask: Array) -> str:
+    return "; a mask of keys alone is mask[..., None, :]" if mask.shape == memory_mask.shape else ""

@@ -1,7 +1,7 @@
-"""The fused kernel: softmax(scale query . key + bias) values in one call, without the weights.
+"""Fused kernel: softmax(scale query . key + bias) values in one call, without the weights.
 
 `jax.nn.dot_product_attention` is one compiled computation on a CPU or TPU and cuDNN's flash attention on a GPU. It
-is the same function as the explicit formula, so `Attention` takes it wherever score, normalizer and reading allow.
+computes the same function as the explicit formula, so `Attention` uses it where score, normalizer and reading allow.
 """
 
 import math
@@ -15,7 +15,7 @@ CUDNN_WIDTH = 128  # of a head, at most; a multiple of 8
 
 
 def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
-    """ "cudnn" where the device, the type, the width of a head and the numbers of queries and keys allow it, or "xla".
+    """Chooses "cudnn" where device, type, width of a head and numbers of queries and keys allow it, else "xla".
 
     cuDNN has no gradient where there is a mask and one of the lengths is odd.
     """
@@ -32,7 +32,7 @@ def fused_attention(
     bias: Float[Array, "... #q k"] | None,
     scale: float,
 ) -> Float[Array, "... q dv"]:
-    """softmax(scale query . key + bias over the keys that the mask keeps) values; a row without keys gives zeros.
+    """Computes softmax(scale query . key + bias) values over the unmasked keys; a row without keys gives zeros.
 
     Leading axes broadcast: heads, or groups of heads that share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
     """
@@ -51,7 +51,7 @@ def fused_attention(
         return jnp.swapaxes(flat(x, own), 1, 2)
 
     own = (heads[0], 1) if shared else heads
-    # A row without keys would make some kernels divide by zero: it sees them all, and what it read is not used.
+    # A row without keys would make some kernels divide by zero: it attends to all keys, and its context is set to 0.
     empty = ~jnp.any(mask, axis=-1, keepdims=True)
     mask = jnp.broadcast_to(mask | empty, (*lead, *mask.shape[-2:]))
     context = jax.nn.dot_product_attention(

@@ -1,8 +1,8 @@
-"""Local attention: a window of keys around a centre, instead of all of them (Luong 2015, section 3.2).
+"""Local attention: a window of keys around a centre instead of all keys (Luong 2015, section 3.2).
 
-A window is a module: window(query [..., q, d], positions [..., q], key_mask [..., k]) gives a mask
-[..., q, k] of the keys within `size` of the centre and a factor [..., q, k] that multiplies the
-weights. Positions count from 0; a key further than `size` from the centre gets weight 0.
+A window is a module: window(query [..., q, d], positions [..., q], key_mask [..., k]) returns a mask [..., q, k] of
+the keys within `size` of the centre and a factor [..., q, k] that multiplies the weights, which therefore need not sum
+to one. Positions count from 0.
 """
 
 import flax.linen as nn
@@ -12,12 +12,14 @@ from attn_jax.types import Array, Bool, Float, Int
 
 
 class LocalM(nn.Module):
-    """Monotonic: the centre of target position t is source position t.
+    """Monotonic window, "local-m": the centre of target position t is source position t.
 
-    The factor is 1. Once t has run more than `size` past the end, no key is left and the context is zero.
+    The factor is 1. Where t is more than `size` past the end, no key is left and the context is zero.
     """
 
-    size: int
+    size: int  # largest distance of a key from the centre
+
+    sums_to_one = False
 
     def __call__(
         self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], key_mask: Bool[Array, "... k"]
@@ -27,15 +29,17 @@ class LocalM(nn.Module):
 
 
 class LocalP(nn.Module):
-    """Predictive: the centre is p = (length - 1) * sigmoid(v . tanh(W query)), with length the number of real keys.
+    """Predictive window, "local-p": the centre is p = (length - 1) * sigmoid(v . tanh(W query)).
 
-    Positions count from 0 here, hence length - 1 where the paper, counting to S, writes S. The factor is
-    exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and 10). The gradient reaches W and v through
-    it; the hard edge of the window has none.
+    length is the number of unmasked keys. Positions count from 0, hence length - 1 where the paper has S. The factor is
+    exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and 10). W and v are trained through the factor;
+    the edge of the window has no gradient.
     """
 
-    size: int
-    features: int
+    size: int  # largest distance of a key from the centre
+    features: int  # width of the hidden layer
+
+    sums_to_one = False
 
     @nn.compact
     def __call__(

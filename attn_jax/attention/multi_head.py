@@ -1,4 +1,4 @@
-"""Several heads of attention side by side, and the cache of keys and values that decoding writes."""
+"""Multi-head attention, and the cache of keys and values for step by step decoding."""
 
 from collections.abc import Callable
 
@@ -7,24 +7,27 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.core import Attended, Attention, Memory
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
 
 
 class MultiHead(nn.Module):
-    """[head_1; ...; head_h] W_o + b_o, head_i = the attention of (W_i query, W_i' keys, W_i'' values).
+    """[head_1; ...; head_h] W_o + b_o, head_i = attention(W_i query, W_i' keys, W_i'' values).
+
+        heads = MultiHead(Attention(score=ScaledDot()), num_heads=4, features=64)
+        variables = heads.init(rng, query, keys, values)
+        context = heads.apply(variables, query, keys, values).context
 
     Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
-    normalizer and reading works per head; parameters that these have are shared by the heads, unless they say
-    otherwise. With `num_kv_heads` < num_heads, groups of heads share their keys and values (Ainslie 2023, arXiv
-    2305.13245).
+    normalizer and reading works per head. Parameters of the score and the normalizer are shared by the heads, except
+    where a normalizer has an option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values
+    (Ainslie 2023, arXiv 2305.13245).
     """
 
     attention: Attention
     num_heads: int
     features: int  # width of the queries, of the contexts, and of all heads together
-    num_kv_heads: int = 0  # 0: num_heads
-    dtype: Dtype = jnp.float32
+    num_kv_heads: int = 0  # number of heads of keys and values; 0 is num_heads
+    dtype: Dtype = jnp.float32  # of the projections
 
     def setup(self):
         width = head_width(self.features, self.num_heads, self.num_kv_heads)
@@ -42,7 +45,7 @@ class MultiHead(nn.Module):
         mask: Bool[Array, "... k"] | None = None,
         rotate: Callable | None = None,
     ) -> Memory:
-        """A Memory with an axis of key/value heads before the keys; `rotate` turns the keys by their positions."""
+        """Builds a Memory with an axis of key/value heads before the keys; `rotate` rotates keys by their positions."""
         groups = self.num_kv_heads or self.num_heads
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
         values = self._split(self.value(keys if values is None else values), groups)
@@ -53,26 +56,49 @@ class MultiHead(nn.Module):
     def __call__(
         self,
         query: Float[Array, "... q d"],
-        memory: Memory,
+        memory: Memory | Float[Array, "... k d"],
+        values: Float[Array, "... k dv"] | None = None,
         mask: Bool[Array, "... #q k"] | None = None,
+        *,
         bias: Float[Array, "... h #q k"] | None = None,
         rotate: Callable | None = None,
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> Attended:
-        """context [..., q, features]; weights [..., h, q, k] and log_prob [..., h, q] of each head."""
+        """Reads a memory, or keys and values of which it builds one.
+
+        Args:
+            query: [..., q, d].
+            memory: a Memory, or keys.
+            values: of these keys, by default the keys themselves; None with a Memory, which has its own.
+            mask: True where a query may attend to a key, in all heads; a mask of keys alone is mask[..., None, :].
+            bias: is added to the scores, for each head.
+            rotate: rotates queries (and keys that are not a Memory yet) by their positions.
+            rng: for a reading that samples.
+            train: whether weights are dropped, with the rng stream "dropout".
+
+        Returns:
+            context [..., q, features]; weights [..., h, q, k] and log_prob [..., h, q] of each head.
+
+        Raises:
+            ValueError: as Attention.
+        """
+        if not isinstance(memory, Memory):
+            memory = self.prepare(memory, values, rotate=rotate)
+        elif values is not None:
+            raise ValueError("a Memory has its values already; give mask=... by its name")
         heads = self._split(self.query(query), self.num_heads)
         heads = heads if rotate is None else rotate(heads)
         mask = None if mask is None else mask[..., None, :, :]
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
         axis = memory.mask.ndim - 1  # after the heads
         grouped = shared > 1 and not isinstance(self.attention.normalize, nn.Module)
-        if grouped:  # [..., g, r, q, d] ask [..., g, 1, k, d]
+        if grouped:  # queries [..., g, r, q, d] and keys [..., g, 1, k, d]
             heads = _group(heads, shared)
             memory = jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory)
             mask = None if mask is None else mask[..., None, :, :]
             bias = None if bias is None else _group(bias, shared)
-        elif shared > 1:  # a normalizer with parameters may have some for each head
+        elif shared > 1:  # a normalizer may have parameters for each head
             memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
         attended = self.attention(heads, memory, mask=mask, bias=bias, rng=rng, train=train)
         if grouped:
@@ -90,23 +116,27 @@ def _group(x: Float[Array, "... h q d"], size: int) -> Float[Array, "... g r q d
 
 
 def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
-    """The width of a head; UserError where the heads do not divide the features, or the groups the heads."""
+    """Computes the width of a head.
+
+    Raises:
+        ValueError: num_heads does not divide features, or num_kv_heads does not divide num_heads.
+    """
     if num_heads < 1 or features % num_heads:
         near = min((n for n in range(1, features + 1) if features % n == 0), key=lambda n: abs(n - num_heads))
-        raise UserError(f"num_heads {num_heads} does not divide the width {features}; the nearest that does is {near}")
+        raise ValueError(f"num_heads {num_heads} does not divide the width {features}; the nearest that does is {near}")
     if num_kv_heads < 0 or (num_kv_heads and num_heads % num_kv_heads):
         near = min((n for n in range(1, num_heads + 1) if num_heads % n == 0), key=lambda n: abs(n - num_kv_heads))
-        raise UserError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}; the nearest is {near}")
+        raise ValueError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}; the nearest is {near}")
     return features // num_heads
 
 
 def causal_mask(length: int) -> Bool[Array, "q k"]:
-    """True where a query may attend: at its own position and before."""
+    """Returns a mask that is True at the position of the query and before."""
     return jnp.tril(jnp.ones((length, length), bool))
 
 
 def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
-    """The cache with the one key and value of `new` in its own slot of each row."""
+    """Writes the single key and value of `new` into one slot of each row of a cache, and returns the cache."""
 
     def put(old: Array, one: Array, axis: int) -> Array:
         index = slot.reshape(-1, *[1] * (old.ndim - 1))

@@ -24,6 +24,8 @@ from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.provenance import provenance
+from attn_jax.models.base import Model
+from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
@@ -48,11 +50,25 @@ class Files(NamedTuple):
 class Snapshot(NamedTuple):
     """The parameters of a run, with what measures the model and what predicts with it."""
 
-    evaluator: Evaluator
-    predictor: Predictor
+    setup: build.Setup
     params: list[Params]  # one set per seed
     used: str  # the checkpoints that the parameters are from
     index: int = 0  # of the seed to predict with
+
+    @property
+    def evaluator(self) -> Evaluator:
+        """The evaluator of the model."""
+        return self.setup.evaluator
+
+    @property
+    def predictor(self) -> Predictor:
+        """The predictor of the model."""
+        return self.setup.predictor
+
+    @property
+    def model(self) -> Model | KernelRegression:
+        """The model as pure functions of its parameters."""
+        return self.setup.model
 
     @property
     def chosen(self) -> Params:
@@ -88,9 +104,9 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         if ended.reason == "interrupted":
             say(f"{'interrupted':<14}at step {ended.step}, saved; the same command goes on from there")
             raise Interrupted(ended.signal)
-        evaluator, predictor = run.setup.evaluator, run.setup.predictor
         params, used = runs.final_params(config, run.checkpoints, run.setup)
-        snapshot = Snapshot(evaluator, predictor, params, used, runs.choose_seed(config, evaluator, params, run.task))
+        index = runs.choose_seed(config, run.setup.evaluator, params, run.task)
+        snapshot = Snapshot(run.setup, params, used, index)
         name, split = own_split(run.task)
         result = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
@@ -252,7 +268,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
             )
         index = seeds.index(chosen) if chosen in seeds else 0
         params, used = runs.final_params(config, checkpoints, setup)
-        return Snapshot(setup.evaluator, setup.predictor, params, used, index)
+        return Snapshot(setup, params, used, index)
 
 
 def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> dict:

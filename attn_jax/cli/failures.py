@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import jax
 
+from attn_jax.attention.scores.base import ScoreError
 from attn_jax.errors import Lost, UserError
 
 MEMORY = "RESOURCE_EXHAUSTED"
@@ -20,10 +21,13 @@ CONNECTION = re.compile(
 def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
     """A context that turns a lack of memory into a UserError, and the loss of another process into Lost.
 
-    Other errors of jax are faults of the program, and stay as they are.
+    So it does with sources and queries that the score of the config cannot compare, which only the shapes of a batch
+    show. Other errors of jax are faults of the program, and stay as they are.
     """
     try:
         yield
+    except ScoreError as error:
+        raise UserError(f"model.attention.score: {error}") from error
     except MemoryError as error:
         raise out_of_memory(str(error)) from error
     except jax.errors.JaxRuntimeError as error:

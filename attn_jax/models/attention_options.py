@@ -9,14 +9,15 @@ import jax
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
 from attn_jax.attention.fused import implementation_of
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers import linear, rela
+from attn_jax.attention.normalizers import takes_infinite
 from attn_jax.attention.scores import Kernel
 from attn_jax.attention.scores.kernels import check_width
 from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.types import Dtype
 
-DETERMINISTIC = ("expectation", "top")  # readings that need no rng
+# Readings of one row that need no rng.
+DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,11 +62,14 @@ class AttentionOptions:
             check_kernel(score, self, query_features)
         normalize = self.normalizers[self.normalize]
         options = dataclasses.asdict(self) | {"query_features": query_features, **facts}
-        return Attention(
-            score=make(score, options),
-            normalize=make(normalize, options) if isinstance(normalize, type) else normalize,
-            read=read,
-        )
+        try:
+            return Attention(
+                score=make(score, options),
+                normalize=make(normalize, options) if isinstance(normalize, type) else normalize,
+                read=read,
+            )
+        except ValueError as error:
+            raise UserError(f"model.attention: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,20 +126,18 @@ def configured(reading: Reading, **options: Any) -> Reading:
     return reading.configure(**{name: value for name, value in options.items() if name in reading.options})
 
 
-def sums_to_one(normalizer: Any) -> bool:
-    """Tells whether the weights of a normalizer sum to one wherever there is a key."""
-    return normalizer not in (linear, rela)
-
-
 def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) -> None:
     """Checks the options of a kernel.
 
     Raises:
         UserError: the width does not fit the columns, or a query out of the reach of all keys would get weights of NaN.
     """
-    if options.width:
-        check_width(options.width, features)
-    if score.compact and options.normalize != "kernel_sum":
+    try:
+        if options.width:
+            check_width(options.width, features)
+    except ValueError as error:
+        raise UserError(f"model.attention.{error}") from error
+    if score.compact and not takes_infinite(options.normalizers[options.normalize]):
         raise UserError(
             f"model.attention.score {options.score} is -inf for keys out of its reach; it needs "
             f"model.attention.normalize kernel_sum, got {options.normalize}"

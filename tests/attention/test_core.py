@@ -112,7 +112,7 @@ def test_a_mask_for_each_query_narrows_the_memory():
     attention = Attention(ScaledDot())
 
     def masked(attention, query, keys, mask, causal):
-        return attention(query, attention.prepare(keys, mask=mask), causal).weights
+        return attention(query, attention.prepare(keys, mask=mask), mask=causal).weights
 
     call = compiled(lambda *args: attention.apply({}, *args, method=masked))
     weights = call(QUERY, MEMORY, MASK, causal)
@@ -138,7 +138,7 @@ def test_values_may_differ_from_keys_and_have_heads():
 
 @pytest.mark.parametrize("name", READINGS)
 def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
-    """One row is read as it was drawn; several have a loss each, of which this class knows nothing."""
+    """One row is read as it was sampled; several have a loss each, of which this class knows nothing."""
     reading = READINGS[name]
     if "num_samples" in inspect.signature(reading.function).parameters and name not in ("gumbel_rao", "top"):
         reading = reading.configure(num_samples=3)
@@ -154,7 +154,7 @@ def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
     log_weights = jnp.zeros((len(LENGTHS), QUERIES, KEYS))
     count = jax.eval_shape(lambda x: reading(jax.random.key(0), x).rows, log_weights).shape[-2]
     if count > 1:
-        with pytest.raises(ValueError, match=f"reads one row of weights, but read={name} draws {count}"):
+        with pytest.raises(ValueError, match=f"reads one row of weights, but read={name} samples {count}"):
             call()
     else:
         context, weights = call()

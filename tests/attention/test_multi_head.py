@@ -11,11 +11,10 @@ from arrays import compiled, params_of
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
 from attn_jax.attention.fused import fused_attention, implementation_of
-from attn_jax.attention.hard.readings import expectation
+from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.attention.multi_head import causal_mask, head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
-from attn_jax.errors import UserError
 
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 4, 5, 8, 4
 RNG = np.random.default_rng(0)
@@ -62,7 +61,7 @@ def both(score, grouped, with_bias):
     def explicit(arrays):
         query, keys, values, bias = arrays
         scores = score().apply({}, query, keys)
-        context = expectation(softmax(scores if bias is None else scores + bias, mask), values)
+        context = weighted_sum(softmax(scores if bias is None else scores + bias, mask), values)
         return jnp.sum(context * weight), context
 
     arrays = query, keys, values, bias
@@ -144,7 +143,7 @@ def test_each_head_is_one_attention():
     for head in range(HEADS):
         own = slice(head * width, (head + 1) * width)
         attention = Attention(ScaledDot()).bind({})
-        one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), NARROW)
+        one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), mask=NARROW)
         np.testing.assert_allclose(attended.weights[:, head], one.weights, atol=1e-6)
         contexts.append(one.context)
     expected = project("out", np.concatenate(contexts, axis=-1))
@@ -177,11 +176,11 @@ def test_every_head_reads_on_its_own(reading):
     attended = heads.apply({"params": params}, QUERY, MEMORY, MASK, rng=jax.random.key(0), method=read)
     assert attended.log_prob.shape == (BATCH, HEADS, QUERIES)
     assert np.all(np.isfinite(attended.context))
-    if attention.read.random:  # with equal weights the draws of 20 heads are not all the same
+    if attention.read.random:  # with equal weights the samples of 20 heads are not all the same
         keys, values = jnp.zeros((20, KEYS, WIDTH)), jnp.broadcast_to(jnp.eye(KEYS), (20, KEYS, KEYS))
         alone = attention.bind({})
-        drawn = alone(jnp.zeros((20, 1, WIDTH)), alone.prepare(keys, values), rng=jax.random.key(0)).context
-        assert len(np.unique(np.argmax(drawn, axis=-1))) > 2
+        sampled = alone(jnp.zeros((20, 1, WIDTH)), alone.prepare(keys, values), rng=jax.random.key(0)).context
+        assert len(np.unique(np.argmax(sampled, axis=-1))) > 2
 
 
 def test_dropped_weights_keep_their_mean():
@@ -243,12 +242,12 @@ def test_causality_by_gradient():
 
 
 def test_errors():
-    with pytest.raises(UserError, match="num_heads 5 does not divide the width 8; the nearest that does is 4"):
+    with pytest.raises(ValueError, match="num_heads 5 does not divide the width 8; the nearest that does is 4"):
         head_width(8, 5)
-    with pytest.raises(UserError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
+    with pytest.raises(ValueError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
         head_width(8, 4, 3)
     attention = Attention(Dot())
-    with pytest.raises(UserError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
+    with pytest.raises(ValueError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
-    with pytest.raises(UserError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)

@@ -11,6 +11,7 @@ from damage import points, without_checksum
 from tiny_run import tiny_config
 
 from attn_jax.cli import commands, runs
+from attn_jax.cli.build import Setup
 from attn_jax.cli.commands import COMMANDS, Files, Snapshot
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
@@ -226,7 +227,7 @@ def test_predictions_act_on_no_terminal(tmp_path, monkeypatch, capsys):
         def report(self, sources):
             pass
 
-    monkeypatch.setattr(commands, "restore", lambda *_: Snapshot(None, Stub(), [{}], ""))
+    monkeypatch.setattr(commands, "restore", lambda *_: Snapshot(Setup(None, None, Stub(), {}, {}), [{}], ""))
     for terminal, shown in ((False, "a\x1b[2J\x07\u202eb\tc\n"), (True, "a\\x1b[2J\\x07\\u202eb\tc\n")):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal, raising=False)

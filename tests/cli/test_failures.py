@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from attn_jax.attention.scores.base import ScoreError
 from attn_jax.cli.failures import told_in_one_line
 from attn_jax.errors import Lost, UserError
 
@@ -37,6 +38,11 @@ def test_want_of_memory_as_it_really_comes():
     with pytest.raises(jax.errors.JaxRuntimeError) as error:
         jax.jit(lambda: jax.numpy.zeros(2**50))().block_until_ready()
     assert str(told(error.value)).startswith("out of memory (")
+
+
+def test_a_score_that_does_not_fit_the_batch_names_its_option():
+    error = told(ScoreError("the location score has 8 positions, but the memory has 9"))
+    assert str(error) == "model.attention.score: the location score has 8 positions, but the memory has 9"
 
 
 def test_a_process_that_is_gone():

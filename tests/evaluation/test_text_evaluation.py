@@ -271,7 +271,7 @@ def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkey
 
 def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
     changes = {"model__name": "classifier", "model__pooling": "structured", "model__num_queries": 3}
-    predictor = setup(**changes, model__tie_embeddings=False, model__attention__score="dot").predictor
+    predictor = setup(**changes, model__attention__score="dot").predictor
     encoded = predictor.translator.encode(Pairs(TEXTS[:2], WORDS[:2]))
     batch = jax.tree.map(jax.numpy.asarray, encoded.batch(np.arange(2), (16, 16)))
     params = fill(jax.eval_shape(predictor.model.init, jax.random.key(0), batch), seed=1, scale=0.9)
@@ -289,7 +289,6 @@ def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
 
 def test_the_picture_of_a_language_model_says_what_its_rows_lack():
     transformer = {
-        "model__encoder": "transformer",
         "model__attention__score": "scaled_dot",
         "model__positions": "rotary",
     }

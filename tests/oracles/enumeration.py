@@ -1,13 +1,13 @@
-"""All outcomes of a draw's randomness, with their probabilities: expectations without sampling.
+"""All outcomes of a sampler's randomness, with their probabilities: expectations without sampling.
 
-An unbiased draw of draws.py takes, in place of an rng, an outcome w of its randomness: the keys in the order in
-which they were drawn, or the points in [0, 1) at which the distribution function is looked up. The keys found there
-are piecewise constant in the points, so that a midpoint of each piece stands for all of it. For few keys the outcomes
-can be listed, and what is said of an estimator g becomes a finite sum,
+An unbiased sampler of samplers.py accepts, in place of an rng, an outcome w of its randomness: the keys in the order in
+which they were sampled, or the points in [0, 1) at which the distribution function is inverted. The keys found there
+are piecewise constant in the points, so the midpoint of each piece stands for all of it. For few keys the outcomes can
+be listed, and the moments of an estimator g are finite sums,
 
     E[g] = sum_w P(w) g(w),    Var(g) = sum_w P(w) (g(w) - E[g])^2.
 
-The lists are made here from the definitions, in numpy and float64, and share no code with the draws.
+The lists are made from the definitions, in numpy and float64, and share no code with the samplers.
 """
 
 import functools
@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Float, PyTree
 
 Outcomes = list[tuple[float, np.ndarray]]  # (P(w) > 0, w), the probabilities summing to one
@@ -43,12 +42,12 @@ def _ordered(p: np.ndarray, num_samples: int) -> Outcomes:
     If fewer than k keys have a weight, the others follow in the order of their index.
     """
     keys, others = np.flatnonzero(p), np.flatnonzero(p == 0)
-    drawn = min(num_samples, len(keys))
+    count = min(num_samples, len(keys))
     found = []
-    for w in itertools.permutations(keys, drawn):
-        left = [sum(p[key] for key in keys if key not in w[:n]) for n in range(drawn)]
+    for w in itertools.permutations(keys, count):
+        left = [sum(p[key] for key in keys if key not in w[:n]) for n in range(count)]
         probability = math.prod(p[key] / rest for key, rest in zip(w, left, strict=True))
-        found.append((probability, np.array([*w, *others[: num_samples - drawn]])))
+        found.append((probability, np.array([*w, *others[: num_samples - count]])))
     return found
 
 
@@ -86,7 +85,7 @@ def _point_in_rest(p: np.ndarray, num_samples: int) -> Outcomes:
 
 
 def _point_below_threshold(p: np.ndarray, num_samples: int) -> Outcomes:
-    """optimal_resampling: with the m largest weights kept, a systematic sample of k - m of the others.
+    """optimal_resampling: the m largest weights kept, and a systematic sample of k - m of the others.
 
     m is the least for which no weight that is left is above c = (sum of those left) / (k - m).
     """
@@ -111,13 +110,13 @@ OUTCOMES: dict[str, Callable[[np.ndarray, int], Outcomes]] = {
 
 
 def outcomes(reading: str, p: Float[np.ndarray, "k"], num_samples: int = 1) -> Outcomes:
-    """All (probability, outcome) of the named draw from p, with num_samples samples.
+    """Lists all (probability, outcome) of the named reading of weights p, with num_samples samples.
 
     Raises:
-        UserError: the draw is not one whose outcomes can be listed.
+        ValueError: the outcomes of this reading cannot be listed.
     """
     if reading not in OUTCOMES:
-        raise UserError(f"the outcomes of {reading!r} cannot be listed; those of {', '.join(OUTCOMES)} can")
+        raise ValueError(f"the outcomes of {reading!r} cannot be listed; those of {', '.join(OUTCOMES)} can")
     return OUTCOMES[reading](np.asarray(p, np.float64), num_samples)
 
 

@@ -1,145 +1,165 @@
-"""From the losses at the rows of a draw to one number whose gradient is an estimate of the expectation's.
+"""Estimators: surrogate losses whose value and gradient estimate those of an expectation over sampled keys.
 
-For a loss f(value_x) under weights a, with the sampled keys x_n and the mass that the draw gives them,
+For a loss f(value_x) under weights a, with the sampled keys x_n and their importance weights w_n,
 
-    value     sum_n mass_n f_n                                        estimates   E[f]
-    gradient  sum_n mass_n (f_n - b_n) grad log a(x_n)                estimates   sum_x f_x grad a_x
-            + sum_n mass_n grad f_n                                   and         sum_x a_x grad f_x
+    value     sum_n w_n f_n                                           estimates   E[f]
+    gradient  sum_n w_n (f_n - b_n) grad log a(x_n)                   estimates   sum_x f_x grad a_x
+            + sum_n w_n grad f_n                                      and         sum_x a_x grad f_x
 
-One formula for every draw of draws.py: unbiased as E[sum_n mass_n [x_n = x]] = a_x, for any baseline b that knows
-nothing of the draw, since E[sum_n mass_n grad log a(x_n)] = grad sum_x a_x = 0.
+One formula for every sampler of samplers.py. It is unbiased because E[sum_n w_n [x_n = x]] = a_x, for any baseline b
+that does not depend on the sample, since E[sum_n w_n grad log a(x_n)] = grad sum_x a_x = 0.
+
+Reading one sampled key is not enough to train the weights: the context has no gradient with respect to scores, query
+or keys, because sampling a key is not differentiable. That gradient is the first line above, and it exists only in
+the surrogate that `combine` or `combine_marginal` returns. Minimize the surrogate, not the loss at the sampled context.
 """
 
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.hard.samplers import Draw
+from attn_jax.attention.hard.samplers import Sample
 from attn_jax.types import Array, Float
 
 
 def gradient_only(x: Array) -> Array:
-    """Zero, with the gradient of x."""
+    """Returns zero, with the gradient of x."""
     return x - jax.lax.stop_gradient(x)
 
 
 def combine(
-    draw: Draw,
+    sample: Sample,
     f: Float[Array, "... n"],
     baseline: Float[Array, "..."] | None = None,
     log_weights: Float[Array, "... k"] | None = None,
     coordinates: Float[Array, "... k"] | None = None,
     per_key: Float[Array, "... k"] | None = None,
 ) -> Float[Array, "..."]:
-    """The surrogate of E[f]: its value and its gradient are the estimates above.
+    """Surrogate of E[f]: its value and its gradient are the estimates above.
+
+    Evaluate the loss at each row of a sample, then minimize the surrogate:
+
+        sample = reinforce(num_samples=4)(rng, log_weights)
+        f = loss(sample.rows @ values)
+        surrogate = combine(sample, f)
 
     Args:
-        draw: what a reading returned.
+        sample: the result of a reading.
         f: the loss at each row, differentiable.
-        baseline: b, one for all samples; None is 0. The draw's own `others` come on top.
-        log_weights, coordinates: a further baseline for each coordinate of the gradient with respect to the logits
-            of the weights, see `coordinate_control`.
-        per_key: a guess g_x of the loss at every key, a baseline that is known exactly: the gradient is
-            sum_n mass_n (f_n - g_{x_n}) grad log a(x_n) + sum_x g_x grad a_x. Unbiased for any g that knows nothing of
-            the draw, and without variance in the weights where g = f (an action-dependent control variate: Gu 2017,
+        baseline: b, one for all samples; None is 0. The leave-one-out baseline of the sample is subtracted as well.
+        log_weights: log a, needed with `coordinates` or `per_key`.
+        coordinates: a further baseline for each coordinate of the gradient with respect to the logits of the weights,
+            see `coordinate_control`.
+        per_key: a guess g_x of the loss at every key, a baseline with a known expectation: the gradient is
+            sum_n w_n (f_n - g_{x_n}) grad log a(x_n) + sum_x g_x grad a_x. Unbiased for any g that does not depend on
+            the sample, and without variance in the weights where g = f (an action-dependent control variate: Gu 2017,
             arXiv 1611.02247).
+
+    Returns:
+        One number for each leading index, to be minimized.
     """
-    score = log_prob_term(draw, f, baseline)
+    control = log_prob_term(sample, f, baseline)
     if per_key is not None:
-        score = score + key_control(draw, log_weights, per_key)
+        control = control + key_control(sample, log_weights, per_key)
     if coordinates is not None:
-        score = score - coordinate_control(draw, log_weights, coordinates)
-    return jnp.sum(draw.mass * f, axis=-1) + score
+        control = control - coordinate_control(sample, log_weights, coordinates)
+    return jnp.sum(sample.importance_weights * f, axis=-1) + control
 
 
-def log_prob_term(draw: Draw, f: Float[Array, "... n"], baseline: Float[Array, "..."] | None) -> Float[Array, "..."]:
-    """0, with the gradient sum_n mass_n (f_n - b_n) grad log a(x_n).
+def log_prob_term(
+    sample: Sample, f: Float[Array, "... n"], baseline: Float[Array, "..."] | None
+) -> Float[Array, "..."]:
+    """Returns 0, with the gradient sum_n w_n (f_n - b_n) grad log a(x_n).
 
-    f itself is not stopped: it meets a factor that is 0, and so the gradient can be differentiated once more, with
-    respect to what f depends on (the temperature of REBAR).
+    f itself is not stopped: it is multiplied by a factor that is 0, and so the gradient can be differentiated once
+    more, with respect to parameters of f (the temperature of REBAR).
     """
     advantage = f
     if baseline is not None:
         advantage = advantage - jax.lax.stop_gradient(baseline)[..., None]
-    if draw.others is not None:
-        advantage = advantage - jnp.einsum("...nm,...m->...n", draw.others, advantage)
-    return jnp.sum(draw.mass * advantage * gradient_only(draw.log_prob), axis=-1)
+    if sample.leave_one_out is not None:
+        advantage = advantage - jnp.einsum("...nm,...m->...n", sample.leave_one_out, advantage)
+    return jnp.sum(sample.importance_weights * advantage * gradient_only(sample.log_prob), axis=-1)
 
 
-def key_control(draw: Draw, log_weights: Float[Array, "... k"], per_key: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """0, with the gradient sum_x g_x grad a_x - sum_n mass_n g_{x_n} grad log a(x_n), of mean zero."""
+def key_control(
+    sample: Sample, log_weights: Float[Array, "... k"], per_key: Float[Array, "... k"]
+) -> Float[Array, "..."]:
+    """Returns 0, with the gradient sum_x g_x grad a_x - sum_n w_n g_{x_n} grad log a(x_n), of mean zero."""
     g = jax.lax.stop_gradient(per_key)
     weights = jnp.where(log_weights > -jnp.inf, jnp.exp(log_weights), 0.0)
-    chosen = jnp.einsum("...nk,...k->...n", jax.lax.stop_gradient(draw.rows), g)
+    chosen = jnp.einsum("...nk,...k->...n", jax.lax.stop_gradient(sample.rows), g)
     return gradient_only(jnp.sum(weights * g, axis=-1)) - jnp.sum(
-        draw.mass * chosen * gradient_only(draw.log_prob), axis=-1
+        sample.importance_weights * chosen * gradient_only(sample.log_prob), axis=-1
     )
 
 
-def counts(draw: Draw) -> Float[Array, "... k"]:
-    """C_x = sum_n mass_n [x_n = x], an unbiased estimate of the weights."""
-    return jax.lax.stop_gradient(jnp.einsum("...n,...nk->...k", draw.mass, draw.rows))
+def counts(sample: Sample) -> Float[Array, "... k"]:
+    """Computes C_x = sum_n w_n [x_n = x], an unbiased estimate of the weights."""
+    return jax.lax.stop_gradient(jnp.einsum("...n,...nk->...k", sample.importance_weights, sample.rows))
 
 
 def coordinate_control(
-    draw: Draw, log_weights: Float[Array, "... k"], coordinates: Float[Array, "... k"]
+    sample: Sample, log_weights: Float[Array, "... k"], coordinates: Float[Array, "... k"]
 ) -> Float[Array, "..."]:
-    """0, with the gradient b_i (C_i - a_i), less its mean over the keys, with respect to the logit of key i.
+    """Returns 0, with the gradient b_i (C_i - a_i), minus its mean over the keys, with respect to the logit of key i.
 
-    Of mean zero, so b_i is a baseline of its own for each coordinate of the gradient. The true gradient with
-    respect to logits sums to zero over the keys; leaving out the mean projects the control onto that space.
+    Its expectation is zero, so b_i is a separate baseline for each coordinate of the gradient. The true gradient with
+    respect to logits sums to zero over the keys; subtracting the mean projects the control onto that space.
     """
     possible = log_weights > -jnp.inf
     finite = jnp.where(possible, log_weights, 0.0)
-    noise = jax.lax.stop_gradient(coordinates * (counts(draw) - jnp.where(possible, jnp.exp(finite), 0.0)))
+    noise = jax.lax.stop_gradient(coordinates * (counts(sample) - jnp.where(possible, jnp.exp(finite), 0.0)))
     mean = jnp.mean(noise, axis=-1, keepdims=True, where=possible)
     mean = jnp.where(jnp.any(possible, axis=-1, keepdims=True), mean, 0.0)
     return jnp.sum(jnp.where(possible, noise - mean, 0.0) * gradient_only(finite), axis=-1)
 
 
 def coordinate_moments(
-    draw: Draw, log_weights: Float[Array, "... k"], f: Float[Array, "... n"]
+    sample: Sample, log_weights: Float[Array, "... k"], f: Float[Array, "... n"]
 ) -> tuple[Float[Array, "... k"], Float[Array, "... k"]]:
-    """(A_i B_i, B_i^2), A the estimated gradient with respect to logit i and B the same for f = 1.
+    """Computes (A_i B_i, B_i^2), A the estimated gradient with respect to logit i and B the same for f = 1.
 
-    E[A B] / E[B^2] is the baseline b_i that makes Var(A_i - b_i B_i) least (Weaver & Tao 2001; one coordinate at a
-    time, Peters & Schaal 2008). Both expectations can be kept as running averages.
+    E[A B] / E[B^2] is the baseline b_i that minimizes Var(A_i - b_i B_i) (Weaver & Tao 2001; for one coordinate at a
+    time, Peters & Schaal 2008). Both expectations can be estimated by running means.
     """
     weights = jax.lax.stop_gradient(jnp.exp(log_weights))
     f = jax.lax.stop_gradient(f)
-    weighted = jnp.einsum("...n,...nk->...k", draw.mass * f, jax.lax.stop_gradient(draw.rows))
-    estimate = weighted - weights * jnp.sum(draw.mass * f, axis=-1, keepdims=True)
-    unit = counts(draw) - weights * jnp.sum(draw.mass, axis=-1, keepdims=True)
+    weighted = jnp.einsum("...n,...nk->...k", sample.importance_weights * f, jax.lax.stop_gradient(sample.rows))
+    estimate = weighted - weights * jnp.sum(sample.importance_weights * f, axis=-1, keepdims=True)
+    unit = counts(sample) - weights * jnp.sum(sample.importance_weights, axis=-1, keepdims=True)
     return estimate * unit, jnp.square(unit)
 
 
 def combine_marginal(
-    draw: Draw, f: Float[Array, "... n"], baseline: Float[Array, "..."] | None = None
+    sample: Sample, f: Float[Array, "... n"], baseline: Float[Array, "..."] | None = None
 ) -> Float[Array, "..."]:
-    """-log sum_n mass_n exp(-f_n) for f = -log p: the negative marginal log-likelihood -log E[p].
+    """Surrogate of the negative marginal log-likelihood -log E[p] for f = -log p: L = -log sum_n w_n exp(-f_n).
 
-    Exact with the draw `every`. With T samples of mass 1/T it is the bound of Burda 2016 on it, and the gradient of
+    Exact for a complete sample (enumeration). With T samples of importance weight 1/T it is the bound of Burda 2016
+    (arXiv 1509.00519), and the gradient of
 
         E[-log 1/T sum_n p_n]  is estimated by  sum_n (L - b_n) grad log a(x_n) + grad L.
 
-    With leave-one-out b_n is the L in which p_n is replaced by the geometric mean of the others: VIMCO (Mnih & Rezende
+    With leave-one-out, b_n is the L in which p_n is replaced by the geometric mean of the others: VIMCO (Mnih & Rezende
     2016, arXiv 1602.06725).
     """
-    log_mass = jnp.where(draw.mass > 0, jnp.log(jnp.where(draw.mass > 0, draw.mass, 1)), -jnp.inf)
-    if draw.complete:  # here the mass is the weight itself, gradient and all
-        return -_logsumexp(log_mass + gradient_only(draw.log_prob) - f)
-    loss = -_logsumexp(log_mass - f)
+    counted = sample.importance_weights > 0
+    log_importance = jnp.where(counted, jnp.log(jnp.where(counted, sample.importance_weights, 1)), -jnp.inf)
+    if sample.complete:  # the importance weights are the weights a, with their gradient
+        return -_logsumexp(log_importance + gradient_only(sample.log_prob) - f)
+    loss = -_logsumexp(log_importance - f)
     reward = jax.lax.stop_gradient(loss)[..., None]
-    if draw.others is not None:
-        f_others = jnp.einsum("...nm,...m->...n", draw.others, f)
+    if sample.leave_one_out is not None:
+        f_others = jnp.einsum("...nm,...m->...n", sample.leave_one_out, f)
         replaced = jnp.where(jnp.eye(f.shape[-1], dtype=bool), f_others[..., None], f[..., None, :])
-        reward = reward - jax.lax.stop_gradient(-_logsumexp(log_mass[..., None, :] - replaced))
+        reward = reward - jax.lax.stop_gradient(-_logsumexp(log_importance[..., None, :] - replaced))
     elif baseline is not None:
         reward = reward - jax.lax.stop_gradient(baseline)[..., None]
-    return loss + gradient_only(jnp.sum(reward * draw.log_prob, axis=-1))
+    return loss + gradient_only(jnp.sum(reward * sample.log_prob, axis=-1))
 
 
 def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
-    """logsumexp over the last axis; 0 without a gradient where everything is -inf."""
+    """Computes logsumexp over the last axis; 0 without a gradient where all terms are -inf."""
     possible = x > -jnp.inf
     some = jnp.any(possible, axis=-1)
     safe = jnp.where(some[..., None], x, 0.0)
@@ -147,13 +167,13 @@ def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
 
 
 def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """KL(q || p) = sum_x q_x (log q_x - log p_x), both over the same keys; 0 for a row without keys."""
+    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row without keys."""
     possible = (log_q > -jnp.inf) & (log_p > -jnp.inf)
     q = jnp.where(possible, jnp.exp(jnp.where(possible, log_q, 0.0)), 0.0)
     return jnp.sum(q * (jnp.where(possible, log_q, 0.0) - jnp.where(possible, log_p, 0.0)), axis=-1)
 
 
 def entropy(weights: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """-sum_x a_x log a_x, in nats."""
+    """Computes -sum_x a_x log a_x over the last axis, in nats; a weight of 0 contributes 0."""
     positive = weights > 0
     return -jnp.sum(jnp.where(positive, weights * jnp.log(jnp.where(positive, weights, 1)), 0.0), axis=-1)

@@ -1,18 +1,18 @@
-"""Structured alignments: each step attends to one source position, which may depend on the one before.
+"""Monotonic and Markov attention: the weights of a step depend on the position attended to at the step before.
 
 Two families, both exact and without sampling:
 
-- Alignments are latent and the loss sums over all of them, a hidden Markov model with the source positions as its
-  states: Wu, Shapiro & Cotterell 2018 (arXiv 1808.10024) with independent alignments, Wu & Cotterell 2019
-  (arXiv 1905.06319) with monotonic ones, of order 0 (the step before only limits where to go) and 1 (the distance
-  counts as well). `log_transition` makes p(position | position before), `predict` and `update` are one step,
-  `forward` all steps of a known target.
+- Latent positions, summed out of the loss by the forward algorithm of a hidden Markov model whose states are the source
+  positions: Wu, Shapiro & Cotterell 2018 (arXiv 1808.10024) with independent positions, Wu & Cotterell 2019
+  (arXiv 1905.06319) with monotonic ones, of order 0 (the step before only limits the next position) and of order 1
+  (its distance is scored as well). `log_transition` computes p(position | position before), `predict` and `update` do
+  one step, `forward` all steps of a known target.
 - Monotonic attention in expectation (Raffel 2017, arXiv 1704.00784): move right, stop at each key with some
-  probability. `expected_alignment` trains, `hard_alignment` is the process it stands for.
+  probability. `expected_weights` is for training, `hard_weights` is the process whose expectation it is.
 
-Axis s is the source position now, j the one before (both count masked keys too), t target time, w the jumps. A mask
-that is True means "may attend"; any other key has probability exactly 0, log probability -inf, and its score, even
-NaN, changes nothing. There is no NaN and no infinite gradient, not even where no key is left.
+Axis s is the source position now, j the one before (both count masked keys too), t target time, w the jumps. A mask is
+True where a key may be attended to; every other key has probability exactly 0, log probability -inf, and its score,
+even NaN, changes nothing. There is no NaN and no infinite gradient, not even where no key is left.
 """
 
 import flax.linen as nn
@@ -24,16 +24,16 @@ from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 
 @struct.dataclass
-class Aligned:
-    """What `forward` finds of each target step: its loss and two distributions over the source positions."""
+class ForwardResult:
+    """Result of `forward` for each target step: its loss and two distributions over the source positions."""
 
-    nll: Float[Array, "... t"]  # -log p(y_t | y_<t), alignments summed out; their sum is the loss of the sequence
-    log_predictive: Float[Array, "... t s"]  # log p(a_t | y_<t): before the token is seen, as a decoder must attend
+    nll: Float[Array, "... t"]  # -log p(y_t | y_<t), positions summed out; the sum over t is the loss of the sequence
+    log_predictive: Float[Array, "... t s"]  # log p(a_t | y_<t): before the token is seen, for decoding
     log_posterior: Float[Array, "... t s"]  # log p(a_t | y_<=t): after it
 
 
-def initial_alignment(mask: Bool[Array, "... s"]) -> Float[Array, "... s"]:
-    """The alignment before the first step: all mass on position 0, masked or not. Its log starts `predict`."""
+def initial_weights(mask: Bool[Array, "... s"]) -> Float[Array, "... s"]:
+    """Weights before the first step: one at position 0, masked or not. Their log is the first input of `predict`."""
     return jnp.broadcast_to(jax.nn.one_hot(0, mask.shape[-1], dtype=jnp.float32), mask.shape)
 
 
@@ -44,18 +44,20 @@ def log_transition(
     jumps: Float[Array, "... w"] | None = None,
     first: Bool[Array, "..."] | None = None,
 ) -> Float[Array, "... j s"]:
-    """log p(a_t = i | a_{t-1} = j) = log_softmax_i(scores_i + jump(i - j)) over the i that are allowed.
+    """Computes log p(a_t = i | a_{t-1} = j) = log_softmax_i(scores_i + jump(i - j)) over the allowed i.
 
-    The mask allows i, and if `monotonic` i >= j only (Wu & Cotterell 2019, order 0; without, Wu 2018, where the
-    step before does not matter and the axis j has size 1). `jumps` are scores of the distance i - j, those further
-    than the ends counting as the ends (order 1): from 0 to w - 1 if monotonic, else from -c to c with w = 2 c + 1.
-    A step that is `first` has no step before it: neither the jumps nor the order bind it. Without `first` every
-    step moves on from somewhere, and `forward` starts from position 0.
-
-    Target time is one of the leading axes, so a mask for all steps needs an axis there: [..., 1, s].
+    Args:
+        scores: of each source position; target time is one of the leading axes.
+        mask: the allowed positions; one for all steps needs an axis of size 1 for time, [..., 1, s].
+        monotonic: allow i >= j only (Wu & Cotterell 2019, order 0). If False and without jumps the step before does
+            not matter (Wu 2018), and axis j has size 1.
+        jumps: scores of the distance i - j (order 1), from 0 to w - 1 if monotonic, else from -c to c with
+            w = 2 c + 1; larger distances have the score of the last.
+        first: True for steps without a step before: jumps and order do not apply to them. If None, no step is first,
+            and `forward` starts from position 0.
 
     Raises:
-        ValueError: an even number of jumps that go both ways has no middle.
+        ValueError: an even number of jumps in both directions, which has no middle.
     """
     size = scores.shape[-1]
     positions = jnp.arange(size)
@@ -75,7 +77,7 @@ def log_transition(
 
 
 def predict(log_posterior: Float[Array, "... s"], log_transition: Float[Array, "... j s"]) -> Float[Array, "... s"]:
-    """log p(a_t = i | y_<t) = log sum_j p(a_t = i | a_{t-1} = j) p(a_{t-1} = j | y_<t), from the posterior before."""
+    """Computes log p(a_t = i | y_<t) = log sum_j p(a_t = i | a_{t-1} = j) p(a_{t-1} = j | y_<t)."""
     if log_transition.shape[-2] == 1:  # does not depend on j
         return jnp.broadcast_to(log_transition[..., 0, :], log_posterior.shape)
     return _log_sum_exp(log_posterior[..., :, None] + log_transition, axis=-2)
@@ -84,11 +86,11 @@ def predict(log_posterior: Float[Array, "... s"], log_transition: Float[Array, "
 def update(
     log_predictive: Float[Array, "... s"], nll: Float[Array, "... s"]
 ) -> tuple[Float[Array, "..."], Float[Array, "... s"]]:
-    """Sees a token: its -log sum_i p(a_t = i | y_<t) exp(-nll_i), and the log posterior p(a_t | y_<=t).
+    """Computes the loss of a token, -log sum_i p(a_t = i | y_<t) exp(-nll_i), and log p(a_t | y_<=t).
 
     nll_i is the token's negative log-probability given position i. With an axis of candidates,
-    update(log_predictive[..., None, :], nll [..., v, s]), the first result is that of each word v, which is what
-    decoding needs. A row without any key makes the token impossible: infinite nll, but a zero gradient.
+    update(log_predictive[..., None, :], nll [..., v, s]), the first result is the loss of each word v, for decoding.
+    A row without any key makes the token impossible: infinite loss, with a zero gradient.
     """
     possible = log_predictive > -jnp.inf
     # The inner `where` keeps NaN and inf of masked keys out of the gradient as well.
@@ -99,16 +101,16 @@ def update(
 
 def forward(
     log_transitions: Float[Array, "... t j s"], nll: Float[Array, "... t s"], real: Bool[Array, "... t"]
-) -> Aligned:
-    """The forward algorithm: alpha_t(i) = exp(-nll_t(i)) sum_j p(a_t = i | a_{t-1} = j) alpha_{t-1}(j).
+) -> ForwardResult:
+    """Runs the forward algorithm: alpha_t(i) = exp(-nll_t(i)) sum_j p(a_t = i | a_{t-1} = j) alpha_{t-1}(j).
 
-    alpha is normalized after each step, and the logarithms of the divisors are the nll of the tokens: together
-    -log sum over all alignments a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019; their cost,
-    O(t s^2)). It starts from `initial_alignment`, so entry 0 of the transitions is used like every other and is
-    free where `log_transition` was told that it is `first`.
+    alpha is normalized after each step, and the logarithms of the divisors are the losses of the tokens: together
+    -log sum over all paths a of prod_t p(a_t | a_{t-1}) exp(-nll_t(a_t)) (Wu & Cotterell 2019), in time O(t s^2). It
+    starts from `initial_weights`; entry 0 of the transitions is used like every other, and does not depend on the
+    start where `log_transition` was given `first`.
 
-    A step that is not `real` has nll 0, whatever the given one is, and is as if it were not there; its posterior is
-    its predictive, since nothing was seen.
+    A step that is not `real` has loss 0, whatever its nll, and is skipped; its posterior is its predictive
+    distribution.
     """
     nll = jnp.where(real[..., None], nll, 0.0)
     if log_transitions.shape[-2] == 1:  # independent steps, nothing to carry
@@ -121,25 +123,25 @@ def forward(
             _, seen = update(log_predictive, nll)
             return jnp.where(real[..., None], seen, log_posterior), log_predictive
 
-        start = jnp.log(initial_alignment(jnp.ones(nll[..., 0, :].shape, bool)))
+        start = jnp.log(initial_weights(jnp.ones(nll[..., 0, :].shape, bool)))
         inputs = (jnp.moveaxis(log_transitions, -3, 0), jnp.moveaxis(nll, -2, 0), jnp.moveaxis(real, -1, 0))
         log_predictive = jnp.moveaxis(jax.lax.scan(step, start, inputs)[1], 0, -2)
     token_nll, log_posterior = update(log_predictive, nll)
-    return Aligned(jnp.where(real, token_nll, 0.0), log_predictive, log_posterior)
+    return ForwardResult(jnp.where(real, token_nll, 0.0), log_predictive, log_posterior)
 
 
-def expected_alignment(
+def expected_weights(
     select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
 ) -> Float[Array, "... s"]:
-    """weights_i = p_i sum_{k<=i} previous_k prod_{l=k}^{i-1} (1 - p_l), p = select: where the process stops.
+    """Computes weights_i = p_i sum_{k<=i} previous_k prod_{l=k}^{i-1} (1 - p_l), with p = select.
 
-    It starts at k, the position of the step before (with probability previous_k), and at each key stops with
-    probability p_i or moves on to the next; a masked key it passes by. Raffel 2017, equation 9, computed as
-    p_i q_i with q_i = (1 - p_{i-1}) q_{i-1} + previous_i (equations 13 and 14): products and sums of non-negative
-    numbers in a parallel scan, where their closed form by cumulative products divides by 1 - p.
+    The probability that the process stops at key i: it starts at k, the position of the step before (with probability
+    previous_k), and at each key stops with probability p_i or moves to the next; masked keys are skipped. Raffel 2017,
+    equation 9, computed as p_i q_i with q_i = (1 - p_{i-1}) q_{i-1} + previous_i (equations 13 and 14): products and
+    sums of non-negative numbers in a parallel scan, where the paper's cumulative products divide by 1 - p.
 
-    The weights sum to at most one. What is missing ran past the last key: it attends to nothing (a zero context)
-    now and in all later steps. Before the first step, previous = `initial_alignment(mask)`.
+    The weights sum to at most one. The rest is the probability of running past the last key: a zero context, now and
+    in all later steps. Before the first step, previous = `initial_weights(mask)`.
     """
     select = jnp.where(mask, select.astype(jnp.float32), 0.0)
     moved = jnp.concatenate([jnp.ones_like(select[..., :1]), 1.0 - select[..., :-1]], axis=-1)
@@ -152,26 +154,28 @@ def expected_alignment(
     return select * jax.lax.associative_scan(compose, tuple(maps), axis=-1)[1]
 
 
-def hard_alignment(
+def hard_weights(
     select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
 ) -> Float[Array, "... s"]:
     """One at the first key from the previous position on with select >= 0.5, zero elsewhere (Raffel 2017, section 2.5).
 
     `previous` is the result of the step before, one-hot or zero. All zero where no such key is left, and then in
-    all later steps. It is what `expected_alignment` becomes where select is 0 or 1, and has no gradient for select.
+    all later steps. Equal to `expected_weights` where select is 0 or 1; no gradient with respect to select.
     """
-    return expected_alignment((select >= 0.5).astype(jnp.float32), previous, mask)
+    return expected_weights((select >= 0.5).astype(jnp.float32), previous, mask)
 
 
 class MonotonicSelection(nn.Module):
-    """Scores to weights of monotonic attention: select = sigmoid(scores + offset) (Raffel 2017).
+    """Weights of monotonic attention, from select = sigmoid(scores + offset) (Raffel 2017).
 
-    In training, which gives an rng, the weights are those of `expected_alignment`, and standard normal noise before
-    the sigmoid drives the scores to values where it is nearly 0 or 1; without an rng they are those of
-    `hard_alignment`, which reads one key per step and could run online.
+    With an rng, as in training, they are `expected_weights`, and standard normal noise added before the sigmoid drives
+    the scores to values where it is nearly 0 or 1. Without an rng they are `hard_weights`, which read one key per step
+    and could run online. They sum to at most one.
     """
 
-    offset: float = -1.0  # where the learned offset starts: rather move on than stop
+    offset: float = -1.0  # initial value of the learned offset; a negative one moves on rather than stops
+
+    sums_to_one = False
 
     @nn.compact
     def __call__(
@@ -183,8 +187,8 @@ class MonotonicSelection(nn.Module):
     ) -> Float[Array, "... q s"]:
         scores = scores.astype(jnp.float32) + self.param("offset", nn.initializers.constant(self.offset), ())
         if rng is None:
-            return hard_alignment(jax.nn.sigmoid(scores), previous, mask)
-        return expected_alignment(jax.nn.sigmoid(scores + jax.random.normal(rng, scores.shape)), previous, mask)
+            return hard_weights(jax.nn.sigmoid(scores), previous, mask)
+        return expected_weights(jax.nn.sigmoid(scores + jax.random.normal(rng, scores.shape)), previous, mask)
 
 
 def _finite(logs: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -198,6 +202,6 @@ def _log_sum_exp(logs: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
 
 def _log_softmax(logits: Float[Array, "... k"], allowed: Bool[Array, "... #k"]) -> Float[Array, "... k"]:
     logits = jnp.where(allowed, logits, -jnp.inf)
-    # Centred first: log sum exp of large scores would round away what tells them apart.
+    # Centred first, since log sum exp of large scores would round their differences away.
     logits = logits - _finite(jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True)))
     return logits - _finite(_log_sum_exp(logits, axis=-1))[..., None]

@@ -1,4 +1,16 @@
-"""Readings: each draw under the name that a config gives it, with what it may be combined with."""
+"""Readings: a sampler with its options and its properties, as one value that attention is given.
+
+Each function here returns a Reading, for example reinforce(num_samples=4); READINGS has all of them by name, with
+their default options. Attention reads one row of weights itself. A reading of several rows is used outside of it:
+
+    sample = reading(rng, log_of(weights))          rows [..., n, k]
+    f = loss(sample.rows @ values)                  [..., n]
+    surrogate = combine(sample, f)                  the number to minimize, see estimators.py
+
+The gradient of a sampled reading is the gradient of this surrogate alone. The context at a sampled key has a gradient
+with respect to the values, and none with respect to scores, query or keys; the relaxed readings (gumbel_softmax,
+straight_through, gumbel_rao) have both.
+"""
 
 import dataclasses
 import inspect
@@ -8,91 +20,188 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.attention.hard.relaxations import gumbel_rao, gumbel_softmax, rebar, straight_through
-from attn_jax.attention.hard.samplers import (
-    Draw,
-    LogWeights,
-    Outcome,
-    every,
-    mean,
-    optimal_resampling,
-    stochastic_sum_and_sample,
-    stratified,
-    sum_and_sample,
-    systematic,
-    top,
-    unordered_set,
-    with_replacement,
-)
+from attn_jax.attention.hard import relaxations, samplers
+from attn_jax.attention.hard.samplers import LogWeights, Outcome, Sample
+from attn_jax.errors import nearest
 from attn_jax.types import Array, Float
 
 
-def expectation(weights: Float[Array, "... q k"], values: Float[Array, "... k d"]) -> Float[Array, "... q d"]:
-    """Soft attention: context_q = sum_k weights_qk values_k, the mean value under the weights."""
+def weighted_sum(weights: Float[Array, "... q k"], values: Float[Array, "... k d"]) -> Float[Array, "... q d"]:
+    """Computes the contexts sum_k weights_qk values_k."""
     return jnp.einsum("...qk,...kd->...qd", weights, values)
 
 
 def log_of(weights: Float[Array, "... k"]) -> LogWeights:
-    """log weights; -inf, without a gradient, where a weight is 0."""
+    """Computes log weights; -inf, without a gradient, where a weight is 0."""
     positive = weights > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, weights, 1)), -jnp.inf)
 
 
+ARGUMENTS = ("rng", "log_weights")  # of every sampler; its other parameters are options
+
+
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A draw with its options, and what it may be combined with."""
+    """A sampler with its options: reading(rng, log_weights [..., k]) -> Sample.
+
+    The properties say what a caller has to know without knowing the name.
+    """
 
     name: str
-    function: Callable[..., Draw]
-    baselines: tuple[str, ...] = ("none",)
-    per_step: bool = False  # one row, so that what was read may be fed back into a recurrent state
-    random: bool = True
-    distinct: bool = False  # no key twice, so there have to be as many keys as samples
+    function: Callable[..., Sample]
+    baselines: tuple[str, ...] = ("none",)  # names of BASELINES under which its estimator is unbiased
+    per_step: bool = False  # one row for each sample, so what was read can enter a recurrent state
+    random: bool = True  # needs an rng
+    distinct: bool = False  # never samples a key twice, so needs as many keys as samples
+    is_soft: bool = False  # the row is the weights themselves
+    exact_rows: bool = False  # one row for each key, in order: enumerates, and needs no sampling
+    independent: bool = False  # its samples are independent of each other, so several are one, repeated
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of the function."""
-        return tuple(inspect.signature(self.function).parameters)[2:]
+        """Names of the options of the sampler, which `configure` sets."""
+        return tuple(name for name in inspect.signature(self.function).parameters if name not in ARGUMENTS)
 
     @property
-    def exact_rows(self) -> bool:
-        """Every key has a row of its own."""
-        return getattr(self.function, "func", self.function) is every
+    def num_samples(self) -> int:
+        """Number of samples, an option of the sampler; 1 where it has no such option."""
+        return getattr(self.function, "keywords", {}).get("num_samples", 1)
 
     @property
     def num_keys(self) -> int:
-        """The fewest keys that it can be asked to read from."""
-        return getattr(self.function, "keywords", {}).get("num_samples", 1) if self.distinct else 1
+        """Least number of keys it can read from."""
+        return self.num_samples if self.distinct else 1
 
-    def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Draw:
-        """`function`, with rows of zeros where there is no key."""
+    @property
+    def one_row(self) -> bool:
+        """Tells whether it always reads with one row of weights, as Attention needs."""
+        return self.per_step and not (self.independent and self.num_samples > 1)
+
+    def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Sample:
+        """Samples rows of weights; a row without any key reads zeros.
+
+        Args:
+            rng: a PRNG key, or an outcome of the randomness (see samplers.py); None where nothing is random.
+            log_weights: log a, -inf for masked keys.
+
+        Raises:
+            ValueError: the options do not fit the number of keys.
+        """
         empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
-        draw = self.function(rng, jnp.where(empty, -np.log(log_weights.shape[-1]), log_weights))
-        return draw.replace(rows=jnp.where(empty[..., None], 0, draw.rows), log_prob=jnp.where(empty, 0, draw.log_prob))
+        sample = self.function(rng, jnp.where(empty, -np.log(log_weights.shape[-1]), log_weights))
+        return sample.replace(
+            rows=jnp.where(empty[..., None], 0, sample.rows), log_prob=jnp.where(empty, 0, sample.log_prob)
+        )
 
     def configure(self, **options) -> "Reading":
-        """With these options of the function fixed."""
+        """Returns the reading with these options of its sampler set.
+
+        Raises:
+            ValueError: the sampler has no such option.
+        """
+        for name in options:
+            if name not in self.options:
+                known = nearest(name, self.options) if self.options else "it has none"
+                raise ValueError(f"the reading {self.name} has no option {name}; {known}")
         return dataclasses.replace(self, function=partial(self.function, **options))
 
 
-# Anything that knows nothing of the draw.
+# Baselines that do not depend on the sample.
 CONSTANT = ("none", "running_mean", "learned", "soft", "per_coordinate", "critic")
+
+
+def expectation() -> Reading:
+    """Soft attention: reads the mean value under the weights. Differentiable, not random."""
+    return Reading("expectation", samplers.mean, per_step=True, random=False, is_soft=True)
+
+
+def enumeration() -> Reading:
+    """Reads every key, each with its weight: exact expectations, for as many evaluations of the loss as keys."""
+    return Reading("enumeration", samplers.every, random=False, exact_rows=True)
+
+
+def reinforce(*, num_samples: int = 1, leave_one_out: bool = False) -> Reading:
+    """Reads independent sampled keys (Williams 1992), with the mean loss of the others as baseline if asked for."""
+    function = partial(samplers.with_replacement, num_samples=num_samples, leave_one_out=leave_one_out)
+    return Reading("reinforce", function, (*CONSTANT, "leave_one_out"), per_step=True, independent=True)
+
+
+def stratified(*, num_samples: int = 1) -> Reading:
+    """Reads one sampled key from each of num_samples equal parts of the distribution function."""
+    return Reading("stratified", partial(samplers.stratified, num_samples=num_samples), CONSTANT)
+
+
+def systematic(*, num_samples: int = 1) -> Reading:
+    """Reads keys sampled with one random point for all equal parts of the distribution function."""
+    return Reading("systematic", partial(samplers.systematic, num_samples=num_samples), CONSTANT)
+
+
+def sum_and_sample(*, num_samples: int = 2) -> Reading:
+    """Reads the most probable keys and one sample of the rest (Liu 2019, arXiv 1810.04777)."""
+    return Reading("sum_and_sample", partial(samplers.sum_and_sample, num_samples=num_samples), CONSTANT, distinct=True)
+
+
+def stochastic_sum_and_sample(*, num_samples: int = 2) -> Reading:
+    """Reads keys sampled without replacement and one sample of the rest (Kool 2020, arXiv 2002.06043)."""
+    function = partial(samplers.stochastic_sum_and_sample, num_samples=num_samples)
+    return Reading("stochastic_sum_and_sample", function, CONSTANT, distinct=True)
+
+
+def unordered_set(*, num_samples: int = 2, leave_one_out: bool = False) -> Reading:
+    """Reads a set of keys sampled without replacement, their order averaged out (Kool 2020, arXiv 2002.06043)."""
+    function = partial(samplers.unordered_set, num_samples=num_samples, leave_one_out=leave_one_out)
+    return Reading("unordered_set", function, (*CONSTANT, "leave_one_out"), distinct=True)
+
+
+def optimal_resampling(*, num_samples: int = 2) -> Reading:
+    """Reads different keys with the importance weights of least error (Fearnhead & Clifford 2003)."""
+    function = partial(samplers.optimal_resampling, num_samples=num_samples)
+    return Reading("optimal_resampling", function, CONSTANT, distinct=True)
+
+
+def rebar(*, temperature: float | Float[Array, ""] = 1.0, scale: float | Float[Array, ""] = 1.0) -> Reading:
+    """Reads one sampled key, with relaxed rows as control variate (Tucker 2017, arXiv 1703.07370)."""
+    function = partial(relaxations.rebar, temperature=temperature, scale=scale)
+    return Reading("rebar", function, ("none", "running_mean", "learned", "soft"))
+
+
+def gumbel_softmax(*, temperature: float = 1.0) -> Reading:
+    """Reads one relaxed row, differentiable and biased (Jang 2017, arXiv 1611.01144)."""
+    return Reading("gumbel_softmax", partial(relaxations.gumbel_softmax, temperature=temperature), per_step=True)
+
+
+def straight_through(*, temperature: float = 1.0) -> Reading:
+    """Reads one sampled key, with the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144)."""
+    return Reading("straight_through", partial(relaxations.straight_through, temperature=temperature), per_step=True)
+
+
+def gumbel_rao(*, temperature: float = 1.0, num_samples: int = 10) -> Reading:
+    """Reads one sampled key, with the straight-through gradient averaged over noise (Paulus 2021, arXiv 2010.04838)."""
+    function = partial(relaxations.gumbel_rao, temperature=temperature, num_samples=num_samples)
+    return Reading("gumbel_rao", function, per_step=True)
+
+
+def top(*, num_samples: int = 1) -> Reading:
+    """Reads the mean of the values with the largest weights; not random, no gradient to the weights."""
+    return Reading("top", partial(samplers.top, num_samples=num_samples), per_step=True, random=False)
+
+
 READINGS = {
     reading.name: reading
     for reading in (
-        Reading("expectation", mean, per_step=True, random=False),
-        Reading("enumeration", every, random=False),
-        Reading("reinforce", with_replacement, (*CONSTANT, "leave_one_out"), per_step=True),
-        Reading("stratified", stratified, CONSTANT),
-        Reading("systematic", systematic, CONSTANT),
-        Reading("sum_and_sample", sum_and_sample, CONSTANT, distinct=True),
-        Reading("stochastic_sum_and_sample", stochastic_sum_and_sample, CONSTANT, distinct=True),
-        Reading("unordered_set", unordered_set, (*CONSTANT, "leave_one_out"), distinct=True),
-        Reading("optimal_resampling", optimal_resampling, CONSTANT, distinct=True),
-        Reading("rebar", rebar, ("none", "running_mean", "learned", "soft")),
-        Reading("gumbel_softmax", gumbel_softmax, per_step=True),
-        Reading("straight_through", straight_through, per_step=True),
-        Reading("gumbel_rao", gumbel_rao, per_step=True),
-        Reading("top", top, per_step=True, random=False),
+        expectation(),
+        enumeration(),
+        reinforce(),
+        stratified(),
+        systematic(),
+        sum_and_sample(),
+        stochastic_sum_and_sample(),
+        unordered_set(),
+        optimal_resampling(),
+        rebar(),
+        gumbel_softmax(),
+        straight_through(),
+        gumbel_rao(),
+        top(),
     )
 }

@@ -1,13 +1,13 @@
-"""Relaxed draws: rows of weights that a gradient goes through, made of a sample and its Gumbel noise.
+"""Relaxations: differentiable rows of weights, computed from the Gumbel noise of a sample.
 
-A sample is the largest of log_weights + noise; softmax of the same at a temperature comes near to it. REBAR alone is
-unbiased: see the estimators.
+The sampled key is the largest of log_weights + noise; the softmax of the same numbers at a temperature approximates its
+one-hot row. Gradients through a relaxed row are biased, except those of REBAR, which corrects them.
 """
 
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.hard.samplers import Draw, LogWeights, choose, one_row
+from attn_jax.attention.hard.samplers import LogWeights, Sample, choose, one_row
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
@@ -23,16 +23,16 @@ def _finite(log_weights: LogWeights) -> LogWeights:
 
 
 def _perturbed(rng: PRNGKeyArray, log_weights: LogWeights) -> tuple[Array, Array]:
-    """(log_weights + Gumbel noise, its largest key: a sample): the Gumbel-max trick."""
+    """Samples by the Gumbel-max trick: (log_weights + Gumbel noise, the key where it is largest)."""
     z = _finite(log_weights) + jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
     return z, jnp.argmax(jnp.where(log_weights > -jnp.inf, z, -jnp.inf), axis=-1)
 
 
 def _perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array, "..."]) -> Array:
-    """A sample of log_weights + Gumbel noise given that `index` is the largest; differentiable in log_weights.
+    """Samples log_weights + Gumbel noise given that key `index` is the largest; differentiable in log_weights.
 
-    Maddison 2014 and Tucker 2017 (arXiv 1703.07370): the largest is a Gumbel at log sum a = 0, the others
-    are Gumbels cut off there.
+    Maddison 2014 and Tucker 2017 (arXiv 1703.07370): the largest is a Gumbel variable at log sum a = 0, the others
+    are Gumbel variables truncated there.
     """
     noise = jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
     largest = jnp.take_along_axis(noise, index[..., None], axis=-1)
@@ -40,23 +40,26 @@ def _perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Arra
     return jnp.where(jax.nn.one_hot(index, log_weights.shape[-1], dtype=bool), largest, cut)
 
 
-def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
-    """rows = softmax((log_weights + Gumbel noise) / temperature): biased (Jang 2017; Maddison 2017)."""
+def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Sample:
+    """One relaxed row, softmax((log_weights + Gumbel noise) / temperature).
+
+    Biased for every temperature above 0 (Jang 2017, arXiv 1611.01144; Maddison 2017, arXiv 1611.00712).
+    """
     z, _ = _perturbed(rng, log_weights)
     return one_row(_relax(z, log_weights, temperature))
 
 
-def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Draw:
-    """Forward a one-hot sample, backward the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144)."""
+def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Sample:
+    """One one-hot row with the gradient of `gumbel_softmax` (Jang 2017, arXiv 1611.01144). Biased."""
     return gumbel_rao(rng, log_weights, temperature, num_samples=0)
 
 
-def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0, num_samples: int = 10) -> Draw:
-    """straight_through with its backward gradient averaged over the noise that leads to the same sample.
+def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0, num_samples: int = 10) -> Sample:
+    """`straight_through` with its gradient averaged over noise that leads to the same sampled key.
 
-    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise; one evaluation of f. The noise
-    given the sample depends on the weights but counts as a constant, else the mean would not be that of
-    straight_through. With 0 the one noise that made the sample is taken, which is straight_through.
+    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise and one evaluation of f. The noise given
+    the key depends on the weights but is treated as a constant, so that the mean gradient is that of
+    `straight_through`. With num_samples 0 the noise of the sample itself is used, which is `straight_through`.
     """
     sample_rng, noise_rng = jax.random.split(rng)
     z, index = _perturbed(sample_rng, log_weights)
@@ -75,11 +78,12 @@ def rebar(
     log_weights: LogWeights,
     temperature: float | Float[Array, ""] = 1.0,
     scale: float | Float[Array, ""] = 1.0,
-) -> Draw:
-    """REBAR (Tucker 2017, arXiv 1703.07370): a sample x, with f at a relaxed z as control variate.
+) -> Sample:
+    """REBAR (Tucker 2017, arXiv 1703.07370): one sampled key x, with f at a relaxed row z as control variate.
 
-    gradient = (f(x) - scale f(z given x)) grad log a_x + scale (grad f(z) - grad f(z given x)) + grad f(x), with z
-    relaxed at `temperature`: three evaluations of f, unbiased for every temperature and scale.
+        gradient = (f(x) - scale f(z given x)) grad log a_x + scale (grad f(z) - grad f(z given x)) + grad f(x)
+
+    with z relaxed at `temperature`: three rows, so three evaluations of f; unbiased for every temperature and scale.
     """
     sample_rng, noise_rng = jax.random.split(rng)
     z, index = _perturbed(sample_rng, log_weights)
@@ -88,9 +92,13 @@ def rebar(
     hard = choose(log_weights, index[..., None], jnp.ones((*index.shape, 1), log_weights.dtype))
     scale = jnp.asarray(scale, log_weights.dtype)
     zero, one = jnp.zeros_like(scale), jnp.ones_like(scale)
-    mass = jnp.broadcast_to(jnp.stack([one, scale, -scale]), (*index.shape, 3))
+    importance_weights = jnp.broadcast_to(jnp.stack([one, scale, -scale]), (*index.shape, 3))
     log_prob = jnp.concatenate([hard.log_prob, jnp.zeros((*index.shape, 2), log_weights.dtype)], axis=-1)
-    others = jnp.zeros((3, 3), log_weights.dtype).at[0].set(jnp.stack([zero, zero, scale]))
-    return Draw(
-        jnp.concatenate([hard.rows, *relaxed], axis=-2), mass, log_prob, jnp.broadcast_to(others, (*index.shape, 3, 3))
+    # The baseline of the sampled key is scale f(z given x); the relaxed rows have none.
+    matrix = jnp.zeros((3, 3), log_weights.dtype).at[0].set(jnp.stack([zero, zero, scale]))
+    return Sample(
+        rows=jnp.concatenate([hard.rows, *relaxed], axis=-2),
+        importance_weights=importance_weights,
+        log_prob=log_prob,
+        leave_one_out=jnp.broadcast_to(matrix, (*index.shape, 3, 3)),
     )

@@ -1,27 +1,31 @@
-"""Draws: with which rows of weights the values are read.
+"""Samplers: the rows of weights with which the values are read.
 
-Soft attention reads once, with the weights themselves. Hard attention reads one key at a time; which one is
-random, so the loss is an expectation over the weights a,
+Soft attention reads once, with the weights themselves. Hard attention reads one key at a time, chosen at random, so
+the loss is an expectation over the weights a,
 
-    E[f] = sum_x a_x f(value_x),
+    E[f] = sum_x a_x f(value_x).
 
-and a *draw* says at which keys f is evaluated and what each evaluation counts:
+A sampler chooses the keys at which f is evaluated, and the importance weight of each evaluation:
 
-    draw(rng, log_weights [..., k]) -> Draw(rows [..., n, k], mass [..., n], log_prob [..., n], others)
-    contexts [..., n, d] = rows @ values,    E[f] is estimated by sum_n mass_n f(context_n)
+    sampler(rng, log_weights [..., k]) -> Sample(rows [..., n, k], importance_weights [..., n], log_prob [..., n])
+    contexts [..., n, d] = rows @ values
+    E[f] is estimated by sum_n importance_weights_n f(context_n)
 
-Every draw that is not relaxed keeps one promise, E[sum_n mass_n [x_n = x]] = a_x, from which it follows that the
-value and the gradient made of it in estimators.py are unbiased. In place of the rng a draw of this kind also takes
-the outcome of its randomness, the sampled keys or the points in [0, 1), so that enumeration.py can go through all of
-them and prove it. A masked key has log_weight -inf; that a row without any key reads zeros is up to a Reading.
+Every sampler that is not relaxed satisfies E[sum_n importance_weights_n [x_n = x]] = a_x. It follows that the value
+and the gradient computed from the sample in estimators.py are unbiased. In place of the rng these samplers also accept
+the outcome of their randomness: the sampled keys, or the points in [0, 1) at which the distribution function is
+inverted. A test can then enumerate all outcomes and compute expectations exactly.
+
+A masked key has log weight -inf. A row without any key is handled by Reading, which reads zeros there.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 LogWeights = Float[Array, "... k"]
@@ -29,29 +33,224 @@ Outcome = PRNGKeyArray | Float[Array, "..."] | Int[Array, "..."]
 
 
 @struct.dataclass
-class Draw:
-    """The rows to read with, and how their losses are put together."""
+class Sample:
+    """Rows of weights to read with, and how the losses at these rows are combined."""
 
-    rows: Float[Array, "... n k"]  # one-hot, the mean, or relaxed: only these last two carry a gradient
-    mass: Float[Array, "... n"]  # what each loss counts; no gradient
-    log_prob: Float[Array, "... n"]  # log a of the chosen key, with its gradient; 0 where no key was chosen
-    others: Float[Array, "... n n"] | None = None  # row n: how the losses make up a baseline for the n-th one
-    complete: bool = struct.field(pytree_node=False, default=False)  # the rows are all keys, each once: nothing random
+    rows: Float[Array, "... n k"]  # one-hot, the mean, or relaxed: only the last two carry a gradient
+    importance_weights: Float[Array, "... n"]  # of each loss; no gradient
+    log_prob: Float[Array, "... n"]  # log a of the sampled key, with its gradient; 0 where no key was sampled
+    leave_one_out: Float[Array, "... n n"] | None = None  # row n: how the losses form a baseline for loss n
+    complete: bool = struct.field(pytree_node=False, default=False)  # the rows are all keys, each once: not random
 
 
-def one_row(rows: Float[Array, "... k"]) -> Draw:
-    """A single evaluation of f, at these weights."""
+def one_row(rows: Float[Array, "... k"]) -> Sample:
+    """Wraps one row of weights as a Sample with a single evaluation of f."""
     ones = jnp.ones((*rows.shape[:-1], 1), rows.dtype)
-    return Draw(rows[..., None, :], ones, jnp.zeros_like(ones))
+    return Sample(rows[..., None, :], ones, jnp.zeros_like(ones))
 
 
-def choose(log_weights: LogWeights, index: Int[Array, "... n"], mass: Float[Array, "... n"], others=None) -> Draw:
-    """One-hot rows at `index`; a key that cannot be chosen counts nothing."""
+def choose(
+    log_weights: LogWeights,
+    index: Int[Array, "... n"],
+    importance_weights: Float[Array, "... n"],
+    leave_one_out: Float[Array, "... n n"] | None = None,
+) -> Sample:
+    """Makes a Sample of one-hot rows at `index`. A key of weight zero gets importance weight zero."""
     log_prob = jnp.take_along_axis(log_weights, index, axis=-1)
     possible = log_prob > -jnp.inf
     rows = jax.nn.one_hot(index, log_weights.shape[-1], dtype=log_weights.dtype)
-    mass = jnp.where(possible, mass, 0)
-    return Draw(rows, jax.lax.stop_gradient(mass), jnp.where(possible, log_prob, 0), others)
+    importance_weights = jax.lax.stop_gradient(jnp.where(possible, importance_weights, 0))
+    return Sample(rows, importance_weights, jnp.where(possible, log_prob, 0), leave_one_out)
+
+
+def mean(rng: PRNGKeyArray | None, log_weights: LogWeights) -> Sample:
+    """Soft attention: one row, the weights themselves; f(E[value])."""
+    return one_row(jnp.exp(log_weights))
+
+
+def every(rng: Outcome | None, log_weights: LogWeights) -> Sample:
+    """Enumeration: each key with its own weight. The exact expectation, for k evaluations of f."""
+    num_keys = log_weights.shape[-1]
+    index = jnp.broadcast_to(jnp.arange(num_keys), log_weights.shape)
+    return choose(log_weights, index, _probabilities(log_weights)).replace(complete=True)
+
+
+def with_replacement(
+    rng: Outcome, log_weights: LogWeights, num_samples: int = 1, leave_one_out: bool = False
+) -> Sample:
+    """T independent samples with importance weights 1/T: REINFORCE (Williams 1992).
+
+    With `leave_one_out` the baseline of a sample is the mean loss of the other T - 1 (Kool 2019, "Buy 4 REINFORCE
+    samples, get a baseline for free!").
+
+    Raises:
+        ValueError: `leave_one_out` with a single sample.
+    """
+    shape = (*log_weights.shape[:-1], num_samples)
+    index = jax.random.categorical(rng, log_weights[..., None, :], shape=shape) if _is_rng(rng) else rng
+    matrix = None
+    if leave_one_out:
+        _check_leave_one_out(num_samples)
+        matrix = (1 - np.eye(num_samples)) / (num_samples - 1)
+        matrix = jnp.broadcast_to(jnp.asarray(matrix, log_weights.dtype), (*shape, num_samples))
+    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype), matrix)
+
+
+def stratified(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Sample:
+    """One sample from each of T equal parts of the distribution function, with importance weights 1/T."""
+    shape = (*log_weights.shape[:-1], num_samples)
+    points = (jnp.arange(num_samples) + _uniform(rng, shape)) / num_samples
+    index = _inverse_cdf(_probabilities(log_weights), points)
+    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
+
+
+def systematic(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Sample:
+    """Stratified sampling with one random point: all T samples have the same position within their part."""
+    shape = (*log_weights.shape[:-1], num_samples)
+    points = (jnp.arange(num_samples) + _uniform(rng, (*shape[:-1], 1))) / num_samples
+    index = _inverse_cdf(_probabilities(log_weights), points)
+    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
+
+
+def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
+    """Sums the k - 1 most probable keys with their weights, and samples one other key with the weight of the rest.
+
+    Liu 2019 (arXiv 1810.04777). Exact once the rest is empty: over the support of sparsemax this is sparse
+    marginalization (Correia 2020, arXiv 2007.01919) while the support has at most k keys.
+
+    Raises:
+        ValueError: more samples than keys.
+    """
+    _check_distinct(num_samples, log_weights)
+    p = _probabilities(log_weights)
+    largest = jax.lax.top_k(jax.lax.stop_gradient(log_weights), num_samples - 1)[1]
+    rest = _without(p, largest)
+    point = _uniform(rng, (*p.shape[:-1], 1))
+    index = jnp.concatenate([largest, _inverse_cdf(rest, point)], axis=-1)
+    weight_of_rest = jnp.sum(rest, -1, keepdims=True)
+    return choose(log_weights, index, jnp.concatenate([jnp.take_along_axis(p, largest, -1), weight_of_rest], axis=-1))
+
+
+def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
+    """`sum_and_sample` whose first k - 1 keys are sampled without replacement (Kool 2020, arXiv 2002.06043).
+
+    Raises:
+        ValueError: more samples than keys.
+    """
+    _check_distinct(num_samples, log_weights)
+    p, index = _probabilities(log_weights), _gumbel_top_k(rng, log_weights, num_samples)
+    first = index[..., :-1]
+    weight_of_rest = jnp.sum(_without(p, first), -1, keepdims=True)
+    return choose(log_weights, index, jnp.concatenate([jnp.take_along_axis(p, first, -1), weight_of_rest], axis=-1))
+
+
+def unordered_set(rng: Outcome, log_weights: LogWeights, num_samples: int = 2, leave_one_out: bool = False) -> Sample:
+    """A set S of k different keys, sampled without replacement; their order is averaged out.
+
+    The importance weight of key s is p(s) R(S, s) with the ratio R(S, s) = P(S | s was first) / P(S): the estimator
+    of one sample, averaged over which key of S came first (Kool 2020, arXiv 2002.06043). All in log space, so that
+    it stays finite when one key has nearly all the weight. `leave_one_out` is the baseline of the same paper.
+
+    Raises:
+        ValueError: more samples than keys, or `leave_one_out` with a single sample.
+    """
+    _check_distinct(num_samples, log_weights)
+    log_p = jax.lax.stop_gradient(log_weights)
+    index = _gumbel_top_k(rng, log_weights, num_samples)
+    in_set = jnp.sum(jax.nn.one_hot(index, log_p.shape[-1]), axis=-2) > 0
+    log_outside = jax.nn.logsumexp(jnp.where(in_set, -jnp.inf, log_p), axis=-1)
+    log_chosen = jnp.take_along_axis(log_p, index, axis=-1)
+    # With fewer possible keys than samples the set holds all of them, and nothing is random: the weights are exact.
+    is_whole = log_chosen[..., -1] == -jnp.inf
+    p = _probabilities(jnp.take_along_axis(log_weights, index, axis=-1))
+    log_chosen = jnp.where(is_whole[..., None], 0.0, log_chosen)
+    log_rest = log_set_probabilities(log_chosen, jnp.where(is_whole, 0.0, log_outside))
+    log_ratio = log_rest.after_one - log_rest.after_none[..., None]  # log R(S, s)
+    weights = jnp.where(is_whole[..., None], p, jnp.exp(log_chosen + log_ratio))
+    matrix = None
+    if leave_one_out:
+        _check_leave_one_out(num_samples)
+        log_pair_ratio = log_rest.after_two - log_rest.after_one[..., None]  # log R(S without s, s')
+        log_pair_ratio = jnp.where(jnp.eye(num_samples, dtype=bool), 0.0, log_pair_ratio)
+        matrix = jnp.exp(log_chosen[..., None, :] + log_pair_ratio)
+        matrix = jnp.where(is_whole[..., None, None], p[..., None, :], matrix)
+    return choose(log_weights, index, weights, matrix)
+
+
+class LogSetProbabilities(NamedTuple):
+    """log P(the rest of a set S comes next in sampling without replacement), by which keys of S came already."""
+
+    after_none: Float[Array, "..."]  # log P(S)
+    after_one: Float[Array, "... k"]  # by the one key
+    after_two: Float[Array, "... k k"]  # by the two keys; on the diagonal they are the same key: after_one
+
+
+def log_set_probabilities(log_p: Float[Array, "... k"], log_outside: Float[Array, "..."]) -> LogSetProbabilities:
+    """Computes the probability of a set of keys under sampling without replacement, by recursion over its subsets.
+
+    V(C) is the probability that, with the keys C of S taken, the next k - |C| keys are the rest of S:
+
+        V(C) = sum over r in S - C of p_r V(C + r) / (1 - P(C)),    V(S) = 1,
+
+    computed from the full set down to the empty one.
+
+    Args:
+        log_p: log probabilities of the k keys in S.
+        log_outside: log probability of all keys that are not in S together.
+    """
+    k = log_p.shape[-1]
+    bit = 1 << np.arange(k)
+    subsets = np.arange(2**k)  # C as a number: bit r is set where C has key r
+    has = (subsets[:, None] & bit) > 0
+    log_left = jnp.where(has, -jnp.inf, log_p[..., None, :])
+    log_rest = jnp.logaddexp(jax.nn.logsumexp(log_left, axis=-1), log_outside[..., None])  # no subtraction from 1
+    log_v = jnp.broadcast_to(jnp.where(has.all(axis=-1), 0.0, -jnp.inf), log_rest.shape).astype(log_p.dtype)
+    for size in reversed(range(k)):
+        of_size = np.flatnonzero(has.sum(axis=-1) == size)
+        following = log_v[..., of_size[:, None] | bit]
+        first = jax.nn.logsumexp(log_left[..., of_size, :] + following, axis=-1)
+        log_v = log_v.at[..., of_size].set(first - log_rest[..., of_size])
+    return LogSetProbabilities(log_v[..., 0], log_v[..., bit], log_v[..., bit[:, None] | bit])
+
+
+def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
+    """k different keys: those above a threshold c keep their weight, systematic samples of the rest get weight c.
+
+    c solves sum_i min(1, p_i / c) = k, so that f is never evaluated twice at a key. Of all unbiased importance
+    weights on k keys these have the least mean squared error, sum_i E (weight_i - p_i)^2 (Fearnhead & Clifford 2003,
+    JRSS B 65). The number of keys kept follows from the weights: a flat distribution is sampled systematically, a
+    peaked one is summed except for its tail.
+
+    Raises:
+        ValueError: more samples than keys.
+    """
+    _check_distinct(num_samples, log_weights)
+    p, rank = _probabilities(log_weights), jnp.arange(num_samples)
+    largest = jnp.argsort(-p, axis=-1)[..., :num_samples]
+    p_of_largest = jnp.take_along_axis(p, largest, axis=-1)
+    p_outside = jnp.sum(_without(p, largest), axis=-1, keepdims=True)
+    # Entry m is the probability that is left where the m largest keys are kept.
+    p_left = jnp.cumsum(p_of_largest[..., ::-1], axis=-1)[..., ::-1] + p_outside
+    # The first m where the largest key left is not above c = p_left / (k - m); the last m always satisfies it.
+    num_kept = jnp.argmax(p_of_largest * (num_samples - rank) <= p_left, axis=-1)[..., None]
+    num_sampled = num_samples - num_kept
+    threshold = jnp.take_along_axis(p_left, num_kept, axis=-1) / num_sampled
+    is_kept = rank < num_kept
+    kept_keys = jnp.sum(jax.nn.one_hot(largest, p.shape[-1], dtype=p.dtype) * is_kept[..., None], axis=-2)
+    points = (_uniform(rng, num_kept.shape) + (rank - num_kept)) / num_sampled
+    sampled = _inverse_cdf(p * (1 - kept_keys), points)
+    index = jnp.where(is_kept, largest, sampled)
+    return choose(log_weights, index, jnp.where(is_kept, p_of_largest, threshold))
+
+
+def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1) -> Sample:
+    """Averages the k values with the largest weights (all, if there are fewer); the choice has no gradient.
+
+    With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
+    """
+    best, index = jax.lax.top_k(jax.lax.stop_gradient(log_weights), min(num_samples, log_weights.shape[-1]))
+    rows = jnp.sum(jax.nn.one_hot(index, log_weights.shape[-1]) * (best > -jnp.inf)[..., None], axis=-2)
+    return one_row(rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1))
 
 
 def _is_rng(rng: Outcome) -> bool:
@@ -66,192 +265,35 @@ def _probabilities(log_weights: LogWeights) -> Float[Array, "... k"]:
     return jnp.exp(jax.lax.stop_gradient(log_weights))
 
 
-def _check(num_samples: int, log_weights: LogWeights) -> None:
-    if num_samples > log_weights.shape[-1]:
-        raise UserError(
-            f"{num_samples} samples without replacement from {log_weights.shape[-1]} candidates; "
-            f"expected model.attention.num_samples of at most {log_weights.shape[-1]}"
-        )
-
-
 def _without(p: Float[Array, "... k"], index: Int[Array, "... n"]) -> Float[Array, "... k"]:
-    """The probabilities of the other keys; 0 at those of `index`."""
+    """Sets the probabilities of the keys at `index` to zero."""
     return p * (1 - jnp.sum(jax.nn.one_hot(index, p.shape[-1], dtype=p.dtype), axis=-2))
 
 
-def _check_leave_one_out(num_samples: int) -> None:
-    if num_samples < 2:
-        raise UserError(
-            f"no other sample to leave one out of {num_samples}; expected model.attention.num_samples of at least 2"
-        )
-
-
-def mean(rng: PRNGKeyArray | None, log_weights: LogWeights) -> Draw:
-    """The weights themselves: soft attention, f(E[value])."""
-    return one_row(jnp.exp(log_weights))
-
-
-def every(rng: Outcome | None, log_weights: LogWeights) -> Draw:
-    """Each key, with its weight as mass: the exact expectation, for k evaluations of f."""
-    num_keys = log_weights.shape[-1]
-    index = jnp.broadcast_to(jnp.arange(num_keys), log_weights.shape)
-    return choose(log_weights, index, _probabilities(log_weights)).replace(complete=True)
-
-
-def with_replacement(rng: Outcome, log_weights: LogWeights, num_samples: int = 1, leave_one_out: bool = False) -> Draw:
-    """T independent samples of mass 1/T: REINFORCE (Williams 1992).
-
-    With `leave_one_out` the baseline of a sample is the mean loss of the other T - 1 (Kool 2019, "Buy 4 REINFORCE
-    samples, get a baseline for free!").
-    """
-    shape = (*log_weights.shape[:-1], num_samples)
-    index = jax.random.categorical(rng, log_weights[..., None, :], shape=shape) if _is_rng(rng) else rng
-    others = None
-    if leave_one_out:
-        _check_leave_one_out(num_samples)
-        others = (1 - np.eye(num_samples)) / (num_samples - 1)
-        others = jnp.broadcast_to(jnp.asarray(others, log_weights.dtype), (*shape, num_samples))
-    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype), others)
-
-
-def _inverse_cdf(p: Float[Array, "... k"], u: Float[Array, "... n"]) -> Int[Array, "... n"]:
-    """The first key at which the cumulated probability (p need not sum to one) exceeds u of the whole."""
+def _inverse_cdf(p: Float[Array, "... k"], points: Float[Array, "... n"]) -> Int[Array, "... n"]:
+    """Finds the first key at which the cumulated p exceeds each point times sum(p); p need not sum to one."""
     cdf = jnp.cumsum(p, axis=-1)
-    count = jnp.sum(cdf[..., None, :] <= u[..., None] * cdf[..., None, -1:], axis=-1)
-    last = p.shape[-1] - 1 - jnp.argmax(p[..., ::-1] > 0, axis=-1)  # u * whole may round up to the whole
+    count = jnp.sum(cdf[..., None, :] <= points[..., None] * cdf[..., None, -1:], axis=-1)
+    last = p.shape[-1] - 1 - jnp.argmax(p[..., ::-1] > 0, axis=-1)  # point * sum(p) may round up to sum(p)
     return jnp.minimum(count, last[..., None])
 
 
-def stratified(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Draw:
-    """One sample from each of T equal parts of the distribution function, of mass 1/T."""
-    shape = (*log_weights.shape[:-1], num_samples)
-    u = (jnp.arange(num_samples) + _uniform(rng, shape)) / num_samples
-    index = _inverse_cdf(_probabilities(log_weights), u)
-    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
-
-
-def systematic(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Draw:
-    """As stratified, but all T points have the same place within their part."""
-    shape = (*log_weights.shape[:-1], num_samples)
-    u = (jnp.arange(num_samples) + _uniform(rng, (*shape[:-1], 1))) / num_samples
-    index = _inverse_cdf(_probabilities(log_weights), u)
-    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
-
-
-def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Draw:
-    """The k - 1 most probable keys, each with its weight, and one sample from the rest, with the mass of the rest.
-
-    Liu 2019 (arXiv 1810.04777). Exact once the rest is empty: over the support of sparsemax this is
-    sparse marginalization (Correia 2020, arXiv 2007.01919) while the support has at most k keys.
-    """
-    _check(num_samples, log_weights)
-    p = _probabilities(log_weights)
-    top = jax.lax.top_k(jax.lax.stop_gradient(log_weights), num_samples - 1)[1]
-    rest = _without(p, top)
-    u = _uniform(rng, (*p.shape[:-1], 1))
-    index = jnp.concatenate([top, _inverse_cdf(rest, u)], axis=-1)
-    mass = jnp.concatenate([jnp.take_along_axis(p, top, -1), jnp.sum(rest, -1, keepdims=True)], axis=-1)
-    return choose(log_weights, index, mass)
-
-
 def _gumbel_top_k(rng: Outcome, log_weights: LogWeights, num_samples: int) -> Int[Array, "... n"]:
-    """n different keys, in the order of drawing them one by one without replacement (Vieira 2014)."""
+    """Samples n different keys, in the order of sampling them one by one without replacement (Vieira 2014)."""
     if not _is_rng(rng):
         return rng
     noise = jax.random.gumbel(rng, log_weights.shape, log_weights.dtype)
     return jax.lax.top_k(jax.lax.stop_gradient(log_weights) + noise, num_samples)[1]
 
 
-def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Draw:
-    """As sum_and_sample, with the k - 1 keys drawn without replacement (Kool 2020, arXiv 2002.06043)."""
-    _check(num_samples, log_weights)
-    p, index = _probabilities(log_weights), _gumbel_top_k(rng, log_weights, num_samples)
-    first = index[..., :-1]
-    rest = _without(p, first)
-    mass = jnp.concatenate([jnp.take_along_axis(p, first, -1), jnp.sum(rest, -1, keepdims=True)], axis=-1)
-    return choose(log_weights, index, mass)
+def _check_distinct(num_samples: int, log_weights: LogWeights) -> None:
+    if num_samples > (num_keys := log_weights.shape[-1]):
+        raise ValueError(
+            f"num_samples is {num_samples}, but there are {num_keys} keys to sample without replacement; expected at "
+            f"most {num_keys}"
+        )
 
 
-def unordered_set(rng: Outcome, log_weights: LogWeights, num_samples: int = 2, leave_one_out: bool = False) -> Draw:
-    """k different keys, drawn without replacement and then taken as a set S (Kool 2020, arXiv 2002.06043).
-
-    mass_s = p(s) R(S, s) with the leave-one-out ratio R(S, s) = P(S | s was first) / P(S): the
-    estimator of one sample, averaged over which of S came first. All in log space, so that it stays finite when
-    one key has nearly all the weight. `leave_one_out` is their built-in baseline.
-    """
-    _check(num_samples, log_weights)
-    k = num_samples
-    log_p = jax.lax.stop_gradient(log_weights)
-    index = _gumbel_top_k(rng, log_weights, k)
-    chosen = jnp.take_along_axis(log_p, index, axis=-1)
-    outside = jnp.where(jnp.sum(jax.nn.one_hot(index, log_p.shape[-1]), axis=-2) > 0, -jnp.inf, log_p)
-    log_outside = jax.nn.logsumexp(outside, axis=-1)
-    whole = chosen[..., -1] == -jnp.inf  # fewer keys than samples: the set is all there is, as in `every`
-    chosen = jnp.where(whole[..., None], 0.0, chosen)
-    log_first = log_first_ratios(chosen, jnp.where(whole, 0.0, log_outside))
-    ratios, pairs = log_first[1] - log_first[0][..., None], log_first[2] - log_first[1][..., None]
-    p = _probabilities(jnp.take_along_axis(log_weights, index, axis=-1))
-    mass = jnp.where(whole[..., None], p, jnp.exp(chosen + ratios))
-    others = None
-    if leave_one_out:
-        _check_leave_one_out(num_samples)
-        eye = jnp.eye(k, dtype=bool)
-        others = jnp.exp(chosen[..., None, :] + jnp.where(eye, 0.0, pairs))
-        others = jnp.where(whole[..., None, None], p[..., None, :], others)
-    return choose(log_weights, index, mass, others)
-
-
-def log_first_ratios(log_p: Float[Array, "... k"], log_outside: Float[Array, "..."]) -> tuple[Array, Array, Array]:
-    """log V(C) for C empty [...], of one key [..., k] and of two [..., k, k] of a set S of k keys with log_p.
-
-    V(C) is the probability that, with C taken away, the next k - |C| keys drawn without replacement are the rest of
-    S. By the first of them: V(C) = sum over r in S - C of p_r V(C + r) / (1 - P(C)), V(S) = 1, from the full set
-    down to the empty one; `log_outside` is the log probability of all keys that are not in S.
-    """
-    k = log_p.shape[-1]
-    bit = 1 << np.arange(k)
-    subsets = np.arange(2**k)  # C as a number: bit r tells whether it has key r
-    has = (subsets[:, None] & bit) > 0
-    log_left = jnp.where(has, -jnp.inf, log_p[..., None, :])
-    log_rest = jnp.logaddexp(jax.nn.logsumexp(log_left, axis=-1), log_outside[..., None])  # no subtraction from 1
-    log_v = jnp.broadcast_to(jnp.where(has.all(axis=-1), 0.0, -jnp.inf), log_rest.shape).astype(log_p.dtype)
-    for size in reversed(range(k)):
-        of_size = np.flatnonzero(has.sum(axis=-1) == size)
-        following = log_v[..., of_size[:, None] | bit]
-        first = jax.nn.logsumexp(log_left[..., of_size, :] + following, axis=-1)
-        log_v = log_v.at[..., of_size].set(first - log_rest[..., of_size])
-    return log_v[..., 0], log_v[..., bit], log_v[..., bit[:, None] | bit]
-
-
-def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Draw:
-    """k different keys: those with a weight above a threshold c count their weight, systematic samples of the rest c.
-
-    c solves sum_i min(1, p_i / c) = k, so that no evaluation of f is spent twice; of all unbiased masses on k keys
-    these have the least mean squared error, sum_i E (mass_i - p_i)^2 (Fearnhead & Clifford 2003, JRSS B 65). How many
-    keys are summed and how many are sampled follows the concentration of the weights by itself: a flat distribution
-    is sampled systematically, a peaked one is summed but for its tail.
-    """
-    _check(num_samples, log_weights)
-    k, p = num_samples, _probabilities(log_weights)
-    order = jnp.argsort(-p, axis=-1)[..., :k]
-    top = jnp.take_along_axis(p, order, axis=-1)
-    outside = jnp.sum(_without(p, order), axis=-1, keepdims=True)
-    rest = jnp.cumsum(top[..., ::-1], axis=-1)[..., ::-1] + outside  # without the m most probable keys, m = 0 ... k - 1
-    m = jnp.argmax(top * (k - jnp.arange(k)) <= rest, axis=-1)[..., None]  # the last m always qualifies
-    c = jnp.take_along_axis(rest, m, axis=-1) / (k - m)
-    rank = jnp.arange(k)
-    kept = rank < m
-    is_kept = jnp.sum(jax.nn.one_hot(order, p.shape[-1], dtype=p.dtype) * kept[..., None], axis=-2)
-    u = (_uniform(rng, m.shape) + (rank - m)) / (k - m)
-    sampled = _inverse_cdf(p * (1 - is_kept), u)
-    return choose(log_weights, jnp.where(kept, order, sampled), jnp.where(kept, top, c))
-
-
-def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1) -> Draw:
-    """The mean of the k values with the largest weights (of all, if there are fewer): no gradient through the choice.
-
-    With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
-    """
-    best, index = jax.lax.top_k(jax.lax.stop_gradient(log_weights), min(num_samples, log_weights.shape[-1]))
-    rows = jnp.sum(jax.nn.one_hot(index, log_weights.shape[-1]) * (best > -jnp.inf)[..., None], axis=-2)
-    return one_row(rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1))
+def _check_leave_one_out(num_samples: int) -> None:
+    if num_samples < 2:
+        raise ValueError(f"leave_one_out with num_samples {num_samples}: no other sample is left; expected at least 2")

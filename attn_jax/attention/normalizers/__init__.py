@@ -1,6 +1,6 @@
-"""Normalizers: from scores to weights."""
+"""Normalizers: from scores to weights. NORMALIZERS has all of them by name; base.py has their contract."""
 
-from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.normalizers.base import softmax, sums_to_one, takes_infinite
 from attn_jax.attention.normalizers.constrained import constrained_softmax, constrained_sparsemax
 from attn_jax.attention.normalizers.elementwise import ELEMENTWISE, hardmax, kernel_sum, linear, rela, sigmoid
 from attn_jax.attention.normalizers.entmax import PROJECTIONS, entmax, entmax15, sparsemax
@@ -14,7 +14,7 @@ from attn_jax.attention.normalizers.parametric import (
     ScalableSoftmax,
 )
 
-# A class is a module to construct, with its fields as keyword arguments; all else is called as it is.
+# Functions are called as they are; classes are modules, to be constructed with their options.
 NORMALIZERS = {"softmax": softmax, **PROJECTIONS, **PARAMETRIC, **ELEMENTWISE}
 
 __all__ = [
@@ -36,4 +36,6 @@ __all__ = [
     "sigmoid",
     "softmax",
     "sparsemax",
+    "sums_to_one",
+    "takes_infinite",
 ]

@@ -1,4 +1,16 @@
-"""Softmax, and what every normalizer shares: the types of scores, mask and weights, and arithmetic in float32."""
+"""Interface of normalizers, softmax, and two properties that a normalizer may have.
+
+A normalizer is a function normalize(scores [..., k], mask [..., k] or None) -> weights [..., k], or a module with
+parameters or options that is also given the query, normalize(scores, mask, query=query). Its contract:
+
+- weights >= 0, exactly 0 where the mask is False, and each row sums to one. A normalizer that does not promise the
+  sum has the attribute `sums_to_one` = False.
+- A row with no key left gives zeros with a zero gradient, never NaN.
+- A mask that is True means "may attend"; whatever score a masked key has, even NaN, changes nothing.
+- float16 and bfloat16 scores are computed in float32, and give weights of their own type.
+- Scores are finite, except for a normalizer with the attribute `takes_infinite` = True, where a score of -inf is a key
+  out of reach and a row of them gives zeros.
+"""
 
 import functools
 from collections.abc import Callable
@@ -13,8 +25,18 @@ Weights = Float[Array, "... k"]
 Mask = Bool[Array, "... #k"] | None
 
 
+def sums_to_one(normalize: Callable) -> bool:
+    """Tells whether the weights of every row that has a key sum to one, which sampling keys from them needs."""
+    return getattr(normalize, "sums_to_one", True)
+
+
+def takes_infinite(normalize: Callable) -> bool:
+    """Tells whether the scores may be -inf, as those of compact kernels are."""
+    return getattr(normalize, "takes_infinite", False)
+
+
 def in_float32(normalize: Callable) -> Callable:
-    """The same function, with float16 and bfloat16 scores computed in float32; the weights have the scores' type."""
+    """Wraps a normalizer to compute float16 and bfloat16 scores in float32; the weights have the scores' type."""
 
     @functools.wraps(normalize)
     def wide(scores, mask=None, *args, **kwargs):
@@ -26,7 +48,7 @@ def in_float32(normalize: Callable) -> Callable:
 
 @in_float32
 def softmax(scores: Scores, mask: Mask = None) -> Weights:
-    """weights_i = exp(scores_i) / sum_j exp(scores_j), the sum over the keys that the mask keeps."""
+    """weights_i = exp(scores_i) / sum_j exp(scores_j), with the sum over the keys where the mask is True."""
     if mask is None:
         return jax.nn.softmax(scores, axis=-1)
     mask = jnp.broadcast_to(mask, scores.shape)

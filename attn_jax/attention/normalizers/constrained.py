@@ -1,8 +1,7 @@
 """Constrained normalizers: no key gets more weight than its upper bound.
 
-Upper bounds u [..., k] >= 0, such as what is left of a key's fertility when it was attended to before. Where the bounds
-of a row sum to less than one, no distribution satisfies them: the weights are then the bounds themselves, and sum to
-less than one.
+Upper bounds u [..., k] >= 0, such as the rest of a key's fertility after earlier steps. Where the bounds of a row sum
+to less than one, no distribution satisfies them: the weights are then the bounds themselves, and sum to less than one.
 """
 
 import jax
@@ -23,9 +22,9 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     """argmin_w ||w - scores||^2 over the distributions with w <= upper: clip(scores - tau, 0, upper).
 
     Malaviya, Ferreira & Martins 2018 (arXiv 1805.08241). With bounds of one it is sparsemax. tau is found by bisection,
-    log2(range of the scores) + bits halvings; in what interval is left the sum is linear in tau, and so the last step
-    is exact. The gradient in scores and bounds: a key at its bound follows the bound, and the keys between 0 and
-    their bounds share the rest, from which their mean is taken.
+    log2(range of the scores) + bits halvings; in the interval that remains the sum is linear in tau, so the last step
+    is exact. Gradient: the weight of a key at its bound follows the bound; the keys between 0 and their bounds share
+    the rest, with the mean over these keys subtracted.
     """
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
     upper = jnp.minimum(jnp.asarray(upper, scores.dtype), 1.0)  # no weight is larger
@@ -48,7 +47,7 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
 
 
 def _bisected(x: Scores, upper: Weights, low: PerRow, high: PerRow) -> tuple[PerRow, PerRow]:
-    """An interval of the thresholds with which clip(x - tau, 0, upper) sums to one."""
+    """Bisects the interval of thresholds tau with which clip(x - tau, 0, upper) sums to one."""
 
     def halve(state):
         low, high, _ = state
@@ -66,11 +65,11 @@ def _sum(array: Float[Array, "... k"] | Bool[Array, "... k"]) -> PerRow | Int[Ar
 
 @in_float32
 def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float = 1.0) -> Weights:
-    """min(upper, c exp(scores)) with the c that makes the weights sum to one: the nearest to softmax in the KL sense.
+    """min(upper, c exp(scores)) with the c that makes the weights sum to one: nearest to softmax in KL divergence.
 
-    Martins & Kreutzer 2017 (EMNLP, "Learning What's Easy"). The keys above their bounds are set to them and the
-    others share the rest by softmax, until none is above; each round sets one key at least, so that there are k + 1
-    rounds at most.
+    Martins & Kreutzer 2017 (EMNLP, "Learning What's Easy"). Keys above their bounds are set to them and the others
+    share the rest by softmax, until none is above; each round sets at least one key, so there are at most k + 1
+    rounds.
     """
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
     upper = jnp.where(mask, jnp.broadcast_to(jnp.asarray(upper, scores.dtype), scores.shape), 0.0)
@@ -88,3 +87,7 @@ def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float
     x, u = lax.stop_gradient((scores, upper))
     full, _ = lax.while_loop(lambda state: state[1], fill, (jnp.zeros_like(mask), jnp.asarray(True)))
     return weights_of(scores, upper, full)
+
+
+constrained_sparsemax.sums_to_one = False
+constrained_softmax.sums_to_one = False

@@ -1,13 +1,4 @@
-"""Normalizers: scores -> weights over the keys (the last axis).
-
-Contract of each `normalize(scores [..., k], mask [..., k] or None) -> weights [..., k]`: weights >= 0 and sum to one
-(`linear` and `rela` aside), exactly 0 where the mask is False, and a row with no key left gives zeros with a zero
-gradient, never NaN. A mask that is True means "may attend"; whatever score a masked key has, even NaN, changes
-nothing. float16 and bfloat16 scores are computed in float32, and give weights of their own type.
-
-Some are linen modules, because they have a field to set or parameters to learn. Those are called as
-`normalize(scores, mask, query=query)`: see adaptive.py.
-"""
+"""Normalizers that apply a function to each score, and divide by a sum or by nothing. base.py has their contract."""
 
 import jax
 import jax.numpy as jnp
@@ -17,26 +8,29 @@ from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float3
 
 @in_float32
 def sigmoid(scores: Scores, mask: Mask = None) -> Weights:
-    """weights_i = sigmoid(scores_i) / sum_j sigmoid(scores_j). Not shift invariant: high scores are all alike."""
+    """weights_i = sigmoid(scores_i) / sum_j sigmoid(scores_j): the normalized sigmoid.
+
+    Not shift invariant: high scores all have nearly the same weight.
+    """
     scores = scores if mask is None else jnp.where(mask, scores, 0.0)
     return softmax(jax.nn.log_sigmoid(scores), mask)  # does not underflow where all scores are low
 
 
 def rela(scores: Scores, mask: Mask = None) -> Weights:
-    """weights = max(scores, 0), rectified linear attention. Sparse, and does not sum to one: a row may be zero.
+    """weights = max(scores, 0): rectified linear attention. Sparse, and does not sum to one: a row may be zero.
 
-    Zhang, Titov & Sennrich 2021 (arXiv 2104.07012). They keep the context stable by an RMS norm, which is left to
-    whoever reads with these weights.
+    Zhang, Titov & Sennrich 2021 (arXiv 2104.07012). The paper applies an RMS norm to the context, which is not part of
+    the normalizer.
     """
     scores = scores if mask is None else jnp.where(mask, scores, 0.0)
     return jax.nn.relu(scores)
 
 
 def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
-    """weights_i = k_i / sum_j k_j with k = exp(scores), the scores of a kernel: log k(query, key).
+    """weights_i = k_i / sum_j k_j with k = exp(scores), for scores log k(query, key) of a kernel k.
 
-    Nadaraya 1964, Watson 1964. Softmax over the keys within the kernel's reach: where the score is -inf, k is 0. A
-    query that no key is in reach of has zero weights and a zero gradient.
+    Nadaraya 1964, Watson 1964. Softmax over the keys within the kernel's reach: k is 0 where the score is -inf. A
+    query without keys in reach has zero weights and a zero gradient.
     """
     reach = scores > -jnp.inf
     return softmax(scores, reach if mask is None else reach & mask)
@@ -50,11 +44,16 @@ def hardmax(scores: Scores, mask: Mask = None) -> Weights:
 
 
 def linear(scores: Scores, mask: Mask = None) -> Weights:
-    """weights = scores: no normalization at all, for the linear start of memory networks.
+    """weights = scores: no normalization, for the linear start of memory networks.
 
-    Sukhbaatar 2015 (arXiv 1503.08895), section 4.2. Neither non-negative nor summing to one.
+    Sukhbaatar 2015 (arXiv 1503.08895), section 4.2. Weights may be negative and need not sum to one.
     """
     return scores if mask is None else jnp.where(mask, scores, 0.0)
+
+
+rela.sums_to_one = False
+linear.sums_to_one = False
+kernel_sum.takes_infinite = True
 
 
 ELEMENTWISE = {"kernel_sum": kernel_sum, "sigmoid": sigmoid, "rela": rela, "hardmax": hardmax, "linear": linear}

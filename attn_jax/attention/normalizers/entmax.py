@@ -39,7 +39,6 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32, softmax
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Float
 
 Alpha = float | int | Float[Array, "..."]
@@ -51,15 +50,21 @@ NEGLIGIBLE = 1e-30  # divides the sum of a row without keys, which is 0
 
 @in_float32
 def entmax(scores: Scores, mask: Mask = None, alpha: Alpha = 1.5) -> Weights:
-    """alpha-entmax, see above. `alpha` >= 1 is a number, or an array that broadcasts to [..., 1], such as one learned
-    per head, [h, 1, 1]; the gradient reaches it. What of an array is below 1 counts as 1.
+    """alpha-entmax, see the module: the larger alpha, the sparser.
 
-    The larger alpha, the sparser. Beyond 2 the weights have an infinite slope where they become zero, and a step
-    costs more: see above.
+    Args:
+        scores: [..., k].
+        mask: True where a key may be attended to.
+        alpha: a number >= 1, or an array that broadcasts to [..., 1], such as one learned per head, [h, 1, 1]. It has
+            a gradient; entries below 1 count as 1. Above 2 the weights have an infinite slope where they become zero,
+            and a step costs more.
+
+    Raises:
+        ValueError: alpha is a number below 1.
     """
     if isinstance(alpha, float | int):
         if not alpha >= 1:
-            raise UserError(f"alpha of entmax is {alpha}, but at least 1 was expected: 1 is softmax, 2 is sparsemax")
+            raise ValueError(f"alpha of entmax is {alpha}, but at least 1 was expected: 1 is softmax, 2 is sparsemax")
         if alpha - 1 < LEAST:
             return softmax(scores, mask)
         return _entmax_of_fixed(_masked(scores, mask), float(alpha))
@@ -125,7 +130,7 @@ def _entmax_of_learned_jvp(primals, tangents):
 
 
 def _slope(weights: Weights, alpha: Alpha) -> Weights:
-    """s of the module's docstring."""
+    """Computes the slope s of the module's docstring."""
     support = weights > 0
     if isinstance(alpha, float) and alpha == 2.0:
         return support.astype(weights.dtype)
@@ -137,12 +142,12 @@ def _slope(weights: Weights, alpha: Alpha) -> Weights:
 
 
 def _along(slope: Weights, tangent: Scores) -> Weights:
-    """(diag(s) - s s^T / sum(s)) tangent."""
+    """Computes (diag(s) - s s^T / sum(s)) tangent."""
     return slope * (tangent - _sum(slope * tangent) / _at_least(NEGLIGIBLE, _sum(slope)))
 
 
 def _by_alpha(weights: Weights, slope: Weights, alpha: Float[Array, "..."]) -> Weights:
-    """d weights / d alpha."""
+    """Computes d weights / d alpha."""
     eps = jnp.maximum(alpha - 1, LEAST)
     logs = jnp.log(jnp.where(weights > 0, weights, 1.0))
     x = eps * logs
@@ -167,14 +172,14 @@ def _normalized(array: Float[Array, "... k"]) -> Weights:
 
 
 def _below_largest(scores: Scores) -> Scores:
-    """scores - max scores; -inf where all are."""
+    """Computes scores - max scores; -inf where all scores are."""
     largest = jnp.max(scores, axis=-1, keepdims=True)
     return scores - jnp.where(jnp.isfinite(largest), largest, 0.0)
 
 
 def _positive_part(shifted: Scores, sums: Callable, eps: float) -> Scores:
-    """max(z + d, 0) at the root d."""
-    z = jnp.maximum(eps * shifted, -1.0)  # what is below never has weight, since d <= 1
+    """Computes max(z + d, 0) at the root d."""
+    z = jnp.maximum(eps * shifted, -1.0)  # a key below -1 never has weight, since d <= 1
     d, _ = _root(lambda d: sums(jnp.maximum(z + d, 0.0)), z, eps)
     return jnp.maximum(z + d, 0.0)
 
@@ -190,11 +195,11 @@ def _sums_of_entmax15(positive: Scores) -> tuple[PerRow, PerRow]:
 
 
 def _any_power(shifted: Scores, eps: Float[Array, "..."]) -> Weights:
-    """The weights for any eps, by max(z + d, 0)^(1 / eps) in units of that of the largest score.
+    """Computes the weights for any eps, as max(z + d, 0)^(1 / eps) relative to the largest weight.
 
-    In these units it is exp(log(1 + z / d) / eps), and exp(shifted) as eps -> 0: softmax. In the sum 1 + z / d a small
-    z / d is rounded, which has no effect on the root: the error is divided by eps, but what it does to d is multiplied
-    by eps. In the result it matters.
+    The relative weight is exp(log(1 + z / d) / eps), and exp(shifted) as eps -> 0: softmax. In the sum 1 + z / d a
+    small z / d is rounded. This has no effect on the root, since the error is divided by eps, but its effect on d is
+    multiplied by eps. In the result it matters.
     """
     z = jnp.maximum(eps * shifted, -1.0)
     power = 1 / eps
@@ -225,8 +230,11 @@ def _any_power(shifted: Scores, eps: Float[Array, "..."]) -> Weights:
 def _root(
     norm_and_slope: Callable[[PerRow], tuple[PerRow, PerRow]], z: Scores, eps: float | Array
 ) -> tuple[PerRow, PerRow]:
-    """The d at which the norm is 1, twice, by Newton's method, where eps <= 1; elsewhere the two ends of the interval
-    of neighbouring numbers around it, by bisection."""
+    """Finds the d at which the norm is 1, as an interval (low, high).
+
+    Where eps <= 1 by Newton's method, and both ends are the root; elsewhere by bisection, and the ends are neighbouring
+    numbers around it.
+    """
     precision, num_keys = jnp.finfo(z.dtype), z.shape[-1]
     tolerance = 8 * float(precision.eps)
     limit = math.ceil(math.log2(num_keys)) + precision.nmant + 1

@@ -6,7 +6,6 @@ from jax import lax
 
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32
 from attn_jax.attention.normalizers.entmax import sparsemax
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Bool, Float, Int
 
 
@@ -15,11 +14,14 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
     """argmin_w ||w - scores||^2 / 2 + fusion * sum_i |w_(i+1) - w_i| over the probability simplex.
 
     Niculae & Blondel 2017 (arXiv 1705.07704): sparsemax of the scores after `fuse`. fusion = 0 is sparsemax, a large
-    one gives uniform weights. A masked key is skipped: the keys on its two sides are neighbours.
+    fusion gives uniform weights. A masked key is skipped: the keys on its two sides are neighbours.
+
+    Raises:
+        ValueError: fusion is a number below 0.
     """
     if isinstance(fusion, float | int):
         if not fusion >= 0:
-            raise UserError(f"fusion of fusedmax is {fusion}, but at least 0 was expected: 0 is sparsemax")
+            raise ValueError(f"fusion of fusedmax is {fusion}, but at least 0 was expected: 0 is sparsemax")
         if fusion == 0:
             return sparsemax(scores, mask)
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
@@ -31,10 +33,10 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
 
 
 def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]) -> Float[Array, " k"]:
-    """argmin_y ||y - scores||^2 / 2 + fusion * sum_i |y_(i+1) - y_i|, over the keys that the mask keeps.
+    """argmin_y ||y - scores||^2 / 2 + fusion * sum_i |y_(i+1) - y_i|, over the keys where the mask is True.
 
     y is constant on groups of neighbours. In a group it is the mean of the scores, plus fusion / size for each
-    neighbouring group that is higher, minus as much for each that is lower: the gradient averages over the groups.
+    neighbouring group that is higher, minus fusion / size for each that is lower. The gradient averages over groups.
     """
     group, step = lax.stop_gradient(_groups(scores, mask, fusion))
     num_keys = scores.shape[-1]
@@ -42,7 +44,7 @@ def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Arra
     def total(values):
         return jax.ops.segment_sum(values, group, num_segments=num_keys, indices_are_sorted=True)
 
-    rise = total(step)  # to the group after; what is up for one is down for the other
+    rise = total(step)  # to the group after; a step up for one group is a step down for the other
     rise = rise - jnp.concatenate([jnp.zeros(1, rise.dtype), rise[:-1]])
     size = jnp.maximum(total(mask.astype(scores.dtype)), 1)
     return ((total(jnp.where(mask, scores, 0.0)) + fusion * rise) / size)[group]
@@ -51,22 +53,22 @@ def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Arra
 def _groups(
     scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]
 ) -> tuple[Int[Array, " k"], Float[Array, " k"]]:
-    """The number of each key's group, and the sign of the step from a key to the next one: 0 within a group.
+    """Computes the number of each key's group, and the sign of the step from a key to the next one: 0 within a group.
 
     Dynamic programming over the keys, exact, with k steps (Johnson 2013, "A dynamic programming algorithm for the
     fused lasso and L0-segmentation"). Let f_i(y) be the derivative of the least cost of keys up to i, given that y_i
     is y. It is increasing and piecewise linear, and f_(i+1)(y) = y - scores_(i+1) + clip(f_i(y), -fusion, fusion).
-    Where f_i reaches the two bounds, low_i and high_i, is all that is needed: y_i = clip(y_(i+1), low_i, high_i), from
-    the last key, where f = 0, back to the first.
+    Only the points low_i and high_i at which f_i reaches the two bounds are needed: y_i = clip(y_(i+1), low_i, high_i),
+    from the last key, where f = 0, back to the first.
 
-    The clipped f_i is kept as a double-ended queue of knots: at each its position and by how much the line's slope
-    and offset change there. A step takes those beyond the new bounds off at both ends and adds one at each end, so
-    all steps together take off 2k at most.
+    The clipped f_i is stored as a double-ended queue of knots, each with its position and the changes of the line's
+    slope and offset there. A step removes the knots beyond the new bounds at both ends and adds one at each end, so all
+    steps together remove at most 2k knots.
     """
     num_keys, dtype = scores.shape[-1], scores.dtype
 
     def line_at(knots, slope, offset, first, last, level, from_left):
-        """The line with which f crosses `level`, given the one at one end; and the first knot that is beyond it."""
+        """Finds the line with which f crosses `level`, from the line at one end, and the first knot beyond it."""
         position, slopes, offsets = knots
         sign = 1 if from_left else -1
 
@@ -108,7 +110,7 @@ def _groups(
     root = -offset / jnp.maximum(slope, 1)
 
     def backward(state, key):
-        following, inside = state  # inside: some kept key is behind this one
+        following, inside = state  # inside: there is an unmasked key after this one
         low, high, keep = key
         step = jnp.where(inside, jnp.sign(following - jnp.clip(following, low, high)), 0.0)
         return (jnp.where(inside, jnp.clip(following, low, high), following), inside | keep), step

@@ -1,11 +1,11 @@
-"""Normalizers with fields or parameters: linen modules, normalize(scores, mask, query=query) -> weights.
+"""Normalizers with options or parameters: linen modules, normalize(scores, mask, query=query) -> weights.
 
-Those with parameters learn one per head: with `num_heads` > 1 the scores are [..., h, q, k] and the parameters
-[h, 1, 1]; num_heads = 1 takes scores of any shape. The contract is that of normalizers.py. `query` is needed by
-ScalableEntmax alone.
+The learned ones have parameters per head: with `num_heads` > 1 the scores are [..., h, q, k] and the parameters
+[h, 1, 1]; num_heads = 1 accepts scores of any shape. base.py has the contract of all normalizers. Only ScalableEntmax
+needs `query`.
 
-The scalable ones scale the first `num_scaled` heads, 0 means all: where the other heads have a bias of distance, that
-already says how far they look (Vasylenko 2025, as in the authors' code).
+The scalable ones scale the first `num_scaled` heads, 0 means all. The other heads are meant to have a bias by distance,
+which already limits their range (Vasylenko 2025, as in the authors' code).
 """
 
 import flax.linen as nn
@@ -20,21 +20,21 @@ Query = Float[Array, "... q d"] | None
 
 
 class Entmax(nn.Module):
-    """entmax with a fixed alpha: 1 is softmax, 1.5 entmax15, 2 sparsemax."""
+    """entmax with a fixed alpha."""
 
-    alpha: float = 1.5
+    alpha: float = 1.5  # 1 is softmax, 1.5 entmax15, 2 sparsemax
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alpha)
 
 
 class LearnedEntmax(nn.Module):
-    """entmax with alpha = 1 + sigmoid(a), a learned per head, from alpha = 1.5 on.
+    """entmax with alpha = 1 + sigmoid(a), a learned per head, starting at alpha = 1.5.
 
-    Correia, Niculae & Martins 2019 (arXiv 1909.00015): each head finds its place between softmax and sparsemax.
+    Correia, Niculae & Martins 2019 (arXiv 1909.00015): each head learns a value between softmax and sparsemax.
     """
 
-    num_heads: int = 1
+    num_heads: int = 1  # number of learned alphas
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -43,24 +43,23 @@ class LearnedEntmax(nn.Module):
 
 
 class Fusedmax(nn.Module):
-    """fusedmax with a fixed weight of the fusion penalty."""
+    """fusedmax with a fixed fusion penalty."""
 
-    fusion: float = 0.1
+    fusion: float = 0.1  # weight of the penalty: 0 is sparsemax, larger gives longer runs of equal weights
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return fusedmax(scores, mask, self.fusion)
 
 
 class ScalableSoftmax(nn.Module):
-    """softmax(s log(n) scores): s learned per head, n the number of keys that the mask keeps in the row.
+    """softmax(s log(n) scores): s learned per head, n the number of unmasked keys in the row.
 
-    Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not fade as n grows. `scale` is the s to start
-    from; the default is that of the paper's figure 1.
+    Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not vanish as n grows.
     """
 
-    scale: float = 0.43
-    num_heads: int = 1
-    num_scaled: int = 0
+    scale: float = 0.43  # initial s, by default that of the paper's figure 1
+    num_heads: int = 1  # number of learned s
+    num_scaled: int = 0  # number of heads that are scaled, the first ones; 0 is all
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -74,16 +73,19 @@ class ScalableEntmax(nn.Module):
     """entmax((delta + beta log(n)^gamma) scores), beta = softplus(w . query), gamma = gamma_range tanh(v . query).
 
     ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults; w and v
-    [h, 1, d] are learned, one per head, and n is the number of keys that the mask keeps in the row. `query` is
-    [..., h, q, d], or [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v see the
-    whole state that the queries of all heads are made of, here each its own head's query.
+    [h, 1, d] are learned, one per head, and n is the number of unmasked keys in the row. `query` is [..., h, q, d], or
+    [..., q, d] for all heads. In the authors' code (github.com/deep-spin/asentmax) w and v multiply the state from
+    which the queries of all heads are projected, here the query of their own head.
+
+    Raises:
+        ValueError: called without a query.
     """
 
-    alpha: float = 1.5
-    delta: float = 1.0
-    gamma_range: float = 2.0
-    num_heads: int = 1
-    num_scaled: int = 0
+    alpha: float = 1.5  # of entmax
+    delta: float = 1.0  # constant part of the scale
+    gamma_range: float = 2.0  # largest |gamma|
+    num_heads: int = 1  # number of learned w and v
+    num_scaled: int = 0  # number of heads that are scaled, the first ones; 0 is all
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -96,7 +98,7 @@ class ScalableEntmax(nn.Module):
         return entmax(wide * scale, mask, self.alpha).astype(scores.dtype)
 
     def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:
-        """The projection of each query to one number per head."""
+        """Projects each query to one number per head."""
         shape = (self.num_heads, 1, query.shape[-1])
         weights = self.param(name, nn.initializers.lecun_normal(in_axis=-1, out_axis=0), shape)
         if query.ndim < scores.ndim:
@@ -105,7 +107,7 @@ class ScalableEntmax(nn.Module):
 
 
 def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores) -> Float[Array, "..."]:
-    """As it broadcasts against the scores."""
+    """Reshapes a per-head parameter to broadcast with the scores."""
     num_heads = parameter.shape[0]
     if num_heads == 1:
         return parameter[0, 0]
@@ -115,20 +117,23 @@ def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores) -> Float[Array, 
 
 
 def _of_scaled(factor: Float[Array, "... 1"], num_scaled: int, num_heads: int) -> Float[Array, "... 1"]:
-    """The factor of the first `num_scaled` heads, 1 for the others."""
+    """Replaces the factor by 1, except for the first `num_scaled` heads."""
     if num_scaled in (0, num_heads):
         return factor
     return jnp.where(jnp.arange(factor.shape[-3])[:, None, None] < num_scaled, factor, 1)
 
 
 def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:
-    """log(n) with n >= 2: a single key has weight 1 whatever the scale, but log(1)^gamma need not be finite."""
+    """Computes log(n), n the number of unmasked keys, at least 2.
+
+    A single key has weight 1 with any scale, but log(1)^gamma need not be finite.
+    """
     mask = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
     number = jnp.sum(jnp.broadcast_to(mask, (*mask.shape[:-1], scores.shape[-1])), axis=-1, keepdims=True)
     return jnp.log(jnp.maximum(number, 2).astype(jnp.float32))
 
 
-# Modules to construct, with their fields as keyword arguments.
+# Modules: to be constructed with their options.
 PARAMETRIC = {
     "entmax": Entmax,
     "learned_entmax": LearnedEntmax,

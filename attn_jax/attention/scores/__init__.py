@@ -1,4 +1,4 @@
-"""Scores: how well a query and a key fit."""
+"""Scores: how well a query and a key match. SCORES has all of them by name."""
 
 from attn_jax.attention.scores.base import Score
 from attn_jax.attention.scores.kernels import KERNELS, Boxcar, Constant, Epanechikov, Gaussian, Kernel, Triangular

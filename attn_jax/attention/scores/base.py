@@ -1,16 +1,15 @@
-"""What every score is: a module in two parts, so that what does not depend on the query is computed once.
+"""Interface of scores: a module in two parts, so that the part without the query is computed once per memory.
 
     projected_keys = score.project_keys(keys [..., k, dk])
     scores [..., q, k] = score(query [..., q, dq], projected_keys)
 
-Leading axes (batch, heads, beams) are arbitrary and broadcast; a score knows nothing of them.
+Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not distinguish them.
 """
 
 from typing import ClassVar
 
 import flax.linen as nn
 
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Float
 
 Query = Float[Array, "... q dq"]
@@ -18,23 +17,45 @@ Keys = Float[Array, "... k dk"]
 Scores = Float[Array, "... q k"]
 
 
-class Score(nn.Module):
-    """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k]."""
+class ScoreError(ValueError):
+    """Arguments that a score cannot be computed for, such as queries and keys of different widths."""
 
-    own_width: ClassVar[bool] = False  # projected keys, and so queries, have `features` columns
+
+class Score(nn.Module):
+    """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k].
+
+    To add one, subclass it, define `__call__`, and `project_keys` if part of the score needs no query.
+    """
+
+    compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that `takes_infinite`
+    own_width: ClassVar[bool] = False  # whether projected keys, and so queries, have `features` columns
+
+    @nn.nowrap
+    def fused_scale(self, features: int) -> float | None:
+        """Returns c where the score is exactly c query . projected key, of width `features`; None for other scores.
+
+        Such a score may be computed by the fused kernel (see fused.py). A subclass that changes `__call__` has to
+        override this method as well.
+        """
+        return None
 
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
-        """The part of the score that needs no query."""
+        """Computes the part of the score that needs no query."""
         return keys
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
+        """Computes the score of each query and key."""
         raise NotImplementedError
 
 
 def same_width(score: Score, query: Array, keys: Array) -> None:
-    """UserError where a query and a key that are compared column by column differ in width."""
+    """Checks that queries and keys that are compared column by column have the same width.
+
+    Raises:
+        ScoreError: they have not.
+    """
     if query.shape[-1] != keys.shape[-1]:
-        raise UserError(
+        raise ScoreError(
             f"the {type(score).__name__} score needs queries and keys of one width, "
             f"got {query.shape[-1]} and {keys.shape[-1]}; the general score takes different ones"
         )

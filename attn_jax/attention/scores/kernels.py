@@ -1,9 +1,9 @@
-"""Kernels as scores: score = log k(query, key), where k falls with the distance of the two in units of a width h.
+"""Kernels as scores: score = log k(query, key), where k decreases with the distance in units of a width h.
 
     u = |query - key| / h         kernel_sum of the score: weights_i = k(u_i) / sum_j k(u_j)         (Nadaraya 1964,
                                                                                                       Watson 1964)
-The logarithm makes them scores like any other: the softmax of the Gaussian one is the Nadaraya-Watson weight, computed
-without underflow however narrow the kernel is, and a key out of the reach of a compact kernel has the score -inf.
+The logarithm makes them scores like any other: the softmax of the Gaussian score is the Nadaraya-Watson weight, without
+underflow for any width. A key out of the reach of a compact kernel has the score -inf, which kernel_sum accepts.
 """
 
 import math
@@ -11,43 +11,38 @@ import math
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width
-from attn_jax.errors import UserError
+from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
 from attn_jax.types import Array, Float
 
 
 class Kernel(Score):
     """log k(u) with u^2 = sum over the columns j of (query_j - key_j)^2 / width_j^2.
 
-    `width` is one number for all columns, or one per column; () means that it is learned, as log_precision =
-    -2 log(width), with `per_column` one for each column. It starts at `initial`; () means d^(1/4), where the product
-    within |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017, and (2 d)^(1/2) for compact kernels, the
-    distance of two random vectors with entries of variance one.
-
-    The squares are |query|^2 + |key|^2 - 2 query . key, one matrix product; `exact` sums the squared differences
-    instead, which loses no digits where a width is much smaller than the numbers themselves.
+    A width that is not given is learned, as log_precision = -2 log(width). It starts at d^(1/4) by default, where the
+    product within |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017, and for compact kernels at
+    (2 d)^(1/2), the distance of two random vectors with entries of variance one.
     """
 
-    width: tuple = ()
-    per_column: bool = False
-    initial: tuple = ()
-    exact: bool = False
+    width: tuple = ()  # one number for all columns, or one per column; () is learned
+    per_column: bool = False  # whether a learned width is one per column
+    initial: tuple = ()  # where a learned width starts; () is the default above
+    exact: bool = False  # sum squared differences: slower, but loses no digits for widths far below |query|
 
-    compact = False  # whether k is 0 from some distance on
+    compact = False  # whether k is 0 from some distance on, and the score -inf
     has_gradient = True  # with respect to the width
 
     def log_kernel(self, squares: Float[Array, "..."]) -> Float[Array, "..."]:
-        """log k(u), -inf where k is 0, of u^2."""
+        """Computes log k(u) from u^2; -inf where k is 0."""
         raise NotImplementedError
 
     @staticmethod
     def log_volume(features: int) -> float:
-        """log of the integral of k(|u|) over all u in so many dimensions."""
+        """Computes the log of the integral of k(|u|) over all u in `features` dimensions."""
         raise NotImplementedError
 
     @nn.compact
     def precision(self, features: int) -> Float[Array, "..."]:
-        """1 / width^2: one number, or one per column."""
+        """Computes 1 / width^2: one number, or one per column."""
         if self.width:
             return jnp.square(1 / jnp.asarray(check_width(self.width, features), jnp.float32))
         first = self.initial or (((2 * features) ** 0.5 if self.compact else features**0.25),)
@@ -66,7 +61,7 @@ class Kernel(Score):
         return self.log_kernel(precision * self.squares(query, projected_keys))
 
     def squares(self, query: Query, keys: Keys) -> Scores:
-        """|query - key|^2."""
+        """Computes |query - key|^2, by default as |query|^2 + |key|^2 - 2 query . key, one matrix product."""
         if self.exact:
             return jnp.sum(jnp.square(query[..., :, None, :] - keys[..., None, :, :]), axis=-1)
         products = jnp.einsum("...qd,...kd->...qk", query, keys)
@@ -75,7 +70,7 @@ class Kernel(Score):
 
 
 class Gaussian(Kernel):
-    """k = exp(-u^2 / 2): every key counts, however little."""
+    """k = exp(-u^2 / 2): positive at every distance."""
 
     def log_kernel(self, squares):
         return -0.5 * squares
@@ -86,7 +81,7 @@ class Gaussian(Kernel):
 
 
 class Boxcar(Kernel):
-    """k = 1 if u <= 1, else 0: all keys within a width count alike. It has no gradient, so no width is learned."""
+    """k = 1 if u <= 1, else 0: equal weights within the width. It has no gradient, so give it a width."""
 
     compact = True
     has_gradient = False
@@ -118,9 +113,9 @@ class Triangular(Kernel):
 
 
 class Epanechikov(Kernel):
-    """k = max(0, 1 - u^2), of the least mean squared error among non-negative kernels (Epanechnikov 1969).
+    """k = max(0, 1 - u^2), the non-negative kernel of least mean squared error (Epanechnikov 1969).
 
-    Some texts call max(0, 1 - |u|) by this name, which is `Triangular` here.
+    Some texts use this name for max(0, 1 - |u|), which is `Triangular` here.
     """
 
     compact = True
@@ -135,7 +130,7 @@ class Epanechikov(Kernel):
 
 
 class Constant(Kernel):
-    """k = 1: attention to all alike, so that what is read is the mean. There is no width."""
+    """k = 1: equal weights for all keys, so the context is the mean of the values. It has no width."""
 
     def precision(self, features):
         return jnp.ones(())
@@ -145,20 +140,24 @@ class Constant(Kernel):
 
     @staticmethod
     def log_volume(features):
-        raise UserError("the constant kernel has no finite integral, and so no density")
+        raise ScoreError("the constant kernel has no finite integral, and so no density")
 
 
 def log_ball(features: int) -> float:
-    """log of the volume of the unit ball in so many dimensions."""
+    """Computes the log of the volume of the unit ball in `features` dimensions."""
     return 0.5 * features * math.log(math.pi) - math.lgamma(0.5 * features + 1)
 
 
 def check_width(width: tuple, features: int) -> tuple:
-    """The width, or a UserError unless it is one positive number, or one for each of the columns."""
+    """Returns the width if it is one positive number, or one for each of the columns.
+
+    Raises:
+        ValueError: it is neither.
+    """
     good = all(isinstance(w, int | float) and math.isfinite(w) and w > 0 for w in width)
     if not good or len(width) not in (1, features):
         many = f", or {features} of them, one per column" if features > 1 else ""
-        raise UserError(f"model.attention.width {tuple(width)}: expected one finite number above 0{many}")
+        raise ValueError(f"width {tuple(width)}: expected one finite number above 0{many}")
     return width
 
 

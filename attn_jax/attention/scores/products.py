@@ -1,17 +1,20 @@
-"""Scores: how well each key answers each query. See score.py for what all of them share, kernels.py for kernels."""
+"""Scores made of products of query and key. base.py has their interface, kernels.py the scores made of distances."""
 
 from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width
-from attn_jax.errors import UserError
+from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
 from attn_jax.types import Array, Float
 
 
 class Dot(Score):
     """query . key. Luong 2015 (arXiv 1508.04025), section 3.1, "dot"; both have the same width."""
+
+    @nn.nowrap
+    def fused_scale(self, features):
+        return 1.0
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
@@ -21,6 +24,10 @@ class Dot(Score):
 class ScaledDot(Score):
     """query . key / sqrt(d). Vaswani 2017 (arXiv 1706.03762), equation 1."""
 
+    @nn.nowrap
+    def fused_scale(self, features):
+        return features**-0.5
+
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys) / query.shape[-1] ** 0.5
@@ -29,7 +36,7 @@ class ScaledDot(Score):
 class General(Score):
     """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), section 3.1, "general"."""
 
-    query_features: int  # width of the query
+    query_features: int  # width of the queries
 
     def setup(self):
         self.key = nn.Dense(self.query_features, use_bias=False)
@@ -49,7 +56,7 @@ class Additive(Score):
     """
 
     features: int  # width of the hidden layer
-    use_bias: bool = True
+    use_bias: bool = True  # whether there is a b
 
     def setup(self):
         self.query = nn.Dense(self.features, use_bias=self.use_bias)
@@ -67,21 +74,22 @@ class Additive(Score):
 class Concat(Additive):
     """v . tanh(W [query; key]). Luong 2015 (arXiv 1508.04025), section 3.1, "concat".
 
-    W [query; key] = W_q query + W_k key, so this is the additive score without its bias; the
-    concatenated vectors themselves are never formed.
+    W [query; key] = W_q query + W_k key, so this is the additive score without a bias; the concatenated vectors are
+    never formed.
     """
 
-    use_bias: bool = False
+    use_bias: bool = False  # whether there is a bias, which the paper does not have
 
 
 class TanhKey(Score):
-    """query . tanh(W key + b): the additive score of a query that is learned, and so need not enter the tanh.
+    """query . tanh(W key + b): an additive score for learned queries, which multiply the hidden layer.
 
-    Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention). The query has `features` columns.
+    Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention).
     """
 
+    features: int  # width of the hidden layer and of the queries
+
     own_width: ClassVar[bool] = True
-    features: int
 
     def setup(self):
         self.key = nn.Dense(self.features)
@@ -95,13 +103,13 @@ class TanhKey(Score):
 
 
 class Location(Score):
-    """scores = W query: from the query alone, one row of W per position of the memory.
+    """scores = W query: a score of positions that depends on the query alone, with one row of W per position.
 
-    Luong 2015 (arXiv 1508.04025), equation 8. Knows `max_length` positions; a longer memory is a
-    UserError. A shorter one reads the first rows, so padding changes nothing.
+    Luong 2015 (arXiv 1508.04025), equation 8. A memory shorter than `max_length` uses the first rows, so padding
+    changes nothing; a longer one raises a ScoreError.
     """
 
-    max_length: int
+    max_length: int  # number of positions
 
     def setup(self):
         self.position = nn.Dense(self.max_length, use_bias=False)
@@ -109,21 +117,21 @@ class Location(Score):
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         length = projected_keys.shape[-2]
         if length > self.max_length:
-            raise UserError(
+            raise ScoreError(
                 f"the location score has {self.max_length} positions, but the memory has {length}; "
-                "set a larger model.attention.max_length or use another score"
+                "set a larger max_length or use another score"
             )
         scores = self.position(query)[..., :length]
-        # It never looks at a key, but takes the leading axes of the keys like every other score.
+        # The keys have no influence, but their leading axes broadcast as in every other score.
         leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
         return jnp.broadcast_to(scores, leading + scores.shape[-2:])
 
 
 class Norm(Score):
-    """|key|: how strong a key is, whatever the query. Malinowski 2018 (arXiv 1808.00300).
+    """|key|: the norm of the key, whatever the query. Malinowski 2018 (arXiv 1808.00300).
 
-    Read with the k largest ("top"), it is their hard attention without sampling: the choice has no gradient, and
-    learns all the same, since what the loss makes larger is read more often.
+    With the reading `top` it is their hard attention without sampling. The choice of keys has no gradient; it is
+    trained indirectly, since keys whose norm the loss increases are read more often.
     """
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:

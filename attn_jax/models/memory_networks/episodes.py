@@ -84,6 +84,7 @@ def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n
     return (jnp.arange(mask.shape[-1]) == slot[:, None]) & mask
 
 
+independent_sigmoid.sums_to_one = False
 independent_sigmoid.gate_loss = sigmoid_cross_entropy
 
 # The scores and normalizers that only these networks offer, besides SCORES and NORMALIZERS of attn_jax.attention.

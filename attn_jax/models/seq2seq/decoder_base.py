@@ -18,7 +18,7 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention import Attended, Attention, Memory
-from attn_jax.attention.hard.monotonic import initial_alignment
+from attn_jax.attention.hard.monotonic import initial_weights
 from attn_jax.layers.rnn import State
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates, Stack
 from attn_jax.types import Array, Dtype, Float, Int, PyTree
@@ -132,7 +132,7 @@ class Decoder(nn.Module, kw_only=True):
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.monotonic is not None
-        weights = initial_alignment(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
+        weights = initial_weights(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
         position = jnp.zeros(batch_size, jnp.int32)
         state = DecodeState(layers=self.stack.start(encoded), fed=fed, position=position, weights=weights)
         return self.remember(encoded), state

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Memory
-from attn_jax.attention.hard.readings import expectation
+from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.models.seq2seq.decoder_base import Decoder, DecodeState, StepOutputs
 from attn_jax.models.seq2seq.objectives import Readout, SoftObjective, TokenLosses
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates
@@ -138,5 +138,5 @@ class Seq2SeqModule(nn.Module, kw_only=True):
 
     def _row_readout(self, memory: Memory, steps: StepOutputs, rows: Float[Array, "... n s"] | None):
         values = memory.values if steps.hidden.ndim == 2 else memory.values[:, None]
-        context = values if rows is None else expectation(rows, values)
+        context = values if rows is None else weighted_sum(rows, values)
         return self.decoder.readout(steps.hidden[..., None, :], context, steps.embedded[..., None, :])

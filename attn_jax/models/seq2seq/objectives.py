@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Memory
-from attn_jax.attention.hard.baselines import NoBaseline, Sampled
+from attn_jax.attention.hard.baselines import NoBaseline, SampledLosses
 from attn_jax.attention.hard.estimators import combine, combine_marginal, gradient_only, kl_divergence
-from attn_jax.attention.hard.monotonic import forward, initial_alignment, log_transition, predict, update
+from attn_jax.attention.hard.monotonic import forward, initial_weights, log_transition, predict, update
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
-from attn_jax.attention.hard.samplers import Draw
+from attn_jax.attention.hard.samplers import Sample
 from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
@@ -155,38 +155,40 @@ class HardObjective(SoftObjective, kw_only=True):
 
     def losses(self, readout, memory, steps, *, targets, real):
         log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)
-        draw = self._sample(log_q)
-        rows = None if draw.complete else draw.rows
+        sample = self._sample(log_q)
+        rows = None if sample.complete else sample.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
-            rows = jnp.concatenate([draw.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
+            rows = jnp.concatenate([sample.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
         loss, nll = readout.row_losses(memory, steps, rows, targets)
         value = loss[..., -1] if self.soft_baseline else self.baseline.value(steps.hidden)
-        n = draw.rows.shape[-2]
+        n = sample.rows.shape[-2]
         loss, nll = loss[..., :n], nll[..., :n]
         coordinates = self.baseline.coordinates(log_q.shape[-1])
         guess = self.baseline.per_key(steps.hidden, memory.values, readout.embed(targets))
         total, nll = self.estimate(
-            draw, loss=loss, nll=nll, value=value, log_q=log_q, coordinates=coordinates, guess=guess
+            sample, loss=loss, nll=nll, value=value, log_q=log_q, coordinates=coordinates, guess=guess
         )
         loss = jax.lax.stop_gradient(loss)
-        own = self.baseline.loss(steps.hidden, jnp.sum(draw.mass * loss, axis=-1), Sampled(draw, log_q, loss, guess))
+        f = jnp.sum(sample.importance_weights * loss, axis=-1)
+        own = self.baseline.loss(steps.hidden, f, SampledLosses(sample, log_q, loss, guess))
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, readout, memory, steps, *, targets, real):
         """(log weights to sample the keys with [b, t, s], term of the loss that comes with them [b, t])."""
         return log_of(steps.weights), 0.0
 
-    def estimate(self, draw, *, loss, nll, value, log_q, coordinates, guess):
+    def estimate(self, sample, *, loss, nll, value, log_q, coordinates, guess):
         """(what is minimized, negative log-likelihood) [b, t], from those of the sampled keys [b, t, n]."""
-        return combine(draw, loss, value, log_q, coordinates, guess), jnp.sum(draw.mass * nll, axis=-1)
+        nll = jnp.sum(sample.importance_weights * nll, axis=-1)
+        return combine(sample, loss, value, log_q, coordinates, guess), nll
 
-    def _sample(self, log_q: Float[Array, "b t s"]) -> Draw:
+    def _sample(self, log_q: Float[Array, "b t s"]) -> Sample:
         """Samples keys; a source with fewer keys than samples gets further keys of probability zero."""
         size = log_q.shape[-1]
         missing = max(0, self.reading.num_keys - size)
         padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
-        draw = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
-        return draw.replace(rows=draw.rows[..., :size])
+        sample = self.reading(self.make_rng("sample") if self.reading.random else None, padded)
+        return sample.replace(rows=sample.rows[..., :size])
 
     def log_probs(self, readout, memory, steps):
         num_keys = steps.weights.shape[-1]
@@ -202,8 +204,8 @@ class HardObjective(SoftObjective, kw_only=True):
 class MarginalObjective(HardObjective, kw_only=True):
     """-log E[exp(-f(z))]: the likelihood itself, or a bound on it where keys are sampled; see `combine_marginal`."""
 
-    def estimate(self, draw, *, loss, nll, value, log_q, coordinates, guess):
-        return combine_marginal(draw, loss, value), combine_marginal(draw, nll)
+    def estimate(self, sample, *, loss, nll, value, log_q, coordinates, guess):
+        return combine_marginal(sample, loss, value), combine_marginal(sample, nll)
 
 
 class ElboObjective(HardObjective, kw_only=True):
@@ -248,7 +250,7 @@ class MarkovObjective(SoftObjective, kw_only=True):
     def start(self, readout, memory):
         batch_size, num_keys = memory.mask.shape
         log_probs = jnp.zeros((batch_size, num_keys, readout.vocab_size))
-        return jnp.log(initial_alignment(memory.mask)), log_probs, jnp.ones(batch_size, bool)
+        return jnp.log(initial_weights(memory.mask)), log_probs, jnp.ones(batch_size, bool)
 
     def step(self, readout, memory, state, token, steps):
         """Updates the posterior over the keys by `token`, then predicts the key and the token of the next step."""

@@ -8,7 +8,7 @@ from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
 from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers import softmax
+from attn_jax.attention.normalizers import softmax, sums_to_one
 from attn_jax.attention.scores import General
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS, RNN
@@ -18,7 +18,6 @@ from attn_jax.models.attention_options import (
     DroppedAttentionOptions,
     configured,
     make,
-    sums_to_one,
 )
 from attn_jax.models.base import Model
 from attn_jax.models.encoder_options import EncoderOptions, build_output, width_of_head
@@ -258,7 +257,7 @@ def check_sum(options: Seq2SeqOptions) -> None:
     entries = {
         "window": attention.window not in WINDOWS,
         "normalize": not attention.is_monotonic and sums_to_one(NORMALIZERS[attention.normalize]),
-        "score": not getattr(SCORES[attention.score], "compact", False),
+        "score": not SCORES[attention.score].compact,
     }
     for name, fine in entries.items():
         if not fine:

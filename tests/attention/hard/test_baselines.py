@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from arrays import params_of
 
-from attn_jax.attention.hard.baselines import BASELINES, Critic, LearnedBaseline, PerCoordinate, RunningMean, Sampled
+from attn_jax.attention.hard.baselines import (
+    BASELINES,
+    Critic,
+    LearnedBaseline,
+    PerCoordinate,
+    RunningMean,
+    SampledLosses,
+)
 from attn_jax.attention.hard.estimators import coordinate_moments
 from attn_jax.attention.hard.samplers import choose
 
@@ -18,15 +25,15 @@ TOP, VALUES, TARGETS = (
 LOG_WEIGHTS = jax.nn.log_softmax(jnp.asarray(RNG.normal(size=(B, T, S)), jnp.float32))
 LOSSES = jnp.asarray(RNG.normal(2, 1, size=(B, T, N)), jnp.float32)
 INDEX = jnp.asarray(RNG.integers(0, S, (B, T, N)))
-DRAW = choose(LOG_WEIGHTS, INDEX, jnp.asarray(RNG.dirichlet(np.ones(N), (B, T)), jnp.float32))
-F = jnp.sum(DRAW.mass * LOSSES, axis=-1)
+SAMPLE = choose(LOG_WEIGHTS, INDEX, jnp.asarray(RNG.dirichlet(np.ones(N), (B, T)), jnp.float32))
+F = jnp.sum(SAMPLE.importance_weights * LOSSES, axis=-1)
 
 
 def everything(module, top, values, targets, log_weights, losses):
     """(what is subtracted, the loss of its own) of any baseline."""
     guess = module.per_key(top, values, targets)
     found = module.value(top), module.coordinates(S), guess
-    return found, module.loss(top, F, Sampled(DRAW, log_weights, losses, guess))
+    return found, module.loss(top, F, SampledLosses(SAMPLE, log_weights, losses, guess))
 
 
 ARGUMENTS = TOP, VALUES, TARGETS, LOG_WEIGHTS, LOSSES
@@ -65,7 +72,7 @@ def test_its_loss_reaches_nothing_that_it_looks_at(name):
     assert not any(np.any(leaf != 0) for leaf in others)
 
 
-def test_a_running_mean_is_drawn_to_the_loss():
+def test_a_running_mean_moves_to_the_loss():
     """Plain descent with rate r is b <- (1 - r) b + r f where the gradient is b - f, no multiple of it."""
     params = {"running_mean": jnp.asarray(0.3)}
     (value, coordinates, guess), _ = run("running_mean", params)
@@ -96,7 +103,7 @@ def test_baselines_of_coordinates_are_quotients_of_running_means():
     assert np.all(np.isfinite(run("per_coordinate", params)[0][1]))
 
     gradient = jax.grad(lambda p: jnp.mean(run("per_coordinate", p)[1]))(params)
-    moments = coordinate_moments(DRAW, LOG_WEIGHTS, LOSSES)
+    moments = coordinate_moments(SAMPLE, LOG_WEIGHTS, LOSSES)
     for name, moment in zip(("running_numerator", "running_denominator"), moments, strict=True):
         expected = params[name][:S] - np.mean(moment, axis=(0, 1))
         np.testing.assert_allclose(gradient[name], [*expected, 0, 0], rtol=1e-4, atol=1e-6)
@@ -113,4 +120,4 @@ def test_a_critic_is_its_formula_and_learns_the_losses_that_were_seen():
         np.testing.assert_allclose(guess[b, t, s], expected, rtol=1e-4, atol=1e-5)
     for b, t in np.ndindex(B, T):
         errors = [(guess[b, t, INDEX[b, t, n]] - LOSSES[b, t, n]) ** 2 for n in range(N)]
-        np.testing.assert_allclose(loss[b, t], np.dot(DRAW.mass[b, t], errors), rtol=1e-4)
+        np.testing.assert_allclose(loss[b, t], np.dot(SAMPLE.importance_weights[b, t], errors), rtol=1e-4)

@@ -73,10 +73,10 @@ def estimate_of(reading, baselines, logits=LOGITS, f=None):
 
     def surrogates(logits, params, outcome):
         log_weights = jax.nn.log_softmax(logits)
-        draw = reading(outcome, log_weights)
-        losses = loss(draw.rows @ VALUES, params) if f is None else draw.rows @ jnp.asarray(f)
+        sample = reading(outcome, log_weights)
+        losses = loss(sample.rows @ VALUES, params) if f is None else sample.rows @ jnp.asarray(f)
         return {
-            name: combine(draw, losses, log_weights=log_weights, **arguments) for name, arguments in baselines.items()
+            name: combine(sample, losses, log_weights=log_weights, **arguments) for name, arguments in baselines.items()
         }
 
     def estimate(outcome):
@@ -99,8 +99,8 @@ def gradients_of_each_loss(name, num_samples, **options):
 
     def estimate(outcome):
         def surrogates(logits):
-            draw = reading(outcome, jax.nn.log_softmax(logits))
-            return jax.vmap(lambda f: combine(draw, draw.rows @ f))(jnp.eye(N))
+            sample = reading(outcome, jax.nn.log_softmax(logits))
+            return jax.vmap(lambda f: combine(sample, sample.rows @ f))(jnp.eye(N))
 
         return jax.jacrev(surrogates)(jnp.asarray(LOGITS))
 
@@ -119,10 +119,10 @@ def samples_of(name):
     return [1] if name == "enumeration" else range(1, 5) if name == "reinforce" else range(1, N + 1)
 
 
-EVERY_DRAW = [(name, k) for name in OUTCOMES for k in samples_of(name)]
+EVERY_SAMPLER = [(name, k) for name in OUTCOMES for k in samples_of(name)]
 
 
-@pytest.mark.parametrize(("name", "num_samples"), EVERY_DRAW)
+@pytest.mark.parametrize(("name", "num_samples"), EVERY_SAMPLER)
 def test_mean_over_all_outcomes_is_the_enumeration(name, num_samples):
     reading, found = READINGS[name], outcomes(name, P, num_samples)
     assert math.fsum(probability for probability, _ in found) == pytest.approx(1, abs=1e-12)
@@ -159,13 +159,13 @@ def test_a_critic_that_knows_the_losses_leaves_the_weights_no_noise(name):
     assert np.max(variance["critic"][1]) < 1e-20 and (name == "enumeration" or np.max(variance["none"][1]) > 1e-3)
 
 
-@pytest.mark.parametrize(("name", "num_samples"), EVERY_DRAW)
+@pytest.mark.parametrize(("name", "num_samples"), EVERY_SAMPLER)
 def test_masses_estimate_the_weights_and_sum_to_one(name, num_samples):
     reading, log_p = configured(name, num_samples), jnp.log(jnp.asarray(P))
 
     def estimate(outcome):
-        draw = reading(outcome, log_p)
-        return counts(draw), jnp.sum(draw.mass)
+        sample = reading(outcome, log_p)
+        return counts(sample), jnp.sum(sample.importance_weights)
 
     (mean, total), (_, variance) = enumeration.moments(estimate, outcomes(name, P, num_samples))
     np.testing.assert_allclose(mean, P, atol=1e-12)
@@ -195,8 +195,8 @@ def test_mean_of_the_batch_as_baseline_shrinks_the_gradient(num_samples):
 
     def estimate(outcome):
         def surrogate(logits):
-            draw = reading(outcome, jax.nn.log_softmax(logits))
-            return combine(draw, draw.rows @ f, jnp.mean(draw.rows @ f))
+            sample = reading(outcome, jax.nn.log_softmax(logits))
+            return combine(sample, sample.rows @ f, jnp.mean(sample.rows @ f))
 
         return jax.grad(surrogate)(jnp.asarray(LOGITS))
 
@@ -251,8 +251,8 @@ def test_moments_of_the_coordinates_give_the_best_baseline_of_each(name):
     log_p = jnp.log(jnp.asarray(P))
 
     def products(outcome):
-        draw = reading(outcome, log_p)
-        return coordinate_moments(draw, log_p, draw.rows @ f)
+        sample = reading(outcome, log_p)
+        return coordinate_moments(sample, log_p, sample.rows @ f)
 
     (cross, square), _ = enumeration.moments(products, found)
     best = cross / square
@@ -277,8 +277,8 @@ def test_control_of_the_coordinates_sums_to_zero_over_the_keys_that_are_allowed(
 
     def control(logits, outcome):
         log_weights = log_of(softmax(logits, jnp.asarray(mask)))
-        draw = configured("reinforce", 2)(outcome, log_weights)
-        return coordinate_control(draw, log_weights, jnp.asarray(COORDINATES))
+        sample = configured("reinforce", 2)(outcome, log_weights)
+        return coordinate_control(sample, log_weights, jnp.asarray(COORDINATES))
 
     p = np.where(mask, P, 0) / P[mask].sum()
     for keys in ([0, 0], [1, 3], [4, 1]):
@@ -291,7 +291,7 @@ def test_control_of_the_coordinates_sums_to_zero_over_the_keys_that_are_allowed(
 
 @pytest.mark.parametrize("baseline", [0.0, 2.0])
 @pytest.mark.parametrize("num_samples", range(1, N + 1))
-def test_averaging_over_what_need_not_be_drawn_lowers_the_variance(num_samples, baseline):
+def test_averaging_over_what_need_not_be_sampled_lowers_the_variance(num_samples, baseline):
     variance = {
         name: gradient_moments(name, num_samples, baseline)[1]
         for name in ("unordered_set", "stochastic_sum_and_sample", "sum_and_sample", "stratified")
@@ -348,11 +348,11 @@ def test_a_constant_added_to_the_loss_changes_nothing_with_a_baseline_of_its_own
 
 @pytest.mark.parametrize("name", READINGS)
 def test_one_loss_for_all_is_the_value_and_as_baseline_leaves_no_gradient(name):
-    """Where f is the same for all keys there is nothing to choose, whatever the draw: the masses sum to one."""
+    """With one f for all keys there is nothing to choose: the importance weights of every sampler sum to one."""
 
     def surrogate(logits, baseline):
-        draw = READINGS[name](jax.random.key(0), jax.nn.log_softmax(logits))
-        return combine(draw, jnp.full(draw.mass.shape, 3.0), baseline)
+        sample = READINGS[name](jax.random.key(0), jax.nn.log_softmax(logits))
+        return combine(sample, jnp.full(sample.importance_weights.shape, 3.0), baseline)
 
     value, gradient = jax.value_and_grad(surrogate)(jnp.asarray(LOGITS), jnp.asarray(3.0))
     assert value == pytest.approx(3)
@@ -363,8 +363,8 @@ def test_one_loss_for_all_is_the_value_and_as_baseline_leaves_no_gradient(name):
 
 def test_soft_is_hard_where_the_loss_is_linear_and_below_it_where_it_is_convex():
     def value(name, logits, f):
-        draw = READINGS[name](None, jax.nn.log_softmax(logits))
-        return combine(draw, f(draw.rows @ VALUES))
+        sample = READINGS[name](None, jax.nn.log_softmax(logits))
+        return combine(sample, f(sample.rows @ VALUES))
 
     def linear(contexts):
         return contexts @ PARAMS + 0.3
@@ -390,8 +390,8 @@ def marginal(logits, params):
 
 def test_marginal_of_every_key_is_exact_and_at_most_the_expected_loss():
     def surrogate(logits, params):
-        draw = READINGS["enumeration"](None, jax.nn.log_softmax(logits))
-        return combine_marginal(draw, loss(draw.rows @ VALUES, params))
+        sample = READINGS["enumeration"](None, jax.nn.log_softmax(logits))
+        return combine_marginal(sample, loss(sample.rows @ VALUES, params))
 
     arguments = jnp.asarray(LOGITS), jnp.asarray(PARAMS)
     value, gradients = jax.value_and_grad(surrogate, (0, 1))(*arguments)
@@ -420,9 +420,9 @@ def test_marginal_of_samples_has_the_gradient_of_the_expected_bound(num_samples,
 
     def estimate(outcome):
         def surrogate(logits, params):
-            draw = reading(outcome, jax.nn.log_softmax(logits))
+            sample = reading(outcome, jax.nn.log_softmax(logits))
             b = jnp.asarray(1.4) if baseline == "constant" else None
-            return combine_marginal(draw, loss(draw.rows @ values, params), b)
+            return combine_marginal(sample, loss(sample.rows @ values, params), b)
 
         value, gradients = jax.value_and_grad(surrogate, (0, 1))(logits, params)
         return value, *gradients
@@ -439,8 +439,8 @@ def test_leave_one_out_of_the_bound_replaces_a_likelihood_by_the_geometric_mean_
     reading = configured("reinforce", 4, leave_one_out=True)
 
     def surrogate(log_weights):
-        draw = reading(jnp.asarray(keys), log_weights)
-        return combine_marginal(draw, draw.rows @ jnp.asarray(f))
+        sample = reading(jnp.asarray(keys), log_weights)
+        return combine_marginal(sample, sample.rows @ jnp.asarray(f))
 
     likelihood, advantage = np.exp(-f[keys]), np.zeros(N)
     for n, key in enumerate(keys):
@@ -485,8 +485,8 @@ def test_sum_and_sample_over_sparsemax_is_sparse_marginalization(num_samples):
     assert np.count_nonzero(p) == 3
 
     def surrogate(scores, reading, outcome):
-        draw = reading(outcome, log_of(sparsemax(scores)))
-        return combine(draw, draw.rows @ f)
+        sample = reading(outcome, log_of(sparsemax(scores)))
+        return combine(sample, sample.rows @ f)
 
     reading = configured("sum_and_sample", num_samples)
     assert reading(jax.random.key(0), log_of(sparsemax(scores))).rows.shape == (num_samples, 6)  # evaluations of f
@@ -507,10 +507,10 @@ def with_mask(reading, mask, dtype, **arguments):
 
     def surrogate(scores, params, rng):
         log_weights = log_of(softmax(scores, jnp.asarray(mask)))
-        draw = reading(rng, log_weights)
+        sample = reading(rng, log_weights)
         coordinates = jnp.asarray(COORDINATES, dtype)
-        f = loss(draw.rows @ jnp.asarray(VALUES, dtype), params)
-        return jnp.sum(combine(draw, f, log_weights=log_weights, coordinates=coordinates, **arguments))
+        f = loss(sample.rows @ jnp.asarray(VALUES, dtype), params)
+        return jnp.sum(combine(sample, f, log_weights=log_weights, coordinates=coordinates, **arguments))
 
     return jax.jit(jax.value_and_grad(surrogate, (0, 1)))
 
@@ -573,25 +573,25 @@ def test_leading_axes_are_one_by_one(name):
     baseline, coordinates = jnp.asarray(rng.normal(size=(2, 3))), jnp.asarray(rng.normal(size=(2, 3, N)))
     reading = configured(name, 3, leave_one_out=True) if name in SHIFTS else READINGS[name]
 
-    def everything(draw, log_weights, baseline, coordinates):
-        f = loss(draw.rows @ VALUES, jnp.asarray(PARAMS))
+    def everything(sample, log_weights, baseline, coordinates):
+        f = loss(sample.rows @ VALUES, jnp.asarray(PARAMS))
         return {
-            "combine": combine(draw, f, baseline, log_weights, coordinates),
-            "marginal": combine_marginal(draw, f, baseline),
-            "moments": coordinate_moments(draw, log_weights, f),
-            "score": log_prob_term(draw, f, baseline),
+            "combine": combine(sample, f, baseline, log_weights, coordinates),
+            "marginal": combine_marginal(sample, f, baseline),
+            "moments": coordinate_moments(sample, log_weights, f),
+            "score": log_prob_term(sample, f, baseline),
             "kl": kl_divergence(log_weights, jnp.roll(log_weights, 1, axis=-1)),
             "entropy": entropy(jnp.exp(log_weights)),
         }
 
-    draw = reading(jax.random.key(0), log_weights)
-    arguments = draw, log_weights, baseline, coordinates
+    sample = reading(jax.random.key(0), log_weights)
+    arguments = sample, log_weights, baseline, coordinates
     together, alone = compiled(everything)(*arguments), compiled(jax.vmap(jax.vmap(everything)))(*arguments)
     assert together["combine"].shape == together["marginal"].shape == (2, 3)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12), together, alone)
 
 
-# Relaxed draws, by sampling.
+# Relaxed samples, by sampling.
 
 
 def sampled(reading, arguments, count, seed=0, f=None):
@@ -599,8 +599,8 @@ def sampled(reading, arguments, count, seed=0, f=None):
 
     def gradient(logits, params, rng):
         def surrogate(logits, params):
-            draw = reading(rng, jax.nn.log_softmax(logits))
-            return combine(draw, loss(draw.rows @ VALUES.astype(logits.dtype), params), **arguments)
+            sample = reading(rng, jax.nn.log_softmax(logits))
+            return combine(sample, loss(sample.rows @ VALUES.astype(logits.dtype), params), **arguments)
 
         return jnp.concatenate(jax.grad(surrogate, (0, 1))(logits, params))
 
@@ -627,8 +627,8 @@ def test_the_square_of_the_rebar_gradient_has_the_derivative_of_its_temperature_
     def square(temperature, scale):
         def surrogate(logits):
             reading = READINGS["rebar"].configure(temperature=temperature, scale=scale)
-            draw = reading(jax.random.key(5), jax.nn.log_softmax(logits))
-            return combine(draw, loss(draw.rows @ VALUES, jnp.asarray(PARAMS)))
+            sample = reading(jax.random.key(5), jax.nn.log_softmax(logits))
+            return combine(sample, loss(sample.rows @ VALUES, jnp.asarray(PARAMS)))
 
         return jnp.sum(jnp.square(jax.grad(surrogate)(jnp.asarray(LOGITS))))
 
@@ -651,4 +651,4 @@ def test_gumbel_rao_has_the_mean_of_straight_through_and_less_variance():
     assert variances[3] < 0.97 * variances[2] < 0.97**2 * variances[1]
     np.testing.assert_array_less(np.abs(few.mean(0)[:N].sum()), 0.01)  # of the logits, as their gradient must
     biased = np.abs(mean - np.concatenate(truth()[1:]))[:N]
-    assert np.max(biased / np.sqrt(error[:N])) > 10  # which is why they are no unbiased draws
+    assert np.max(biased / np.sqrt(error[:N])) > 10  # which is why they are no unbiased samplers

@@ -11,7 +11,7 @@ import pytest
 from arrays import compiled
 
 from attn_jax.attention.hard import monotonic
-from attn_jax.attention.hard.monotonic import expected_alignment, hard_alignment, initial_alignment, log_transition
+from attn_jax.attention.hard.monotonic import expected_weights, hard_weights, initial_weights, log_transition
 
 T, S, W = 3, 4, 3  # a width of 3 clips distances both ways
 RNG = np.random.default_rng(0)
@@ -25,7 +25,7 @@ SCORES = RNG.normal(0, 1.5, (B, T, S)).astype(np.float32)
 JUMPS = RNG.normal(0, 1.5, (B, T, W)).astype(np.float32)
 NLL = RNG.exponential(2.0, (B, T, S)).astype(np.float32)
 
-Fields = collections.namedtuple("Fields", "nll log_predictive log_posterior")  # of Aligned, as numpy arrays
+Fields = collections.namedtuple("Fields", "nll log_predictive log_posterior")  # of ForwardResult, as numpy arrays
 
 KINDS = list(itertools.product([False, True], [False, True]))  # (monotonic, with jumps)
 
@@ -43,7 +43,7 @@ def forward(kind, scores, jumps, nll, mask, real):
 
 @functools.cache
 def run_of(kind):
-    """(scores, jumps, nll, mask, real) -> (fields of Aligned, gradients of its total nll), compiled once."""
+    """(scores, jumps, nll, mask, real) -> (fields of ForwardResult, gradients of its total nll), compiled once."""
 
     def run(scores, jumps, nll, mask, real):
         call = lambda scores, jumps, nll: forward(kind, scores, jumps, nll, mask, real)  # noqa: E731
@@ -217,7 +217,7 @@ def test_step_by_step_is_forward(kind, run):
         return Fields(token_nll, log_predictive, log_posterior)
 
     aligned, _ = run(SCORES, JUMPS, NLL, MASK, np.ones_like(REAL))
-    log_posterior = compiled(lambda mask: jnp.log(initial_alignment(mask)))(MASK)
+    log_posterior = compiled(lambda mask: jnp.log(initial_weights(mask)))(MASK)
     for t in range(T):
         got = one_step(log_posterior, SCORES[:, t], JUMPS[:, t], NLL[:, t], MASK, np.full(B, t == 0))
         for one, other in zip(got, aligned, strict=True):
@@ -304,7 +304,7 @@ def chain_of(align):
     """(select [b, t, s], mask) -> (weights [b, t, s], gradient of a weighted sum of them)."""
 
     def chain(select, mask):
-        weights, previous = [], initial_alignment(mask)
+        weights, previous = [], initial_weights(mask)
         for t in range(T):
             previous = align(select[:, t], previous, mask)
             weights.append(previous)
@@ -327,8 +327,8 @@ def walked(stops, mask):
     return path
 
 
-def test_expected_alignment_sums_over_all_ways_to_stop():
-    weights, _ = chain_of(expected_alignment)(SELECT, MASK)
+def test_expected_weights_sums_over_all_ways_to_stop():
+    weights, _ = chain_of(expected_weights)(SELECT, MASK)
     for row in range(B):
         expected = np.zeros((T, S))
         for stops in itertools.product([0, 1], repeat=T * S):
@@ -341,8 +341,8 @@ def test_expected_alignment_sums_over_all_ways_to_stop():
         np.testing.assert_allclose(weights[row], expected, atol=1e-6)
 
 
-def test_hard_alignment_walks_to_the_first_key_that_is_selected():
-    weights, gradient = chain_of(hard_alignment)(SELECT, MASK)
+def test_hard_weights_walks_to_the_first_key_that_is_selected():
+    weights, gradient = chain_of(hard_weights)(SELECT, MASK)
     for row in range(B):
         for t, position in enumerate(walked(SELECT[row] >= 0.5, MASK[row])):
             np.testing.assert_array_equal(weights[row, t], 0 if position is None else np.eye(S)[position])
@@ -352,15 +352,15 @@ def test_hard_alignment_walks_to_the_first_key_that_is_selected():
 
 def test_expected_is_hard_where_select_is_zero_or_one():
     select = (SELECT >= 0.5).astype(np.float32)
-    expected, gradient = chain_of(expected_alignment)(select, MASK)
-    np.testing.assert_array_equal(expected, chain_of(hard_alignment)(select, MASK)[0])
+    expected, gradient = chain_of(expected_weights)(select, MASK)
+    np.testing.assert_array_equal(expected, chain_of(hard_weights)(select, MASK)[0])
     assert np.all(np.isfinite(gradient))
 
 
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf, -3e38])
 def test_the_select_of_a_masked_key_changes_nothing(rubbish):
     select = np.where(MASK[:, None], SELECT, np.float32(rubbish))
-    for align in (expected_alignment, hard_alignment):
+    for align in (expected_weights, hard_weights):
         expected = chain_of(align)(SELECT, MASK)
         for one, other in zip(chain_of(align)(select, MASK), expected, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -368,16 +368,16 @@ def test_the_select_of_a_masked_key_changes_nothing(rubbish):
 
 
 @pytest.mark.parametrize("gone", [0, 3])  # where the process starts, and at the end
-def test_expected_alignment_of_a_masked_key_is_that_of_a_deleted_one(gone):
+def test_expected_weights_of_a_masked_key_is_that_of_a_deleted_one(gone):
     kept = np.arange(S) != gone
-    weights, _ = chain_of(expected_alignment)(SELECT, np.broadcast_to(kept, MASK.shape))
-    deleted, _ = chain_of(expected_alignment)(SELECT[..., kept], np.ones((B, S - 1), bool))
+    weights, _ = chain_of(expected_weights)(SELECT, np.broadcast_to(kept, MASK.shape))
+    deleted, _ = chain_of(expected_weights)(SELECT[..., kept], np.ones((B, S - 1), bool))
     np.testing.assert_allclose(weights[..., kept], deleted, atol=1e-6)
     assert np.all(weights[..., gone] == 0)
 
 
-def test_expected_alignment_gradient_by_finite_differences():
-    call, step = chain_of(expected_alignment), 1e-2
+def test_expected_weights_gradient_by_finite_differences():
+    call, step = chain_of(expected_weights), 1e-2
     _, gradient = call(SELECT, MASK)
     # Linear in each select of the last step, and a polynomial of low degree in the others.
     for place in [(0, 0, 1), (0, 1, 2), (0, 2, 0), (0, 2, 3), (1, 0, 0), (2, 1, 2)]:

@@ -1,4 +1,4 @@
-"""Readings against sums written out, and draws against the outcomes that they should have."""
+"""Readings against sums written out, and samplers against the outcomes that they should have."""
 
 import collections
 import itertools
@@ -12,9 +12,8 @@ from arrays import compiled
 from oracles.enumeration import OUTCOMES, outcomes
 
 from attn_jax.attention.hard.estimators import combine, combine_marginal
-from attn_jax.attention.hard.readings import READINGS, expectation, log_of
+from attn_jax.attention.hard.readings import READINGS, log_of, weighted_sum
 from attn_jax.attention.normalizers.base import softmax
-from attn_jax.errors import UserError
 
 LOGITS = np.array([0.3, -0.6, 1.1, 0.2, -1.5], np.float32)
 P = np.exp(LOGITS) / np.exp(LOGITS).sum()
@@ -28,7 +27,7 @@ def test_expectation_is_the_mean_value_and_leading_axes_broadcast():
     rng = np.random.default_rng(0)
     weights = rng.dirichlet(np.ones(5), (3, 1, 2)).astype(np.float32)  # head, batch, query, key
     values = rng.normal(size=(4, 5, 6)).astype(np.float32)  # batch, key, width
-    context = compiled(expectation)(weights, values)
+    context = compiled(weighted_sum)(weights, values)
     assert context.shape == (3, 4, 2, 6)
     for head, batch, query in np.ndindex(3, 4, 2):
         expected = sum(weights[head, 0, query, k] * values[batch, k] for k in range(5))
@@ -38,28 +37,28 @@ def test_expectation_is_the_mean_value_and_leading_axes_broadcast():
 def test_a_one_hot_weight_picks_its_value_and_no_weight_gives_zero():
     values = np.arange(12, dtype=np.float32).reshape(4, 3)
     weights = np.array([[0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 0]], np.float32)
-    np.testing.assert_array_equal(compiled(expectation)(weights, values), [values[2], [0, 0, 0], values[0]])
+    np.testing.assert_array_equal(compiled(weighted_sum)(weights, values), [values[2], [0, 0, 0], values[0]])
 
 
 class Plain(NamedTuple):
-    """A Draw whose arrays may be numpy's."""
+    """A Sample whose arrays may be numpy's."""
 
     rows: np.ndarray
-    mass: np.ndarray
+    importance_weights: np.ndarray
     log_prob: np.ndarray
-    others: np.ndarray | None
+    leave_one_out: np.ndarray | None
 
 
-def drawing(reading):
+def sampling(reading):
     return lambda rng, log_weights: plain(reading(rng, log_weights))
 
 
-def plain(draw):
-    return Plain(draw.rows, draw.mass, draw.log_prob, draw.others)
+def plain(sample):
+    return Plain(sample.rows, sample.importance_weights, sample.log_prob, sample.leave_one_out)
 
 
-def draws_of(reading, log_weights, count, seed=0):
-    """`count` draws, with a leading axis."""
+def many_samples(reading, log_weights, count, seed=0):
+    """`count` samples, with a leading axis."""
     rngs = jax.random.split(jax.random.key(seed), count)
     return compiled(jax.vmap(lambda rng: plain(reading(rng, jnp.asarray(log_weights)))))(rngs)
 
@@ -76,8 +75,8 @@ def test_sampled_keys_have_the_probabilities_of_the_outcomes(name, num_samples):
     for (probability, _), rows in zip(found, pairs.rows, strict=True):
         probabilities[tuple(rows.argmax(-1).tolist())] += probability
     count = 40_000
-    drawn = draws_of(reading, np.log(P), count)
-    frequencies = collections.Counter(map(tuple, drawn.rows.argmax(-1).tolist()))
+    found = many_samples(reading, np.log(P), count)
+    frequencies = collections.Counter(map(tuple, found.rows.argmax(-1).tolist()))
     assert set(frequencies) <= set(probabilities)
     for keys, probability in probabilities.items():
         error = (probability * (1 - probability) / count) ** 0.5
@@ -101,19 +100,19 @@ def test_leading_axes_are_one_by_one(name):
         found.append(choices[rng.integers(len(choices))][1])
     outcome = np.stack(found).reshape(2, 3, -1)
     outcome = outcome.astype(np.float32 if outcome.dtype == float else np.int32)
-    together = compiled(drawing(reading))(outcome, log_weights)
-    alone = compiled(jax.vmap(jax.vmap(drawing(reading))))(outcome, log_weights)
+    together = compiled(sampling(reading))(outcome, log_weights)
+    alone = compiled(jax.vmap(jax.vmap(sampling(reading))))(outcome, log_weights)
     assert together.rows.shape == (2, 3, N if name == "enumeration" else num_samples, N)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), together, alone)
 
 
 @pytest.mark.parametrize("name", [*RANDOM, *RELAXED])
-def test_rows_of_a_batch_are_drawn_independently(name):
-    draw = compiled(drawing(READINGS[name]))(jax.random.key(0), np.broadcast_to(np.log(P), (64, 3, N)))
+def test_rows_of_a_batch_are_sampled_independently(name):
+    sample = compiled(sampling(READINGS[name]))(jax.random.key(0), np.broadcast_to(np.log(P), (64, 3, N)))
     if name in RELAXED:
-        same = np.all(draw.rows[1:] == draw.rows[:-1], axis=(1, 2, 3))
+        same = np.all(sample.rows[1:] == sample.rows[:-1], axis=(1, 2, 3))
         assert not np.any(same) or name in ("straight_through", "gumbel_rao")
-    first = draw.rows[:, :, 0 if name == "rebar" else -1].argmax(-1)  # [64, 3]
+    first = sample.rows[:, :, 0 if name == "rebar" else -1].argmax(-1)  # [64, 3]
     assert len(np.unique(first)) > 2
     for a, b in itertools.combinations(first.T, 2):
         assert 0.05 < np.mean(a == b) < 0.8
@@ -128,41 +127,41 @@ def test_rows_without_keys_read_zeros_and_masked_keys_are_not_read(name):
     reading = READINGS[name].configure(**options)
 
     def surrogate(scores, rng):
-        draw = reading(rng, log_of(softmax(scores, jnp.asarray(mask))))
-        contexts = draw.rows @ values
+        sample = reading(rng, log_of(softmax(scores, jnp.asarray(mask))))
+        contexts = sample.rows @ values
         f = jnp.sum(jnp.square(contexts - 1), axis=-1)
-        return jnp.sum(combine(draw, f)), (plain(draw), contexts, combine(draw, f), combine_marginal(draw, f))
+        return jnp.sum(combine(sample, f)), (plain(sample), contexts, combine(sample, f), combine_marginal(sample, f))
 
     run = compiled(jax.vmap(jax.value_and_grad(surrogate, has_aux=True), (None, 0)))
-    (_, (draw, contexts, value, marginal)), gradient = run(scores, jax.random.split(jax.random.key(1), 200))
-    assert np.all(contexts[:, 1] == 0) and np.all(draw.rows[:, 1] == 0) and np.all(draw.log_prob[:, 1] == 0)
+    (_, (sample, contexts, value, marginal)), gradient = run(scores, jax.random.split(jax.random.key(1), 200))
+    assert np.all(contexts[:, 1] == 0) and np.all(sample.rows[:, 1] == 0) and np.all(sample.log_prob[:, 1] == 0)
     np.testing.assert_allclose(value[:, 1], 2, rtol=1e-5)  # f where zeros are read
     if name in ("enumeration", "reinforce", "expectation"):
         np.testing.assert_allclose(marginal[:, 1], 2, rtol=1e-5)
-    for x in (draw.rows, draw.mass, draw.log_prob, contexts, value, gradient):
+    for x in (sample.rows, sample.importance_weights, sample.log_prob, contexts, value, gradient):
         assert np.all(np.isfinite(x))
     assert np.all(gradient[:, 1] == 0) and np.all(gradient[:, ~mask] == 0)
-    read = np.any((draw.rows != 0) & (draw.mass != 0)[..., None], axis=-2)
+    read = np.any((sample.rows != 0) & (sample.importance_weights != 0)[..., None], axis=-2)
     assert not np.any(read[:, ~mask])
     if name != "top":
         assert np.all(np.any(read, axis=0)[[0, 2]] == mask[[0, 2]]) and np.any(gradient != 0)
 
 
 @pytest.mark.parametrize("name", LIMITED)
-def test_more_samples_than_candidates_are_refused(name):
+def test_more_samples_than_keys_are_refused(name):
     for num_samples in (N, N + 1):
         reading = READINGS[name].configure(num_samples=num_samples)
-        call = lambda reading=reading: jax.eval_shape(drawing(reading), jax.random.key(0), jnp.log(P))  # noqa: E731
+        call = lambda reading=reading: jax.eval_shape(sampling(reading), jax.random.key(0), jnp.log(P))  # noqa: E731
         if num_samples == N:
             call()
         else:
-            with pytest.raises(UserError, match=f"{N + 1} samples .* {N} candidates.*num_samples of at most {N}"):
+            with pytest.raises(ValueError, match=f"num_samples is {N + 1}, but there are {N} keys .*at most {N}"):
                 call()
 
 
 @pytest.mark.parametrize("name", ["reinforce", "unordered_set"])
 def test_one_sample_cannot_be_left_out(name):
-    with pytest.raises(UserError, match="at least 2"):
+    with pytest.raises(ValueError, match="at least 2"):
         READINGS[name].configure(num_samples=1, leave_one_out=True)(jax.random.key(0), jnp.log(P))
 
 
@@ -173,8 +172,8 @@ def test_top_is_the_mean_of_the_best_values_and_no_gradient_goes_into_the_weight
     reading = READINGS["top"].configure(num_samples=num_samples)
 
     def contexts(logits, values):
-        draw = reading(None, log_of(softmax(logits, jnp.asarray(mask))))
-        return (draw.rows @ values)[:, 0]
+        sample = reading(None, log_of(softmax(logits, jnp.asarray(mask))))
+        return (sample.rows @ values)[:, 0]
 
     got, pull = jax.vjp(contexts, jnp.asarray(np.stack([LOGITS, LOGITS])), jnp.asarray(values))
     # All five are read where nine are asked for; only two are allowed in the second row.
@@ -187,7 +186,7 @@ def test_top_is_the_mean_of_the_best_values_and_no_gradient_goes_into_the_weight
     np.testing.assert_allclose(into_values, expected[:, None] * np.ones(2), rtol=1e-6)
 
 
-# Relaxed draws.
+# Relaxed samples.
 
 
 def frequencies_are(index, expected):
@@ -198,10 +197,10 @@ def frequencies_are(index, expected):
 @pytest.mark.parametrize("name", RELAXED)
 def test_the_largest_perturbed_weight_is_a_sample(name):
     reading = READINGS[name].configure(temperature=0.4)
-    draw = draws_of(reading, np.log(P), 50_000)
-    frequencies_are(draw.rows[:, 0].argmax(-1), P)
-    np.testing.assert_allclose(draw.rows.sum(-1), 1, rtol=1e-4)
-    one_hot = np.max(draw.rows[:, 0], axis=-1) > 1 - 1e-5
+    sample = many_samples(reading, np.log(P), 50_000)
+    frequencies_are(sample.rows[:, 0].argmax(-1), P)
+    np.testing.assert_allclose(sample.rows.sum(-1), 1, rtol=1e-4)
+    one_hot = np.max(sample.rows[:, 0], axis=-1) > 1 - 1e-5
     assert np.all(one_hot) if name != "gumbel_softmax" else not np.all(one_hot)
 
 
@@ -215,10 +214,10 @@ def logistic_distance(samples, location):
 
 def test_noise_given_the_sample_is_in_the_mean_over_samples_the_noise():
     temperature = 2.0
-    draw = draws_of(READINGS["rebar"].configure(temperature=temperature), np.log(P), 20_000)
-    sample, *relaxed = np.moveaxis(draw.rows, 1, 0)
+    sample = many_samples(READINGS["rebar"].configure(temperature=temperature), np.log(P), 20_000)
+    hard, *relaxed = np.moveaxis(sample.rows, 1, 0)
     for rows in relaxed:  # z, and z given the sample
-        np.testing.assert_array_equal(rows.argmax(-1), sample.argmax(-1))
+        np.testing.assert_array_equal(rows.argmax(-1), hard.argmax(-1))
         z = temperature * np.log(rows)
         for i, j in itertools.combinations(range(N), 2):
             # The difference of two Gumbels is logistic; 1.95 is exceeded with probability 0.001.
@@ -227,7 +226,7 @@ def test_noise_given_the_sample_is_in_the_mean_over_samples_the_noise():
     assert np.mean(np.abs(relaxed[0] - relaxed[1])) > 0.01
 
 
-def test_no_noise_is_infinite_however_many_are_drawn():
+def test_no_noise_is_infinite_however_many_are_sampled():
     log_weights = np.broadcast_to(np.log(np.array([0.5, 0.5], np.float32)), (2**22, 2))
     finite = jax.jit(lambda rng: jnp.all(jnp.isfinite(READINGS["rebar"](rng, jnp.asarray(log_weights)).rows)))
     assert all(bool(finite(jax.random.key(seed))) for seed in range(4))

@@ -13,7 +13,6 @@ from optax import projections
 
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
-from attn_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
 ALPHAS = np.array([1.0001, 1.05, 1.33, 1.5, 1.8, 2.0, 2.5, 4.0], np.float32)[:, None, None]
@@ -277,7 +276,7 @@ def test_beyond_alpha_two_in_the_worst_case():
 
 def test_alpha_below_one_is_refused():
     for alpha in (0.99, 0, float("nan")):
-        with pytest.raises(UserError, match=f"alpha of entmax is {alpha}, but at least 1 was expected") as error:
+        with pytest.raises(ValueError, match=f"alpha of entmax is {alpha}, but at least 1 was expected") as error:
             entmax(jnp.asarray(SCORES), None, alpha)
         assert "\n" not in str(error.value)
 

@@ -8,7 +8,6 @@ from arrays import compiled
 
 from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.attention.normalizers.fusedmax import fuse, fusedmax
-from attn_jax.errors import UserError
 
 RNG = np.random.default_rng(0)
 KEYS = 9
@@ -107,5 +106,5 @@ def test_many_keys_with_a_long_memory():
 
 
 def test_a_negative_fusion_is_refused():
-    with pytest.raises(UserError, match="fusion of fusedmax is -1, but at least 0 was expected"):
+    with pytest.raises(ValueError, match="fusion of fusedmax is -1, but at least 0 was expected"):
         fusedmax(jnp.asarray(SCORES), None, -1)

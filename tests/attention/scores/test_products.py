@@ -18,7 +18,6 @@ from attn_jax.attention.scores import (
     TanhKey,
 )
 from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechikov, Gaussian, Triangular
-from attn_jax.errors import UserError
 
 WIDTH, KEY_WIDTH, FEATURES, QUERIES, KEYS = 4, 3, 5, 2, 6
 
@@ -122,7 +121,7 @@ def test_location_reads_the_first_rows_so_that_padding_changes_nothing():
 
 def test_location_with_too_long_a_memory_says_so():
     module, _, params, query, _ = case("location")
-    with pytest.raises(UserError, match=r"8 positions, but the memory has 9; .*max_length"):
+    with pytest.raises(ValueError, match=r"8 positions, but the memory has 9; .*max_length"):
         module.apply({"params": params}, jnp.asarray(query), jnp.zeros((9, KEY_WIDTH)))
 
 
@@ -130,7 +129,7 @@ def test_location_with_too_long_a_memory_says_so():
 def test_other_widths_than_promised_say_so(name):
     module, _, params, _, keys = case(name)
     prepared = module.apply({"params": params}, jnp.asarray(keys), method="project_keys")
-    with pytest.raises(UserError, match=r"one width, got 7 and 4; the general score"):
+    with pytest.raises(ValueError, match=r"one width, got 7 and 4; the general score"):
         module.apply({"params": params}, jnp.zeros((QUERIES, 7)), prepared)
 
 

@@ -36,19 +36,19 @@ CASES += [(decoder, "mean", baseline) for decoder in ("bahdanau", "luong") for b
 
 
 def reading_of(draws):
-    """The reading that takes its keys [..., n] from an iterator, a draw at a time; the mass of each is 1 / n."""
+    """The reading that takes its keys [..., n] from an iterator, sample by sample, with importance weights 1 / n."""
 
-    def draw(rng, log_weights):
+    def sample(rng, log_weights):
         keys = next(draws)
         keys = jnp.broadcast_to(keys, (*log_weights.shape[:-1], n := keys.shape[-1]))
         others = jnp.broadcast_to((1 - jnp.eye(n)) / (n - 1), (*keys.shape, n)) if n > 1 else None
         return choose(log_weights, keys, jnp.full(keys.shape, 1 / n), others)
 
-    return Reading("enumerated", draw, random=False)
+    return Reading("enumerated", sample, random=False)
 
 
 def mean_surrogate(model, params, count, feed):
-    """E[surrogate] over all draws of `count` keys for each step, its gradient that of the surrogates alone."""
+    """E[surrogate] over all samples of `count` keys for each step, its gradient that of the surrogates alone."""
     if feed == "read":
         probability, losses = over_trajectories(model.module, params, count)
     else:

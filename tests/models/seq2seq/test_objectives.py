@@ -202,11 +202,11 @@ def test_as_many_evaluations_as_keys_are_the_enumeration(objective, read, baseli
 def fixed(model, key):
     """The model whose attention always reads this key."""
 
-    def draw(rng, log_weights):
+    def sample(rng, log_weights):
         shape = (*log_weights.shape[:-1], 1)
         return choose(log_weights, jnp.full(shape, key), jnp.ones(shape))
 
-    attention = model.module.decoder.attention.clone(read=Reading("fixed", draw, random=False))
+    attention = model.module.decoder.attention.clone(read=Reading("fixed", sample, random=False))
     return model.module.clone(decoder=model.module.decoder.clone(attention=attention))
 
 

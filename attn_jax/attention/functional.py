@@ -1,0 +1,78 @@
+"""Attention as a plain function, for scores and normalizers without parameters."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+from flax.errors import ScopeCollectionNotFound
+
+from attn_jax.attention.core import Attended, Attention
+from attn_jax.attention.hard.readings import Reading
+from attn_jax.attention.names import construction, required_options
+from attn_jax.attention.scores import SCORES
+from attn_jax.attention.scores.base import Score
+from attn_jax.types import Array, Bool, Float, PRNGKeyArray
+
+
+def attend(
+    query: Float[Array, "... q dq"],
+    keys: Float[Array, "... k dk"],
+    values: Float[Array, "... k dv"] | None = None,
+    mask: Bool[Array, "..."] | None = None,
+    *,
+    score: Score | str = "scaled_dot",
+    normalize: Callable | str = "softmax",
+    read: Reading | str = "expectation",
+    bias: Float[Array, "... #q k"] | None = None,
+    rng: PRNGKeyArray | None = None,
+) -> Attended:
+    """Computes context = read(normalize(score(query, keys)), values), and the weights.
+
+        attended = attend(query, keys, values, score="gaussian", normalize="sparsemax")
+        attended.context [..., q, dv],   attended.weights [..., q, k]
+
+    A plain function under jit, vmap and grad, with or without flax around it. Leading axes (batch, heads) broadcast.
+
+    Args:
+        query: [..., q, dq].
+        keys: [..., k, dk].
+        values: [..., k, dv], by default the keys.
+        mask: True where a query may attend to a key; broadcasts to [..., q, k], so a mask of keys alone, [..., k], is
+            mask[..., None, :]. A query without any key has zero weights and a zero context.
+        score: an object such as ScaledDot(), or a name of SCORES.
+        normalize: a function such as sparsemax, or a name of NORMALIZERS.
+        read: a reading of one row such as top(num_samples=2), or a name of READINGS. With a reading that samples, the
+            weights have no gradient through the context: see combine.
+        bias: is added to the scores.
+        rng: for a reading that samples; without it, it reads the most probable key.
+
+    Raises:
+        ValueError: an unknown name; shapes that do not fit; a score or normalizer with parameters, which a function
+            has no place for.
+        TypeError: a score, normalizer or reading of the wrong kind.
+    """
+    if isinstance(score, str) and score in SCORES and required_options(SCORES[score]):
+        raise _has_parameters(f"the score {score!r}", f"score={construction(SCORES[score])}")
+    score, normalize = (part.clone(parent=None) if isinstance(part, nn.Module) else part for part in (score, normalize))
+    attention = Attention(score=score, normalize=normalize, read=read, parent=None)
+    try:
+        return attention.apply({}, query, keys, values, mask, bias=bias, rng=rng)
+    except ScopeCollectionNotFound:
+        pass
+    kind = type(attention.score)
+    try:
+        attention.score.clone(parent=None).apply({}, query, keys, method=_scores)
+        kind = type(attention.normalize)
+        raise _has_parameters(f"the normalizer {kind.__name__}", f"score=..., normalize={kind.__name__}(...)")
+    except ScopeCollectionNotFound:
+        raise _has_parameters(f"the score {kind.__name__}", f"score={kind.__name__}(...)") from None
+
+
+def _scores(score: Score, query: Array, keys: Array) -> Array:
+    return score(query, score.project_keys(keys))
+
+
+def _has_parameters(what: str, arguments: str) -> ValueError:
+    return ValueError(
+        f"{what} has parameters, and attend is a function without any; use the module: "
+        f"Attention({arguments}).init(rng, query, keys, values)"
+    )

@@ -1,0 +1,70 @@
+"""Opening a trained model from Python: attn_jax.load(workdir)."""
+
+import dataclasses
+import itertools
+import os
+import pathlib
+from collections.abc import Iterable
+
+from absl import logging
+from ml_collections import ConfigDict
+
+from attn_jax.cli.commands import restore
+from attn_jax.cli.failures import told_in_one_line
+from attn_jax.cli.workdir import load_config
+from attn_jax.errors import UserError
+from attn_jax.evaluation.base import Predictor
+from attn_jax.models.base import Model
+from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.types import Params
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A trained model: pure functions, parameters, and prediction of lines of text."""
+
+    config: ConfigDict
+    model: Model | KernelRegression  # pure functions of (params, batch)
+    predictor: Predictor
+    params: Params  # of the seed that predicts
+
+    def predict(self, lines: Iterable[str]) -> list[str]:
+        """Predicts from lines of input, as --mode=predict does; an empty line stays empty.
+
+        With decode.n_best above 1 there are that many lines for each source, and of a story one for each question.
+
+        Raises:
+            UserError: a line that the model cannot read; the message is one line.
+        """
+        if isinstance(lines, str):
+            raise UserError(f"predict takes a list of lines, got the text {lines[:40]!r}")
+        with told_in_one_line():
+            batches = self.predictor.predict(self.params, list(lines), self.config.decode.batch_size)
+            return list(itertools.chain.from_iterable(printed for _, printed in batches))
+
+
+def load(workdir: str | os.PathLike) -> Loaded:
+    """Opens a work directory: the config, the model and the parameters of its checkpoint.
+
+    The parameters are those that --mode=predict uses. Nothing in the directory is changed, and the training data is
+    not needed.
+
+        model = attn_jax.load("runs/quickstart")
+        model.predict(["令和8年11月21日"])
+
+    Raises:
+        UserError: there is no such work directory, it has no checkpoint yet, or a file in it is damaged; the message is
+            one line.
+    """
+    path = pathlib.Path(workdir)
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
+    config = load_config(path)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)  # orbax tells of options of its own that it sets
+    try:
+        with told_in_one_line():
+            trained = restore(config, path)
+    finally:
+        logging.set_verbosity(verbosity)
+    return Loaded(config=config, model=trained.model, predictor=trained.predictor, params=trained.chosen)

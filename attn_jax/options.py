@@ -81,7 +81,10 @@ class Option(NamedTuple):
             largest = 2 * LARGEST + 1 if self.large else LARGEST
             if isinstance(part, int) and abs(part) > largest:
                 raise UserError(f"{key} is {_shown(value)}; expected integers of at most {largest:,}")
-        if "\0" in "".join(part for part in (value if self.kind is tuple else (value,)) if isinstance(part, str)):
+        names_files = key.startswith(("data_dir", "task."))
+        if names_files and "\0" in "".join(
+            part for part in (value if self.kind is tuple else (value,)) if isinstance(part, str)
+        ):
             raise UserError(f"{key} is {value!r}; expected no NUL in a name")
         if self.choices:
             check_known(value, self.choices, key)

@@ -50,7 +50,6 @@ def test_code_gets_an_object():
         ("whole", 1, "model.whole is 1; expected true or false"),
         ("limit", 1, "model.limit is 1; expected at least 2"),
         ("parts", (1, "x"), "model.parts has 'x'; expected an integer for each of its parts"),
-        ("parts", ("a\0",), "expected no NUL in a name"),
         ("inner.share", float("nan"), "model.inner.share is nan; expected a finite number"),
         ("inner.share", 1.5, "model.inner.share is 1.5; expected 0 to 1"),
         ("inner.name", "c", "unknown model.inner.name 'c'; known: a, b"),

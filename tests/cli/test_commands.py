@@ -15,6 +15,7 @@ from attn_jax.cli.build import Setup
 from attn_jax.cli.commands import COMMANDS, Files, Snapshot
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
+from attn_jax.evaluation.base import Predictor
 from attn_jax.tasks.data_files import data_checksums, has_checksums, load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import save_json
 from attn_jax.tasks.vocabulary import Characters
@@ -220,7 +221,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_gets_checksums(copy, capsys):
 def test_predictions_act_on_no_terminal(tmp_path, monkeypatch, capsys):
     """They are data: in a pipe they stay as they are."""
 
-    class Stub:
+    class Stub(Predictor):
         def predict(self, params, lines, chunk):
             yield ["x"], ["a\x1b[2J\x07\u202eb\tc"]
 

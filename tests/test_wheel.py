@@ -1,0 +1,59 @@
+"""An installed package needs nothing outside itself: it has the configs, and no tests or experiments."""
+
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder with what the wheel holds."""
+    pytest.importorskip("setuptools")
+    pytest.importorskip("wheel")
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(source)], check=True)
+    for name in ("attn_jax", "configs", "pyproject.toml", "setup.py", "README.md", "requirements.txt"):
+        subprocess.run(["cp", "-r", str(ROOT / name), str(source)], check=True)  # as it is, committed or not
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(source)], check=True)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def run(installed, code, *arguments):
+    """Runs code in a process that finds the installed package and nothing of the clone."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(installed)!r})\n{code}", *arguments],
+        cwd=installed.parent,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_it_has_the_package_and_its_configs_alone(installed):
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"attn_jax"}
+    configs = {path.name for path in (ROOT / "configs").glob("*.py")}
+    assert {path.name for path in (installed / "attn_jax" / "configs").glob("*.py")} == configs
+    here = {path.relative_to(ROOT) for path in (ROOT / "attn_jax").rglob("*.py")}
+    there = {path.relative_to(installed) for path in (installed / "attn_jax").rglob("*.py")}
+    assert here == {path for path in there if path.parts[1] != "configs"}
+    scripts = next(installed.glob("*.dist-info")) / "entry_points.txt"
+    assert "attn-jax = attn_jax.cli.main:run" in scripts.read_text()
+
+
+def test_a_config_of_the_package_is_found_by_its_name(installed):
+    done = run(
+        installed, "from attn_jax.cli.main import run; run()", "--config=quickstart_transformer", "--options"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "model.name = 'transformer'" in done.stdout
+    done = run(installed, "from attn_jax.cli.main import run; run()", "--config=quickstard", "--options")
+    assert (done.returncode, done.stdout) == (1, "") and "did you mean quickstart" in done.stderr

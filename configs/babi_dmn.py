@@ -5,7 +5,7 @@ python launch.py --config=configs/babi_dmn.py --config.data_dir=data/babi --conf
 
 For ten epochs the gates alone are trained, with the evidence; then the answer, too. The gates are a softmax over the
 facts; those of the paper, each a sigmoid: --config.model.attention.normalize=logistic. Without
-evidence, as in weak supervision: --config.model.stories.gate_weight=0 --config.model.stories.gate_steps=0
+evidence, as in weak supervision: --config.model.gate_weight=0 --config.model.gate_steps=0
 """
 
 from ml_collections import ConfigDict
@@ -16,26 +16,23 @@ STEPS_PER_EPOCH = 29  # of 900 questions
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="babi", model="dmn")
     config.name = "babi_dmn"
     config.description = "dynamic memory network, GRU 80, 3 passes, gates trained with the evidence"
     config.seeds = (0, 1, 2)
-    config.task.name = "babi"
     config.task.numbers = (1,)
     config.task.size = "1k"
-    config.task.vocabulary = "stories"
     config.task.batch_size = 32
-    config.model.name = "dmn"
     config.model.embedding_size = 50
     config.model.hidden_size = 80
     config.model.dropout = 0.1
     config.model.attention.score = "gate_network"
     config.model.attention.normalize = "softmax"
     config.model.attention.features = 80
-    config.model.stories.memory_size = 130
-    config.model.stories.gate_weight = 1.0
-    config.model.stories.gate_steps = 10 * STEPS_PER_EPOCH
-    config.model.stories.fact_dropout = 0.1
+    config.model.memory_size = 130
+    config.model.gate_weight = 1.0
+    config.model.gate_steps = 10 * STEPS_PER_EPOCH
+    config.model.fact_dropout = 0.1
     config.train.num_epochs = 100.0
     config.train.eval_every = 2 * STEPS_PER_EPOCH
     config.train.best_metric = "accuracy"

@@ -12,22 +12,19 @@ STEPS_PER_EPOCH = 90  # of 9,000 questions
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="babi", model="dmn_plus")
     config.name = "babi_dmn_plus"
     config.description = "DMN+, input fusion, attention GRU 80, 3 passes"
-    config.task.name = "babi"
     config.task.numbers = (1,)
     config.task.size = "10k"
-    config.task.vocabulary = "stories"
     config.task.batch_size = 100
     config.task.source_buckets = 6  # a short story costs little, and most are short
-    config.model.name = "dmn_plus"
     config.model.hidden_size = 80
     config.model.dropout = 0.1
     config.model.attention.score = "gate_network"
     config.model.attention.features = 80
-    config.model.stories.memory_size = 130
-    config.model.stories.fact_dropout = 0.1
+    config.model.memory_size = 130
+    config.model.fact_dropout = 0.1
     config.train.num_epochs = 256.0
     config.train.eval_every = STEPS_PER_EPOCH
     config.train.patience = 20

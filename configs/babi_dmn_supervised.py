@@ -22,8 +22,8 @@ def get_config() -> ConfigDict:
     config.task.size = "1k"
     config.task.batch_size = 32
     config.task.source_buckets = 2
-    config.model.stories.gate_weight = 2.0
-    config.model.stories.fact_dropout = 0.4
+    config.model.gate_weight = 2.0
+    config.model.fact_dropout = 0.4
     config.train.num_epochs = 100.0
     config.train.eval_every = 5 * STEPS_PER_EPOCH
     config.train.patience = 0

@@ -5,7 +5,7 @@ python launch.py --config=configs/babi_entnet.py --config.data_dir=data/babi --c
 
 The schedule is that of the authors' code: Adam from 0.01, halved every 25 epochs, 200 epochs. They sum the loss of a
 batch of 32 where here is a mean, so the norm at which gradients are clipped is 32 times as small. They too stop where
-no answer in validation is wrong. They keep 150 statements for task 3: --config.model.stories.memory_size=150
+no answer in validation is wrong. They keep 150 statements for task 3: --config.model.memory_size=150
 """
 
 from ml_collections import ConfigDict
@@ -16,21 +16,18 @@ STEPS_PER_EPOCH = 282  # of 9,000 questions
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="babi", model="entnet")
     config.name = "babi_entnet"
     config.description = "recurrent entity network, 20 slots of 100"
-    config.task.name = "babi"
     config.task.numbers = (1,)
     config.task.size = "10k"
-    config.task.vocabulary = "stories"
     config.task.batch_size = 32
     config.task.source_buckets = 6  # a short story costs little, and most are short
-    config.model.name = "entnet"
     config.model.hidden_size = 100
     config.model.dropout = 0.0
     config.model.attention.score = "dot"
-    config.model.stories.memory_size = 70
-    config.model.stories.num_slots = 20
+    config.model.memory_size = 70
+    config.model.num_slots = 20
     config.train.num_epochs = 200.0
     config.train.eval_every = STEPS_PER_EPOCH
     config.train.patience = 50

@@ -18,24 +18,20 @@ STEPS_PER_EPOCH = 29  # of 900 questions
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="babi", model="memn2n")
     config.name = "babi_memn2n"
     config.description = "end-to-end memory network, 3 hops, position encoding, linear start, random noise"
     config.seeds = tuple(range(10))
-    config.task.name = "babi"
     config.task.numbers = (1,)
     config.task.size = "1k"
     config.task.max_sentences = 50
-    config.task.vocabulary = "stories"
     config.task.batch_size = 32
-    config.model.name = "memn2n"
     config.model.hidden_size = 20
-    config.model.dropout = 0.0
     config.model.attention.score = "dot"
-    config.model.stories.memory_size = 50
-    config.model.stories.attend_empty = True
-    config.model.stories.noise = 0.1
-    config.model.stories.linear_steps = 20 * STEPS_PER_EPOCH
+    config.model.memory_size = 50
+    config.model.attend_empty = True
+    config.model.noise = 0.1
+    config.model.linear_steps = 20 * STEPS_PER_EPOCH
     config.train.num_epochs = 120.0
     config.train.eval_every = 10 * STEPS_PER_EPOCH
     config.train.best_metric = "accuracy"

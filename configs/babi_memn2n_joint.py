@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config.task.numbers = ()
     config.task.buckets = ((330, 2),)
     config.model.hidden_size = 50
-    config.model.stories.linear_steps = 30 * STEPS_PER_EPOCH
+    config.model.linear_steps = 30 * STEPS_PER_EPOCH
     config.train.num_epochs = 90.0
     config.train.eval_every = 10 * STEPS_PER_EPOCH
     config.optimizer.halve_after = 30 * STEPS_PER_EPOCH

@@ -6,24 +6,24 @@ python launch.py --config=configs/babi_memnn.py --config.data_dir=data/babi --co
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import switch
 from configs import babi_memn2n
 
 
 def get_config() -> ConfigDict:
-    config = babi_memn2n.get_config()
+    config = switch(babi_memn2n.get_config(), model="memnn")
     config.unlock()
     config.name = "babi_memnn"
     config.description = "memory network trained on supporting facts: adaptive memory, three grams, two layers of tanh"
     config.seeds = (0, 1, 2, 3, 4)
-    config.model.name = "memnn"
     config.model.hidden_size = 100
     config.model.dropout = 0.2  # of words and three grams
-    config.model.stories.num_hops = 3
-    config.model.stories.num_grams = 300
-    config.model.stories.nonlinear = True
-    config.model.stories.adaptive = True
+    config.model.num_hops = 3
+    config.model.num_grams = 300
+    config.model.nonlinear = True
+    config.model.adaptive = True
     config.task.max_sentences = 0
-    config.model.stories.memory_size = 250
+    config.model.memory_size = 250
     config.train.num_epochs = 40.0
     config.train.choose_seed = "valid"
     config.optimizer.name = "adam"

@@ -20,7 +20,7 @@ def get_config() -> ConfigDict:
     config.name = "babi_quickstart"
     config.description = "end-to-end memory network, where is the one asked for?"
     config.seeds = (0, 1, 2)
-    config.model.stories.linear_steps = 10 * STEPS_PER_EPOCH
+    config.model.linear_steps = 10 * STEPS_PER_EPOCH
     config.train.num_epochs = 40.0
     config.train.eval_every = 5 * STEPS_PER_EPOCH
     config.optimizer.halve_after = 10 * STEPS_PER_EPOCH

@@ -3,7 +3,7 @@
 python launch.py --config=configs/babi_universal.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_universal.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-With adaptive computation time, as many steps for each statement as it wants: --config.model.stories.halting=True
+With adaptive computation time, as many steps for each statement as it wants: --config.model.halting=True
 """
 
 from ml_collections import ConfigDict
@@ -14,23 +14,20 @@ STEPS_PER_EPOCH = 141  # of 9,000 questions
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="babi", model="universal")
     config.name = "babi_universal"
     config.description = "Universal Transformer, 6 steps of one layer of width 128, statements as positions"
-    config.task.name = "babi"
     config.task.numbers = (1,)
     config.task.size = "10k"
-    config.task.vocabulary = "stories"
     config.task.batch_size = 64
     config.task.source_buckets = 3
-    config.model.name = "universal"
     config.model.hidden_size = 128
     config.model.num_heads = 4
     config.model.feed_forward_size = 512
     config.model.dropout = 0.1
     config.model.attention.score = "scaled_dot"
-    config.model.stories.memory_size = 130
-    config.model.stories.num_hops = 6
+    config.model.memory_size = 130
+    config.model.num_hops = 6
     config.train.num_epochs = 100.0
     config.train.eval_every = STEPS_PER_EPOCH
     config.train.best_metric = "accuracy"

@@ -6,14 +6,14 @@ python launch.py --config=configs/enja_transformer.py --config.data_dir=data/enj
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import switch
 from configs import enja_soft
 
 
 def get_config() -> ConfigDict:
-    config = enja_soft.get_config()
+    config = switch(enja_soft.get_config(), model="transformer")
     config.name = "enja_transformer"
     config.description = "Transformer, 3 + 3 layers of 256, English to Japanese"
-    config.model.name = "transformer"
     config.model.encoder = "transformer"
     config.model.hidden_size = 256
     config.model.num_layers = 3

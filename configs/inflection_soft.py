@@ -14,10 +14,9 @@ from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="inflection")
     config.name = "inflection_soft"
     config.description = "LSTM 128, soft attention, inflection"
-    config.task.name = "inflection"
     config.task.batch_size = 32
     config.task.buckets = ((18, 12), (24, 18), (32, 24), (64, 64))
     config.model.embedding_size = 100

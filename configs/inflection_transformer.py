@@ -8,15 +8,15 @@ python launch.py --config=configs/inflection_transformer.py --config.data_dir=da
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import switch
 from configs import inflection_soft
 
 
 def get_config() -> ConfigDict:
-    config = inflection_soft.get_config()
+    config = switch(inflection_soft.get_config(), model="transformer")
     config.name = "inflection_transformer"
     config.description = "Transformer, 4 + 4 layers of 128, inflection"
     config.task.batch_size = 128
-    config.model.name = "transformer"
     config.model.encoder = "transformer"
     config.model.hidden_size = 128
     config.model.num_layers = 4

@@ -13,15 +13,13 @@ from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="regression", model="kernel_regression")
     config.name = "kernel_regression"
     config.description = "Local polynomials with a Gaussian kernel, 40 points of 2 sin x + x + noise"
     config.parallel = "single"
-    config.task.name = "regression"
     config.task.train = ("", "")
     config.task.num_examples = 40
     config.task.batch_size = 4096  # all points
-    config.model.name = "kernel_regression"
     config.model.degrees = (0, 1, 2, 3)
     config.model.num_widths = 22
     config.model.criterion = "aicc"

@@ -13,13 +13,11 @@ from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="language_id", model="classifier")
     config.name = "language_id_selfattentive"
     config.description = "LSTM 128, structured self-attention, which language a word is from"
-    config.task.name = "language_id"
     config.task.batch_size = 64
     config.task.buckets = ((10, 2), (14, 2), (24, 2), (64, 2))
-    config.model.name = "classifier"
     config.model.embedding_size = 64
     config.model.hidden_size = 128
     config.model.readout_size = 128

@@ -9,21 +9,19 @@ python launch.py --config=configs/multi30k_transformer.py --config.data_dir=data
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import switch
 from configs import multi30k_soft
 
 
 def get_config() -> ConfigDict:
-    config = multi30k_soft.get_config()
+    config = switch(multi30k_soft.get_config(), model="transformer")
     config.name = "multi30k_transformer"
     config.description = "Transformer, 4 + 4 layers of 128, English to German captions"
     config.task.joint_vocabulary = True
     config.task.vocab_size = (8000, 8000)
     config.task.batch_size = 128
-    config.model.name = "transformer"
     config.model.encoder = "transformer"
-    config.model.embedding_size = 128
     config.model.hidden_size = 128
-    config.model.readout_size = 128
     config.model.num_layers = 4
     config.model.num_heads = 4
     config.model.feed_forward_size = 256

@@ -12,12 +12,10 @@ from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="dates")
     config.name = "quickstart"
     config.description = "LSTM 128, additive attention, dates to ISO"
-    config.task.name = "dates"
     config.task.num_examples = 60_000
-    config.task.vocabulary = "characters"
     config.task.valid_size = 500
     config.task.buckets = ((12, 11), (20, 11), (32, 11))
     config.task.batch_size = 64

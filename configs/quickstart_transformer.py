@@ -5,14 +5,14 @@ python launch.py --config=configs/quickstart_transformer.py
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import switch
 from configs import quickstart
 
 
 def get_config() -> ConfigDict:
-    config = quickstart.get_config()
+    config = switch(quickstart.get_config(), model="transformer")
     config.name = "quickstart_transformer"
     config.description = "Transformer, 2 + 2 layers of 128, dates to ISO"
-    config.model.name = "transformer"
     config.model.encoder = "transformer"
     config.model.hidden_size = 128
     config.model.num_layers = 2

@@ -13,10 +13,9 @@ from configs import base
 
 
 def get_config() -> ConfigDict:
-    config = base.get_config()
+    config = base.get_config(task="sequences", model="language_model")
     config.name = "sort_softmax"
     config.description = "Decoder-only Transformer, 2 layers of 64, softmax, sorting"
-    config.task.name = "sequences"
     config.task.operation = "sort"
     config.task.num_symbols = 8
     config.task.lengths = (8, 16)
@@ -24,7 +23,6 @@ def get_config() -> ConfigDict:
     config.task.num_examples = 400_000
     config.task.batch_size = 32
     config.task.buckets = (17,)
-    config.model.name = "language_model"
     config.model.hidden_size = 64
     config.model.num_layers = 2
     config.model.num_heads = 8

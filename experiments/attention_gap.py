@@ -25,7 +25,6 @@ from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.evaluation.metrics import corpus_bleu  # noqa: E402
 from attn_jax.tasks.data_files import load_vocabularies  # noqa: E402
-from configs import base  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 
@@ -39,7 +38,7 @@ def groups_by_length(lengths: np.ndarray, count: int) -> list[np.ndarray]:
 
 def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, list]:
     """Per group of source lengths, and for all sentences at the end: label, sentences, BLEU, perplexity."""
-    config = load_config(workdir, base.get_config())
+    config = load_config(workdir)
     with config.unlocked():
         config.data_dir = data_dir or config.data_dir
         config.decode.method = "greedy"

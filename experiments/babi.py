@@ -31,7 +31,6 @@ from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
 from attn_jax.tasks import Task  # noqa: E402
 from attn_jax.tasks.babi.worlds import generate  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from configs import base  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
@@ -65,12 +64,12 @@ JOINT = (0, 11.4, 21.9, 13.4, 14.4, 2.8, 18.3, 9.3, 1.9, 6.5, 0.3, 0.1, 0.2, 6.9
 DMN_PLUS = (0, 0.3, 1.1, 0, 0.5, 0, 2.4, 0, 0, 0, 0, 0, 0, 0.2, 0, 45.3, 4.2, 2.1, 0, 0)
 ENTNET = (0, 0.1, 4.1, 0, 0.3, 0.2, 0, 0.5, 0.1, 0.6, 0.3, 0, 1.3, 0, 0, 0.2, 0.5, 0.3, 2.3, 0)
 UNIVERSAL = (0, 0, 0.4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.4, 0.6, 0, 2.8, 0)
-NO_LS = {"model.stories.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.learning_rate": 0.32}
-NO_LS |= {"model.stories.noise": 0.0, "train.num_epochs": 100.0}
+NO_LS = {"model.linear_steps": 0, "optimizer.halve_after": 0, "optimizer.learning_rate": 0.32}
+NO_LS |= {"model.noise": 0.0, "train.num_epochs": 100.0}
 PER_EPOCH = 281  # steps: about an epoch, of 9,000 questions in batches of 32
 # Tying layer by layer, as published, learned task 2 far less well in validation; SGD, as with 1,000, a little less.
-LARGE_MEMN2N = {"task.size": "10k", "seeds": (0, 1, 2), "model.hidden_size": 100, "model.stories.nonlinear": True}
-LARGE_MEMN2N |= {"model.stories.linear_steps": 4 * PER_EPOCH, "train.num_epochs": 40.0}
+LARGE_MEMN2N = {"task.size": "10k", "seeds": (0, 1, 2), "model.hidden_size": 100, "model.nonlinear": True}
+LARGE_MEMN2N |= {"model.linear_steps": 4 * PER_EPOCH, "train.num_epochs": 40.0}
 LARGE_MEMN2N |= {"train.eval_every": 4 * PER_EPOCH, "optimizer.halve_after": 0, "optimizer.halve_every": 0}
 LARGE_MEMN2N |= {"optimizer.name": "adam", "optimizer.learning_rate": 0.002, "optimizer.schedule": "cosine"}
 LARGE_MEMN2N |= {"optimizer.clip_each": False}
@@ -86,7 +85,7 @@ FAMILIES = {
     "memnn": Family("babi_memnn", {}, STRONG, "Weston 2015 (arXiv 1502.05698), MemNN with AM, NG and NL"),
     "memn2n": Family("babi_memn2n", {}, PE_LS_RN, MEMN2N + ", 3 hops PE LS RN"),
     "memn2n_pe": Family("babi_memn2n", NO_LS, PE, MEMN2N + ", 3 hops PE"),
-    "memn2n_bow": Family("babi_memn2n", NO_LS | {"model.stories.encoding": "bag"}, BOW, MEMN2N + ", 3 hops BoW"),
+    "memn2n_bow": Family("babi_memn2n", NO_LS | {"model.encoding": "bag"}, BOW, MEMN2N + ", 3 hops BoW"),
     "memn2n_10k": Family("babi_memn2n", LARGE_MEMN2N, LARGE, MEMN2N_10K, tasks=WITHOUT_3),
     "memn2n_joint": Family("babi_memn2n_joint", {}, JOINT, MEMN2N + ", 3 hops PE LS RN joint", joint=True),
     "dmn": Family("babi_dmn", SHORT, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
@@ -114,11 +113,11 @@ def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
     for numbers in [()] if family.joint else [(n,) for n in family.tasks if n in tasks]:
         own = {"name": f"babi_{name}"}
         if name == "memnn":
-            own |= {"model.stories.num_hops": NUM_FACTS[numbers[0]]}
+            own |= {"model.num_hops": NUM_FACTS[numbers[0]]}
             if numbers[0] in LISTS:
-                own |= {"model.stories.roles": False, "model.stories.num_grams": 0, "model.dropout": 0.0}
+                own |= {"model.roles": False, "model.num_grams": 0, "model.dropout": 0.0}
         if name == "dmn_supervised" and numbers[0] in LISTS:
-            own |= {"model.stories.num_hops": 5}
+            own |= {"model.num_hops": 5}
         if name == "dmn_supervised" and numbers[0] in UNSTABLE:
             own |= RESTARTS
         yield {"config": f"configs/{family.config}.py", "task.numbers": numbers} | family.overrides | own
@@ -136,7 +135,7 @@ class Row(NamedTuple):
 def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: bool) -> list[Row]:
     """The rows of a finished run: one, or, trained jointly, one for each task."""
     result = load_json(workdir / "result.json")
-    config = load_config(workdir, base.get_config())
+    config = load_config(workdir)
     chosen = result["seeds"].index(result["chosen_seed"]) if "chosen_seed" in result else 0
     if not joint:
         errors = [100 - value for value in result["metrics"]["accuracy"]["seeds"]]

@@ -97,7 +97,7 @@ def attention_products(n: int, d: int) -> int:
 LAYERS = (
     Layer(
         "LSTM",
-        lambda setting: Recurrence(CELLS["lstm"], setting.features),
+        lambda setting: Recurrence(cell=CELLS["lstm"], features=setting.features),
         lambda result: result[1],
         lambda n, d: 8 * n * d**2,
         lambda n: n,
@@ -122,7 +122,9 @@ LAYERS = (
     ),
     Layer(
         f"convolution, kernel {KERNEL_SIZE}",
-        lambda setting: Convolution(setting.features, 1, KERNEL_SIZE, NoPositions()),
+        lambda setting: Convolution(
+            features=setting.features, num_layers=1, kernel_size=KERNEL_SIZE, positions=NoPositions()
+        ),
         lambda result: result[1],
         lambda n, d: 2 * KERNEL_SIZE * n * d**2,
         lambda n: 1,

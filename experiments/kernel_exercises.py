@@ -118,8 +118,11 @@ def learned_metric(seeds: int = 5, n: int = 500, new: int = 1000) -> list[tuple[
     gaussian = Gaussian(initial=(start,), per_column=True, exact=True)
     models = {
         "one width": (model(width=start), 200),
-        "a width for each input": (KernelRegression(Attention(gaussian, kernel_sum)), 200),
-        "queries and keys through a learned network": (model(width=n**-0.2, projection=Projection(2, 32)), 800),
+        "a width for each input": (KernelRegression(attention=Attention(score=gaussian, normalize=kernel_sum)), 200),
+        "queries and keys through a learned network": (
+            model(width=n**-0.2, projection=Projection(features=2, hidden_size=32)),
+            800,
+        ),
     }
     rows = []
     for name, (kernel, steps) in models.items():

@@ -30,6 +30,7 @@ from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.scores.kernels import KERNELS  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.plots import save  # noqa: E402
+from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
 from attn_jax.tasks.curves import curve, grid  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
@@ -41,10 +42,11 @@ CHAPTER = (("gaussian", 1.0), ("boxcar", 1.0), ("constant", 1.0), ("triangular",
 SIGMAS = (0.1, 0.2, 0.5, 1.0)
 
 
-def model(kernel: str = "gaussian", width: float = 1.0, **fields) -> KernelRegression:
+def model(kernel: str = "gaussian", width: float = 1.0, criterion: str = "leave_one_out", **fields) -> KernelRegression:
     """A kernel regression whose width starts (or stays) at `width`."""
     score = KERNELS[kernel](initial=(width,), exact=True)
-    return KernelRegression(Attention(score, kernel_sum), **fields)
+    attention = Attention(score=score, normalize=kernel_sum)
+    return KernelRegression(attention=attention, criterion=CRITERIA[criterion], **fields)
 
 
 def draws(count: int, num_points: int = NUM_POINTS) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +67,7 @@ def fit(
 
     def one(draw):
         x, y = draw
-        mean, scale = x.mean(), (x.std() if steps or len(kernel.members) > 1 else 1.0)
+        mean, scale = x.mean(), (x.std() if steps or len(kernel.components) > 1 else 1.0)
         inputs, center = (x - mean) / scale, y.mean()
         params = kernel.init(jax.random.key(0), {"inputs": inputs})
         batch = {"inputs": inputs, "targets": y - center, "index": index}
@@ -77,9 +79,9 @@ def fit(
             return (optax.apply_updates(params, updates), state), None
 
         (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), None, length=steps)
-        members = kernel.member_weights(params, inputs, y - center)
+        mixture = kernel.mixture_weights(params, inputs, y - center)
         query = (jnp.asarray(PLACES, jnp.float32) - mean) / scale
-        found, _ = kernel.predict(params, query, inputs, y - center, members)
+        found, _ = kernel.predict(params, query, inputs, y - center, mixture)
         return found[:, 0] + center, kernel.width(params, 1) * scale
 
     found, widths = jax.jit(lambda draws: jax.lax.map(one, draws, batch_size=50))((jnp.asarray(x), jnp.asarray(y)))
@@ -138,7 +140,7 @@ def risk(degree: int, x: jax.Array, places: jax.Array, f: Callable, widths: jax.
 
     def one(width):
         params = {"score": {"log_precision": -2 * jnp.log(width)}}
-        smoother = kernel.member_smoother(params, places, x, degree, 1.0)
+        smoother = kernel.component_smoother(params, places, x, degree, 1.0)
         bias = smoother @ f(x) - f(places)
         return jnp.mean(jnp.square(bias) + jnp.sum(jnp.square(smoother), axis=-1))
 

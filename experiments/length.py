@@ -25,7 +25,6 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
-from configs import base  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
@@ -46,7 +45,7 @@ def sweep():
 
 def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
     """{length: {metric: {"mean", "std", "seeds"}}} of a trained run, on `count` new sequences of each length."""
-    config = load_config(workdir, base.get_config())
+    config = load_config(workdir)
     longest = config.task.lengths[1]
     with config.unlocked():
         config.decode.max_length = FACTORS[-1] * longest + 1

@@ -35,9 +35,9 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
-from attn_jax.models.encoder_options import build_encoder  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 NUM_SYMBOLS = 8
@@ -210,7 +210,8 @@ def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
     rows = []
     for variant in variants:
         config = config_of(variant, setting)
-        encoder = build_encoder(config)
+        options = resolve(config)
+        encoder = options.model.build_encoder(options.setting)
         namer = Namer(encoder, setting.features)
         inputs = jax.random.normal(jax.random.key(1), (setting.length, setting.features))
         mask = jnp.ones((1, setting.length), bool)

@@ -23,14 +23,15 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.attention import READINGS  # noqa: E402
 from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.models.seq2seq.options import build_seq2seq, choose_baseline, configure_reading  # noqa: E402
+from attn_jax.models.seq2seq.options import choose_baseline, configure_reading  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
+from attn_jax.tasks.sizes import TextSizes  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
-from attn_jax.training.optimizers import make_optimizer  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
@@ -85,19 +86,18 @@ def config_of(language: str, variant: str, data_dir: str):
     changes = overrides(language, variant)
     config = load_file(ROOT / changes.pop("config"), "get_config")
     config.data_dir = data_dir
-    config.update_from_flattened_dict(changes)
-    return config
+    return change(config, changes)
 
 
 def evaluations(config) -> str:
     """How often the loss of a target token is evaluated in a training step."""
-    options = config.model.attention
-    if config.model.objective == "soft":
+    options = resolve(config).model
+    if not options.is_latent:
         return "1"
-    reading = READINGS[options.read]
-    baseline = choose_baseline(config.model, reading)
-    reading = configure_reading(options, reading, baseline)
-    if reading.name == "enumeration":
+    reading = READINGS[options.attention.read]
+    baseline = choose_baseline(options, reading)
+    reading = configure_reading(options.attention, reading, baseline)
+    if reading.exact_rows:
         return "all"
     log_weights = jax.ShapeDtypeStruct((8,), np.float32)
     rng = jax.eval_shape(lambda: jax.random.key(0))
@@ -109,8 +109,8 @@ class Stepper:
     """A training step of a variant, compiled for one batch."""
 
     def __init__(self, config, batch, sizes):
-        model = build_seq2seq(config, *sizes)
-        tx = make_optimizer(**config.optimizer.to_dict(), num_steps=1000)
+        options = resolve(config)
+        model, tx = options.build_model(TextSizes(*sizes)), options.optimizer.build(1000)
         self.batch = batch
         self.state = jax.jit(lambda rng: TrainState.create(model.init(rng, batch), tx, rng))(jax.random.key(0))
         self.step = jax.jit(make_train_step(model.loss_fn, tx), donate_argnums=0)

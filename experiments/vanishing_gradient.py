@@ -160,7 +160,7 @@ def initialize(variant: Variant, setting: Setting, rngs):
     def one(rng):
         rng, replace_rng, readout_rng = jax.random.split(rng, 3)
         inputs, mask = jnp.zeros((1, 1, NUM_SYMBOLS + 1)), jnp.ones((1, 1), bool)
-        cell = Recurrence(CELLS[variant.cell], setting.hidden_size).init(rng, inputs, mask)["params"]
+        cell = Recurrence(cell=CELLS[variant.cell], features=setting.hidden_size).init(rng, inputs, mask)["params"]
         readout = jax.nn.initializers.lecun_normal()(readout_rng, (setting.hidden_size, NUM_SYMBOLS))
         return {"cell": variant.replace(replace_rng, cell), "readout": readout}
 
@@ -170,7 +170,7 @@ def initialize(variant: Variant, setting: Setting, rngs):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def train(cell: str, setting: Setting, params: Any, rngs):
     """(trained parameters, losses [seeds, num_steps]): all seeds at once."""
-    recurrence = Recurrence(CELLS[cell], setting.hidden_size)
+    recurrence = Recurrence(cell=CELLS[cell], features=setting.hidden_size)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(setting.learning_rate))
 
     def loss_fn(params, rng):
@@ -197,7 +197,7 @@ def train(cell: str, setting: Setting, params: Any, rngs):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def measure(cell: str, setting: Setting, params: Any, rngs):
     """(gradient norms [seeds, length], accuracies [seeds, len(DISTANCES)])."""
-    recurrence, count = Recurrence(CELLS[cell], setting.hidden_size), setting.num_measured
+    recurrence, count = Recurrence(cell=CELLS[cell], features=setting.hidden_size), setting.num_measured
 
     def one(params, rng):
         rng, first_rng, direction_rng = jax.random.split(rng, 3)

@@ -55,7 +55,7 @@ LINES = {
 def write_data(folder: pathlib.Path) -> None:
     """Writes the files that the configs of texts and of tables look for."""
     for index, path in enumerate(sorted(pathlib.Path("configs").glob("*.py"))):
-        if path.stem in ("base", "of_workdir"):
+        if path.stem in ("base", "of_workdir"):  # the latter is of older versions
             continue
         spec = importlib.util.spec_from_file_location(path.stem, path)
         module = importlib.util.module_from_spec(spec)
@@ -98,7 +98,8 @@ def behaviour(name: str, folder: pathlib.Path) -> dict:
     while True:
         overrides = [f"--config.{key}={value}" for key, value in options.items()]
         done = launch([f"--config=configs/{name}.py", f"--workdir={workdir}", *overrides])
-        refused = next((key for key in options if key in re.findall(r"[a-z_]+(?:\.[a-z_]+)*", done.stderr)), None)
+        named = re.findall(r"[a-z_]+(?:\.[a-z_]+)*", done.stderr)  # the option that is refused comes first
+        refused = next((key for key in named if key in options), None)
         if done.returncode == 0:
             break
         if refused is None or "Traceback" in done.stderr:

@@ -8,6 +8,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RANKS = [
     {"types", "errors"},
+    {"options"},
     {"attention"},
     {"layers", "outputs"},
     {"tasks"},

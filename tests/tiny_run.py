@@ -6,6 +6,8 @@ import pathlib
 import numpy as np
 
 from attn_jax.cli import runs
+from attn_jax.cli.options import change, switch
+from attn_jax.options import keys
 from configs import quickstart
 
 # 200 pairs, eight of them longer than the bucket: three steps an epoch.
@@ -37,8 +39,11 @@ WORDS = "a bird can dance every fine green hill in june kindly looking more now 
 def tiny_config(**changes):
     """quickstart, shrunk; changes are keys with "__" for the dot."""
     config = quickstart.get_config()
-    config.update_from_flattened_dict(TINY | {key.replace("__", "."): value for key, value in changes.items()})
-    return config
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    config = switch(config, task=changes.get("task.name", ""), model=changes.get("model.name", ""))
+    known = keys(config)
+    tiny = {key: value for key, value in TINY.items() if key in known}
+    return change(config, tiny | changes)
 
 
 def files_config(folder: pathlib.Path, **changes):

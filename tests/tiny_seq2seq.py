@@ -4,7 +4,8 @@ import jax
 import numpy as np
 from arrays import fill
 
-from attn_jax.models.families import MODELS
+from attn_jax.cli.options import resolve
+from attn_jax.tasks.sizes import TextSizes
 from configs.base import get_config
 
 PAD, BOS, EOS, SOURCE_VOCAB, TARGET_VOCAB = 0, 2, 3, 13, 11
@@ -14,15 +15,16 @@ SMALL_ATTENTION = dict(features=3, max_length=12, window_size=2)
 
 def build(attention=(), label_smoothing=0.0, dtype="float32", max_decode=12, **model):
     """A model from changes to config.model and config.model.attention."""
-    config = get_config().lock()
+    config = get_config(model=model.pop("name", "seq2seq"))
     config.dtype, config.train.label_smoothing, config.decode.max_length = dtype, label_smoothing, max_decode
+    small_attention = {key: value for key, value in SMALL_ATTENTION.items() if key in config.model.attention}
     for section, changes in [
-        (config.model, SMALL | model),
-        (config.model.attention, SMALL_ATTENTION | dict(attention)),
+        (config.model, {key: value for key, value in SMALL.items() if key in config.model} | model),
+        (config.model.attention, small_attention | dict(attention)),
     ]:
         assert changes.keys() <= set(section), changes
         section.update(changes)
-    return MODELS[config.model.name](config, SOURCE_VOCAB, TARGET_VOCAB)
+    return resolve(config).build_model(TextSizes(SOURCE_VOCAB, TARGET_VOCAB))
 
 
 def random_params(model, batch, seed=0, scale=0.7):

@@ -1,15 +1,15 @@
-"""Stories of two people and three places: where is the one asked for? What the memory networks are tested with."""
+"""Stories of two people and three places, the test data of the memory networks: where is a person?"""
 
 import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import EOS, PAD, Stories
+from attn_jax.tasks.vocabulary import EOS, PAD, StoryWords
 
 WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is", "office")
 MORE = ("got", "milk", "how", "many")
-VOCABULARY = Stories([".", "?", *WORDS, *MORE])
+VOCABULARY = StoryWords([".", "?", *WORDS, *MORE])
 ID = {token: VOCABULARY.encode(token)[0] for token in (".", "?", *WORDS)}
 VOCAB = len(VOCABULARY)
 

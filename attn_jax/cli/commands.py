@@ -7,7 +7,7 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,15 +15,16 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
 from attn_jax.cli.checks import check, check_metrics, seeds_of
-from attn_jax.cli.overrides import defaults, overridden_keys
+from attn_jax.cli.inputs import Files, lines_of
+from attn_jax.cli.options import resolve, schema_of
+from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.run_state import Run
 from attn_jax.cli.unread import check_read
-from attn_jax.cli.workdir import MAY_CHANGE, check_model
+from attn_jax.cli.workdir import check_model
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.models.families import describe
 from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
@@ -32,17 +33,6 @@ from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
-
-
-class Files(NamedTuple):
-    """Files and overrides named on the command line, "" where not given.
-
-    Without `source`, predict reads standard input. The overrides of the config, as written, go into result.json.
-    """
-
-    source: str = ""
-    target: str = ""
-    overrides: tuple[str, ...] = ()
 
 
 class Snapshot(NamedTuple):
@@ -80,7 +70,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(header(config, workdir, files.overrides))
         for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
-        if how := describe(config):
+        if how := build.describe(resolve(config)):
             notice(f"{'attention':<14}{how}")
         for what, message in run.batches.messages:
             notice(f"{what:<14}{message}")
@@ -112,7 +102,7 @@ def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, sp
     curves, count = workdir / "curves.png", config.eval.num_pictures
     loss_unit = run.setup.evaluator.loss_unit
     pictures = [str(curves)] if plots.plot_curves(workdir / "metrics.jsonl", curves, loss_unit) else []
-    if config.model.decoder != "none" and count > 0:
+    if resolve(config).model.has_weights and count > 0:
         paths = run.setup.predictor.plot_overview(params, run.task, split, workdir, count)
         pictures.insert(0, f"{paths[0]} ... {paths[-1].name}")
     if pictures:
@@ -183,7 +173,7 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
     A JSON file beside each picture has the same weights as numbers.
     """
-    if config.model.decoder == "none":
+    if not resolve(config).model.has_weights:
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to plot")
     lines = lines_of(files)
     snapshot = restore(config, workdir)
@@ -211,7 +201,7 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
     """
     if overrides:
         check(config)
-        check_read(config, defaults(), overridden_keys(overrides))
+        check_read(config, overridden_keys(overrides))
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -237,7 +227,7 @@ def own_split(task: Task | PointsTask) -> tuple[str, Split]:
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
     """Reads the trained model of a work directory; a UserError if that has none, or one of another config."""
     check_links(workdir)
-    check_model(workdir, config, defaults())
+    check_model(workdir, config)
     setup = build.build_setup(config, task_class(config.task.name).load(workdir))
     with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
@@ -245,7 +235,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
         seeds, path = seeds_of(config), workdir / "result.json"
         # Which seed was chosen is known once a run is finished; before that it is the first.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
-        if config.train.choose_seed and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
+        if config.train.get("choose_seed", "") and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
             raise UserError(
                 f"cannot read {path}: chosen_seed is {short(chosen)}; expected one of {seeds}; remove the file and "
                 "train again, which only measures what is trained already"
@@ -267,7 +257,7 @@ def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, ove
         "split": name,
         evaluator.unit: len(split),
         "seeds": seeds,
-        **({"chosen_seed": seeds[snapshot.index]} if config.train.choose_seed else {}),
+        **({"chosen_seed": seeds[snapshot.index]} if config.train.get("choose_seed", "") else {}),
         "checkpoint": snapshot.used,
         "num_parameters": num_parameters(snapshot.params[0]),
         "decode": config.decode.to_dict(),
@@ -306,42 +296,21 @@ def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...]
     devices, seeds = jax.devices(), seeds_of(config)
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    what = f"{config.description}{changes(overrides)}"
+    what = f"{config.description}{changes(config, overrides)}"
     return f"{config.name:<13} {what}    {where}, {config.dtype}, {seeds}    {workdir}"
 
 
-def changes(overrides: tuple[str, ...]) -> str:
+def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
     """Writes text such as ", with model.num_layers=1": at most four overrides of options that change the run."""
+    options = schema_of(config)
     texts = [text.lstrip("-") for text in overrides]
     texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]
     texts = [text.removeprefix("config.") for text in (text if "=" in text else f"{text}=True" for text in texts)]
-    texts = [text for text in texts if not text.startswith((*MAY_CHANGE, "seed"))]
+    keys = [text.partition("=")[0] for text in texts]
+    texts = [
+        text
+        for text, key in zip(texts, keys, strict=True)
+        if options[key].affects == "training" and key not in ("seed", "seeds")
+    ]
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return f", with {', '.join(texts[:4])}{more}" if texts else ""
-
-
-def lines_of(files: Files) -> Iterable[str]:
-    """Yields the lines of --source or of standard input as they come, empty ones too.
-
-    Raises:
-        UserError: the file is missing, unreadable or empty, or (when it gets there) a line is no UTF-8.
-    """
-    if not files.source:
-        return decoded(sys.stdin.buffer, "standard input")
-    try:
-        stream = open(files.source, "rb")
-    except OSError as error:
-        raise UserError(f"{files.source}: {error.strerror.lower()}") from error
-    if not stream.peek(1):
-        raise UserError(f"{files.source}: the file is empty; expected one sentence per line")
-    return decoded(stream, files.source)
-
-
-def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
-    """Yields lines without their ends, and without a byte order mark before the first."""
-    for number, raw in enumerate(stream, 1):
-        try:
-            text = raw.decode("utf-8").rstrip("\r\n")
-            yield text.removeprefix("\ufeff") if number == 1 else text
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None

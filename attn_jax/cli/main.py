@@ -14,7 +14,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import flags, logging
-from ml_collections import config_flags
 
 from attn_jax.cli.noise import silence
 from attn_jax.cli.overrides import parse
@@ -24,11 +23,12 @@ MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", 
 WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
 SOURCE = flags.DEFINE_string("source", "", "Source sentences: a UTF-8 text file (eval, predict, score, visualize).")
 TARGET = flags.DEFINE_string("target", "", "Target sentences, line by line (eval, score).")
+OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config, with their meanings, and end.")
 SWEEP = flags.DEFINE_string("sweep", "", "A file whose sweep() yields dicts of overrides: each becomes a run.")
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for several processes or hosts.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "How many processes train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Which of them this is.")
-CONFIG = config_flags.DEFINE_config_file("config", None, "A config file; override with --config.key=value.")
+CONFIG = flags.DEFINE_string("config", None, "A config file, or the name of one; override with --config.key=value.")
 
 
 def main(argv: list[str]) -> int:
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
         if {"-h", "--help"} & set(argv):
             print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
             return 0
-        config, overrides = parse(argv, CONFIG)
+        config, overrides = parse(argv)
         if SWEEP.value:
             from attn_jax.cli.sweep import run_sweep
 
@@ -51,6 +51,11 @@ def main(argv: list[str]) -> int:
             return 0
         if config is None:
             raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
+        if OPTIONS.value:
+            from attn_jax.cli.reference import describe
+
+            print(describe(config), flush=True)
+            return 0
         if MODE.value != "train" and not WORKDIR.value:
             raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
         workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)

@@ -1,108 +1,29 @@
 """The config of a command line, with errors a person can act on: --config=FILE --config.a.b=value ...
 
-Parsing is that of ml_collections.config_flags; here is what it leaves out: unknown keys are named with the
-nearest known one, numbers that make no sense are refused, and a work directory alone brings the config it was
-trained with. Nothing here needs jax, so that a slip is told at once.
+Parsing is that of ml_collections.config_flags. Added here: unknown keys are named with the nearest one that applies,
+values that make no sense are refused, a new task.name or model.name brings its own keys, and a work directory alone
+brings the config it was trained with.
 """
 
+import importlib
 import importlib.util
-import math
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_flags
 
+from attn_jax.cli.options import families_with, resolve, schema, schema_of, switch, tasks_with
+from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError, nearest
+from attn_jax.options import KINDS, keys
 
-CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
-KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
-LARGEST = 2**31 - 1  # what an int32 holds
 MODES = {"source": ("eval", "predict", "score", "visualize"), "target": ("eval", "score")}  # that take these options
 
-# key -> (smallest, largest) number that makes sense
-RANGES = {
-    "task.num_examples": (0, None),
-    "task.valid_size": (1, None),
-    "task.source_buckets": (1, None),
-    "task.batch_size": (1, None),
-    "task.min_count": (0, None),
-    "model.embedding_size": (1, None),
-    "model.hidden_size": (1, None),
-    "model.readout_size": (1, None),
-    "model.num_layers": (1, 1000),
-    "model.dropout": (0, 0.999),
-    "model.recurrent_dropout": (0, 0.999),
-    "model.kernel_size": (1, None),
-    "model.num_heads": (1, None),
-    "model.num_kv_heads": (0, None),
-    "model.feed_forward_size": (1, None),
-    "model.num_decoder_layers": (0, 1000),
-    "model.max_length": (1, None),
-    "model.num_queries": (1, None),
-    "model.penalty": (0, None),
-    "model.stories.memory_size": (1, None),
-    "model.stories.shortest": (1, None),
-    "model.stories.num_hops": (1, 1000),
-    "model.stories.noise": (0, 1),
-    "model.stories.linear_steps": (0, None),
-    "model.stories.margin": (0, None),
-    "model.stories.num_grams": (0, None),
-    "model.stories.gate_weight": (0, None),
-    "model.stories.gate_steps": (0, None),
-    "model.stories.fact_dropout": (0, 0.999),
-    "model.stories.sentence_size": (1, None),
-    "model.stories.num_slots": (1, None),
-    "model.stories.threshold": (0, 1),
-    "model.stories.ponder_weight": (0, None),
-    "model.num_widths": (1, None),
-    "model.projection_size": (0, None),
-    "model.chunk": (1, None),
-    "model.attention.alpha": (1, None),
-    "model.attention.fusion": (0, None),
-    "model.attention.num_samples": (1, None),
-    "model.attention.temperature": (1e-6, None),
-    "model.attention.k_max": (0, None),
-    "model.attention.jump_size": (1, None),
-    "model.attention.dropout": (0, 0.999),
-    "model.attention.features": (1, None),
-    "model.attention.max_length": (1, None),
-    "model.attention.window_size": (1, None),
-    "train.num_steps": (0, None),
-    "train.num_epochs": (0, None),
-    "train.label_smoothing": (0, 0.999),
-    "train.microbatches": (1, None),
-    "train.log_every": (1, None),
-    "train.eval_every": (0, None),
-    "train.checkpoint_every": (0, None),
-    "train.keep": (1, None),
-    "train.patience": (0, None),
-    "train.average": (0, None),
-    "optimizer.b1": (0, 0.999999),
-    "optimizer.b2": (0, 0.999999),
-    "optimizer.eps": (0, None),
-    "decode.beam_size": (1, 10_000),
-    "decode.max_length": (1, 100_000),
-    "decode.batch_size": (1, None),
-    "decode.seed": (0, 2**32 - 1),
-    "eval.num_pictures": (0, None),
-}
-# key -> what a tuple consists of
-PARTS = {
-    "seeds": int,
-    "task.train": str,
-    "task.valid": str,
-    "task.test": str,
-    "task.labels": str,
-    "task.inputs": str,
-    "task.vocab_size": int,
-    "eval.metrics": str,
-}
 
-
-def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | None, list[str]]:
+def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
     """(the config with its overrides, or None without --config and --workdir; the overrides as written).
 
     Raises:
@@ -112,37 +33,72 @@ def parse(argv: list[str], config_flag: flags.FlagHolder) -> tuple[ConfigDict | 
     given = {name: value for name, value in map(_split, argv[1:]) if name}
     if given.get("config") == "":
         raise UserError("--config= names no file; expected a config such as --config=configs/quickstart.py")
-    if "config" not in given and given.get("workdir") and "sweep" not in given:
-        given["config"] = f"{CONFIGS / 'of_workdir.py'}:{given['workdir']}"
-        argv.insert(1, f"--config={given['config']}")
     overrides = [argument for argument in argv[1:] if _split(argument)[0].startswith("config.")]
-    if "sweep" in given:  # they are for the runs of the sweep, each of which has its own config
-        argv = [argument for argument in argv if argument not in overrides]
-    config = _load_config(given["config"]) if "config" in given else None
-    overridden = [name.removeprefix("config.") for name in given if name.startswith("config.")]
-    for key in overridden if config is not None else ():
-        if key not in (known := keys(config)):
-            if inside := [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]:
-                raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
-            raise UserError(f"unknown config key {key}; {nearest(key, known)}")
-        if isinstance(config[key], tuple) and given[f"config.{key}"].lstrip().startswith(
-            "{"
-        ):  # its keys would be taken
-            raise UserError(f"--config.{key}={given[f'config.{key}']}: expected a tuple, such as {config[key]!r}")
-    sys.argv = argv  # config_flags looks for the overrides there
     try:
-        rest = flags.FLAGS(argv)[1:]
+        rest = flags.FLAGS([argument for argument in argv if argument not in overrides])[1:]
     except flags.UnrecognizedFlagError as error:
         known = [name for name in flags.FLAGS if _is_own(name)]
         raise UserError(f"unknown option --{error.flagname}; {nearest(error.flagname, known)}") from None
     except (flags.Error, TypeError, ValueError) as error:
-        raise UserError(_explain(str(error), given, config)) from None
+        raise UserError(_explain_flag(str(error), given)) from None
     if rest:
         raise UserError(f"unexpected argument {rest[0]!r}; options look like --mode=eval")
     _check_options({name: flags.FLAGS[name].value for name in given if name in flags.FLAGS and _is_own(name)})
-    if config is not None:
-        check_ranges(config_flag.value)
-    return config_flag.value, overrides
+    if "config" in given:
+        config = load_config_file(given["config"])
+    elif given.get("workdir") and "sweep" not in given:
+        config = load_config(pathlib.Path(given["workdir"]))
+    elif overrides and "sweep" not in given:
+        raise UserError(f"{overrides[0]}: there is no config that it could change; give --config=FILE or --workdir=DIR")
+    else:
+        return None, overrides
+    if "sweep" in given:  # overrides are for the runs of the sweep, each of which has its own config
+        return None, overrides
+    return override(config, overrides), overrides
+
+
+def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
+    """Returns a config with overrides, as they are written on the command line.
+
+    Raises:
+        UserError: a key that does not apply, or a value of the wrong type or out of range.
+    """
+    given = dict(map(_split, overrides))
+    task, model = given.get("config.task.name", ""), given.get("config.model.name", "")
+    config = switch(config, task=task, model=model) if task or model else config.copy_and_resolve_references()
+    for name, value in given.items():
+        key = name.removeprefix("config.")
+        if key not in (known := keys(config)):
+            if inside := [other.removeprefix(f"{key}.") for other in known if other.startswith(f"{key}.")]:
+                raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
+            raise UserError(f"unknown config key {key}; {where_known(key, config) or nearest(key, known)}")
+        if isinstance(config[key], tuple) and value.lstrip().startswith("{"):  # its keys would be taken
+            raise UserError(f"--{name}={value}: expected a tuple, such as {config[key]!r}")
+    values = flags.FlagValues()
+    before, sys.argv = sys.argv, ["config", *overrides]  # config_flags looks for the overrides there
+    try:
+        flag = config_flags.DEFINE_config_dict("config", config, flag_values=values)
+        values(sys.argv)
+    except (flags.Error, TypeError, ValueError) as error:
+        raise UserError(_explain(str(error), given, config)) from None
+    finally:
+        sys.argv = before
+    resolve(flag.value)
+    return flag.value
+
+
+def where_known(key: str, config: ConfigDict) -> str:
+    """Says which other families or tasks have an option that this config has not; "" where none has."""
+    if others := families_with(key):
+        return f"it is an option of model.name {_either(others)}, not of {config.model.name}"
+    if others := tasks_with(key):
+        return f"it is an option of task.name {_either(others)}, not of {config.task.name}"
+    return ""
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names as "a, b or c"."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def overridden_keys(overrides: Iterable[str]) -> list[str]:
@@ -203,15 +159,11 @@ def _last(arguments: list[str]) -> list[str]:
     return [argument for i, argument in enumerate(arguments) if last.get(_split(argument)[0], i) == i]
 
 
-def _explain(message: str, given: dict[str, str], config: ConfigDict | None) -> str:
-    """One line for a value that an option does not take."""
+def _explain_flag(message: str, given: dict[str, str]) -> str:
+    """One line for a value that an option of the command line does not take."""
     for name, value in given.items():
-        if not message.startswith(f"flag --{name}={value}:"):
+        if name not in flags.FLAGS or not message.startswith(f"flag --{name}={value}:"):
             continue
-        if name.startswith("config."):
-            default = config[name.removeprefix("config.")]
-            kind = KINDS.get(type(default), type(default).__name__)
-            return f"--{name}={value}: expected {kind}, such as {default!r}"
         parser = flags.FLAGS[name].parser
         if isinstance(parser, flags.EnumParser):
             return f"unknown --{name}={value}; {nearest(value, parser.enum_values)}"
@@ -220,89 +172,69 @@ def _explain(message: str, given: dict[str, str], config: ConfigDict | None) -> 
     return " ".join(message.split())
 
 
-def check_ranges(config: ConfigDict) -> None:
-    """UserError for a number of the config that makes no sense."""
-    check_types(config)
-    for key, (low, high) in RANGES.items():
-        if not low <= config[key] <= (sys.float_info.max if high is None else high):
-            expected = f"at least {low}" if high is None else f"{low} to {high}"
-            raise UserError(f"{key} is {config[key]}; expected {expected}")
-    if not config.train.num_steps and not config.train.num_epochs:
-        raise UserError("train.num_steps and train.num_epochs are both 0; expected one of them to be more")
-    for key, kind in PARTS.items():
-        if wrong := [part for part in config[key] if type(part) is not kind]:
-            raise UserError(f"{key} has {wrong[0]!r}; expected {KINDS[kind]} for each of its parts")
-    if len(config.task.vocab_size) != 2:
-        raise UserError(f"task.vocab_size is {config.task.vocab_size}; expected two sizes, of source and target")
+def _explain(message: str, given: dict[str, str], config: ConfigDict) -> str:
+    """One line for a value that a key of the config does not take."""
+    for name, value in given.items():
+        if message.startswith(f"flag --{name}={value}:"):
+            key = name.removeprefix("config.")
+            return f"--{name}={value}: expected {KINDS[schema_of(config)[key].kind]}, such as {config[key]!r}"
+    return " ".join(message.split())
 
 
-def check_types(config: ConfigDict) -> None:
-    """UserError for a value of another type than in configs/base.py, and for a number that no computation can take."""
-    base = load_file(CONFIGS / "base.py", "get_config")
-    for key in keys(config):
-        value, kind = config[key], type(base[key])
-        if not isinstance(value, (int, float) if kind is float else kind) or isinstance(value, bool) != (kind is bool):
-            raise UserError(f"{key} is {value!r}; expected {KINDS[kind]}, such as {base[key]!r}")
-        if key.startswith(("data_dir", "task.")) and "\0" in "".join(map(str, value if kind is tuple else [value])):
-            raise UserError(f"{key} is {value!r}; expected no NUL in a name")
-        for number in _numbers(value):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise UserError(f"{key} is {value}; expected a finite number")
-            # Seeds may be twice as large, and are compared with that where they are used.
-            largest = 2 * LARGEST + 1 if key in ("seed", "seeds") else LARGEST
-            if isinstance(number, int) and abs(number) > largest:
-                raise UserError(f"{key} is {_shown(value)}; expected integers of at most {largest:,}")
+def load_config_file(spec: str) -> ConfigDict:
+    """Returns the config of a file.
 
+    Args:
+        spec: a path, or the name of a config that comes with the package, such as "quickstart".
 
-def _shown(value: Any) -> str:
-    """The beginning of a value that may have thousands of digits, more than Python is willing to print."""
-    try:
-        text = str(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else f"{text[:60]} ..."
-
-
-def _numbers(value: Any) -> list[int | float]:
-    """The numbers in a value, also in the tuples of a tuple."""
-    if isinstance(value, tuple):
-        return [number for part in value for number in _numbers(part)]
-    return [value] if isinstance(value, int | float) else []
-
-
-def _load_config(spec: str) -> ConfigDict:
-    """The config of --config=FILE or FILE:ARGUMENT; UserError if it has not the keys of configs/base.py."""
-    name, _, argument = spec.partition(":")
-    path = pathlib.Path(name)
-    config = load_file(path, "get_config", *([argument] if argument else []))
+    Raises:
+        UserError: the file cannot be loaded, or has not just the keys of its task and family.
+    """
+    path = find_config(spec)
+    config = load_file(path, "get_config")
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config() gave a {type(config).__name__}; expected a ConfigDict")
-    own, known = set(keys(config)), set(keys(defaults()))
+    names = [
+        config.get(section, {}).get("name") if isinstance(config.get(section, {}), ConfigDict) else None
+        for section in ("task", "model")
+    ]
+    if None in names:
+        raise UserError(f"{path}: there is no config key task.name or model.name; start from configs/base.py")
+    own, known = set(keys(config)), set(schema(*names))
     if unknown := sorted(own - known):
-        raise UserError(f"{path}: unknown config key {unknown[0]}; {nearest(unknown[0], known)}")
+        raise UserError(
+            f"{path}: unknown config key {unknown[0]}; {where_known(unknown[0], config) or nearest(unknown[0], known)}"
+        )
     if missing := sorted(known - own):
         raise UserError(f"{path}: there is no config key {missing[0]}; start from configs/base.py, which has them all")
     return config
 
 
-def defaults() -> ConfigDict:
-    """Every option with its default, which means what was before the option was there: configs/base.py."""
-    return load_file(CONFIGS / "base.py", "get_config")
+def find_config(spec: str) -> pathlib.Path:
+    """Returns the path of a config: the file itself or, of a bare name, the one that comes with the package."""
+    path = pathlib.Path(spec)
+    packaged = config_folder() / f"{spec}.py"
+    return packaged if not path.is_file() and path.name == spec and packaged.is_file() else path
 
 
-def keys(config: ConfigDict, prefix: str = "") -> list[str]:
-    """All keys that hold a value, with dots."""
-    found = []
-    for key, value in config.items():
-        found += keys(value, f"{prefix}{key}.") if isinstance(value, ConfigDict) else [prefix + key]
-    return found
+def config_folder() -> pathlib.Path:
+    """Returns the folder of configs: that of a checkout if it can be imported, else the one inside the package."""
+    for name in ("configs", "attn_jax.configs"):
+        spec = importlib.util.find_spec(name)
+        for place in (spec.submodule_search_locations or []) if spec else []:
+            if (pathlib.Path(place) / "base.py").is_file():
+                return pathlib.Path(place)
+    return pathlib.Path("configs")
 
 
 def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
     """What `function`(*arguments) of a Python file returns; of a generator the list."""
     if not path.is_file():
-        folder = path.parent if path.parent.is_dir() else CONFIGS
+        folder = path.parent if path.parent.is_dir() else config_folder()
         raise UserError(f"there is no file {path}; {nearest(path.name, [p.name for p in folder.glob('*.py')])}")
+    if "configs" not in sys.modules and importlib.util.find_spec("configs") is None:
+        # Configs start from each other with "from configs import base", which an installed package has inside itself.
+        sys.modules["configs"] = importlib.import_module("attn_jax.configs")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None:
         raise UserError(f"{path} is no Python file")

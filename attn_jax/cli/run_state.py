@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup
 from attn_jax.cli.checks import best_metric
+from attn_jax.cli.options import resolve
 from attn_jax.cli.workdir import plain
 from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.batching import Batches
@@ -21,7 +22,7 @@ from attn_jax.tasks.point_batches import PointBatches
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import Meter, Outcome
 from attn_jax.training.metrics_writer import MetricsWriter
-from attn_jax.training.optimizers import SinceBest, halve, make_schedule, plateau_scale
+from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import Parallel
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
@@ -45,7 +46,7 @@ class Run:
 
     def __post_init__(self):
         self.meter, self.seconds, self.started = Meter(), 0.0, None
-        self.schedule = make_schedule(**self.config.optimizer.to_dict(), num_steps=self.num_steps)
+        self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
         self.scale = np.ones((), np.float32)  # of the plateau
         _, mode = best_metric(self.config)
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False

@@ -11,7 +11,6 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
-from attn_jax.cli.overrides import defaults
 from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, save_config
 from attn_jax.errors import UserError
@@ -23,7 +22,7 @@ from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import Diverged, FitResult, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.training.metrics_writer import MetricsWriter
-from attn_jax.training.optimizers import make_optimizer, plateau_scale
+from attn_jax.training.optimizers import plateau_scale
 from attn_jax.training.parallel import PARALLEL, choose
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
@@ -35,7 +34,7 @@ def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], 
     "": the first. "train": the lowest loss in training. "valid": the best train.best_metric in validation, and among
     equally good ones the lowest loss.
     """
-    split = config.train.choose_seed
+    split = config.train.get("choose_seed", "")
     if not split or len(params) == 1:
         return 0
     name, order = best_metric(config) if split == "valid" else ("loss", "min")
@@ -47,10 +46,9 @@ def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], 
 def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool = False) -> Checkpoints:
     """Opens the checkpoints of a run."""
     options = dict(keep=config.train.keep, average=config.train.average, best_metric=best_metric(config))
-    base = defaults()
 
     def check(step: int, trained: dict, extra: dict) -> None:
-        check_checkpoint(workdir, base, step, trained, extra.get("data", {}))
+        check_checkpoint(workdir, step, trained, extra.get("data", {}))
 
     return Checkpoints(workdir / "checkpoints", read_only=read_only, check=check, **options)
 
@@ -61,12 +59,12 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     Raises:
         UserError: the config or the data is wrong, or the work directory is of another run or in use.
     """
-    check(config)
-    seeds = seeds_of(config)
+    options = check(config)
+    seeds = options.run.all_seeds
     first = jax.process_index() == 0
     # Before the data, which may take long: whether anything can be written there.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
-        stored = task_class(config.task.name).load(workdir) if holds(workdir, config, defaults()) else None
+        stored = task_class(config.task.name).load(workdir) if holds(workdir, config) else None
         if stored is not None:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
@@ -76,8 +74,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         batches = task.batches(**setup.batch_options, seeds=seeds, row_multiple=devices)
         check_num_samples(config, batches.longest)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
-        tx = make_optimizer(**config.optimizer.to_dict(), num_steps=num_steps)
-        make_step = partial(make_train_step, setup.model.loss_fn, tx, microbatches=config.train.microbatches)
+        tx = options.optimizer.build(num_steps)
+        make_step = partial(make_train_step, setup.model.loss_fn, tx, microbatches=config.train.get("microbatches", 1))
         parallel = PARALLEL[choose(config.parallel)](
             lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1
         )
@@ -110,7 +108,7 @@ def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
     """
     check(config)
     check_links(workdir)
-    if not (workdir / "result.json").exists() or not holds(workdir, config, defaults()):
+    if not (workdir / "result.json").exists() or not holds(workdir, config):
         return None
     with open_checkpoints(config, workdir, read_only=True) as checkpoints:
         newest = checkpoints.newest()
@@ -193,7 +191,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     devices = 1 if choose(run.config.parallel) == "single" else jax.device_count()  # each holds the whole state
     logits = 0
     if "target_out" in batch:  # else it predicts no words
-        positions = batch["target_out"].size // run.config.train.microbatches // devices
+        positions = batch["target_out"].size // run.config.train.get("microbatches", 1) // devices
         logits = positions * len(run.task.target_vocabulary) * jnp.dtype(run.config.dtype).itemsize
     size = model_size.measure(state.params, state.opt_state, num_seeds=len(run.seeds), logits=logits)
     notice(f"{'model':<14}{size}{f' on each of {devices} devices' if devices > 1 else ''}")

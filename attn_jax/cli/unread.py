@@ -1,8 +1,8 @@
 """Options that nothing in a run reads: a person who sets one believes that it does something.
 
-Which options a run reads is not written down, it is tried out. What is built of a config (the model, the optimizer)
-is built a second time with the option as it was; where both are the same, nothing has read the option. Decoding
-methods and tasks say by their parameters what they read.
+An option of a task, of decoding or of measuring says itself for which choices it is read (`Option.only`). Which options
+a model and an optimizer read is not written down, it is tried out: they are built a second time with the option at
+another value, and where both are the same, nothing has read it.
 """
 
 import dataclasses
@@ -16,78 +16,76 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import Options, change, resolve, schema_of
 from attn_jax.errors import UserError
-from attn_jax.evaluation.decode import METHODS
-from attn_jax.models.families import MODELS
-from attn_jax.models.kernel_regression.options import build_kernel_regression
-from attn_jax.tasks import TASKS
-from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, SentencePiece
-from attn_jax.training.optimizers import make_optimizer
+from attn_jax.options import Option, flatten
 
-# Options of the batches, which every task of texts has, and of the points of a regression.
-BATCHES = {"name", "buckets", "source_buckets", "batch_size", "batch_unit"}
-POINT_OPTIONS = {"task": {"name", "batch_size"}, "decode": {"batch_size", "with_scores"}}
-# Options of decoding that every method reads, and those of which a method's parameters do not tell.
-DECODING = {"method", "max_length", "batch_size", "replace_unk", "with_scores"}
-OUTSIDE_METHODS = {"n_best": ("beam", "sample"), "seed": ("sample",)}  # whose parameters are others
+BUILT = ("model", "optimizer")  # sections that a trial tells about
+ALSO_BUILT = ("train.label_smoothing",)
 
 
-def check_read(config: ConfigDict, base: ConfigDict, keys: Iterable[str]) -> None:
+def check_read(config: ConfigDict, keys: Iterable[str]) -> None:
     """Checks that something reads each of these options, which a person has set.
 
     Args:
-        config: what was asked for; sound, as attn_jax.cli.runs.check has it.
-        base: the same keys with their defaults.
+        config: the config of the run, sound.
         keys: of the options to look at, with dots.
 
     Raises:
         UserError: for the first option that nothing reads, unless it has its default.
     """
+    options = schema_of(config)
     for key in keys:
-        if config[key] == base[key] or key == "model.name":
+        if config[key] == options[key].default or key.endswith(".name"):
             continue
-        if key == "eval.tokenize" and "bleu" not in config.eval.metrics:
-            raise UserError(f"{key} is read by eval.metrics bleu, which is not among {tuple(config.eval.metrics)}")
-        section, _, name = key.partition(".")
-        readers = {"task": _readers_of_task, "decode": _readers_of_decoding}.get(section)
-        if readers is not None:
-            selector, chosen, known = readers(config, name)
-            if known is not None and chosen not in known:
-                where = f"{selector} {' or '.join(known)}" if known else "nothing"
-                raise UserError(f"{key} is read by {where}, not by {selector} {chosen}; leave it out")
-        elif (section in ("optimizer", "model") or key == "train.label_smoothing") and is_unread(config, base, key):
-            what = _optimizer_in_words(config) if section == "optimizer" else _model_in_words(config)
-            raise UserError(f"nothing reads {key} with {what}; leave it out (configs/base.py says what it is for)")
+        if reason := why_unread(config, key):
+            raise UserError(f"{reason}; leave it out")
 
 
-def is_unread(config: ConfigDict, base: ConfigDict, key: str) -> bool:
+def why_unread(config: ConfigDict, key: str) -> str:
+    """Says why nothing reads an option with the choices of a config; "" where something does."""
+    section, _, _ = key.partition(".")
+    if only := schema_of(config)[key].only:
+        selector, names = f"{section}.{only[0]}", only[1]
+        chosen = config[selector]
+        several = isinstance(chosen, tuple) and () not in names
+        if not (set(chosen) & set(names) if several else chosen in names):
+            readers = " or ".join(map(str, names))
+            return f"{key} is read by {selector} {readers}, not by {selector} {chosen}"
+    if (section in BUILT or key in ALSO_BUILT) and is_unread(config, key):
+        what = _optimizer_in_words(config) if section == "optimizer" else _model_in_words(config, key)
+        return f"nothing reads {key} with {what}"
+    return ""
+
+
+def is_unread(config: ConfigDict, key: str) -> bool:
     """Tells whether the model and the optimizer are the same whatever the option is."""
-    built = _built(config, key)
-    for value in _others(config[key], base[key]):
-        other = config.copy_and_resolve_references()
-        other.update_from_flattened_dict({key: value})
+    built = _built(resolve(config), key)
+    for value in _others(config[key], schema_of(config)[key]):
         try:
-            if not same(built, _built(other, key)):
+            if not same(built, _built(resolve(change(config, {key: value})), key)):
                 return False
         except (UserError, LookupError):  # another value would not do, so it is looked at
             return False
     return True
 
 
-def _others(value: Any, default: Any) -> list:
-    """The default and, where a number or "default" may stand for what was asked for, one value more."""
-    others = [default]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        others.append(value + 1)
-    return others + (["none", "learned"] if default == "default" else [])
+def _others(value: Any, option: Option) -> list:
+    """Other values of an option. Several, since a number, None or "default" may stand for what it was."""
+    others: list = [other for other in option.choices if other != value]
+    if option.kind is bool:
+        others = [not value]
+    elif option.kind is float and option.at_most is not None:
+        others = [(value or 0) / 2 + option.at_most / 4]
+    elif option.kind in (int, float):
+        others = [(value or option.at_least or 0) + 1]
+    elif option.kind is tuple:
+        others = [(1.0,), ()]
+    return [other for other in (option.default, *others) if other != value]
 
 
-def _built(config: ConfigDict, key: str) -> Any:
-    if key.startswith("optimizer."):
-        return make_optimizer(**config.optimizer.to_dict(), num_steps=1000)
-    if config.task.name == "regression":
-        return build_kernel_regression(config, 1, 100)
-    return MODELS[config.model.name](config, len(SPECIAL), len(SPECIAL))
+def _built(options: Options, key: str) -> Any:
+    return options.optimizer.build(1000) if key.startswith("optimizer.") else options.build_model()
 
 
 def _optimizer_in_words(config: ConfigDict) -> str:
@@ -95,44 +93,16 @@ def _optimizer_in_words(config: ConfigDict) -> str:
     return f"optimizer.name {optimizer.name}, schedule {optimizer.schedule}, clip_norm {optimizer.clip_norm}"
 
 
-def _model_in_words(config: ConfigDict) -> str:
-    """The choices that decide which options a model has."""
-    model = config.model
-    words = [f"model.name {model.name}"]
-    if model.name in ("seq2seq", "transformer", "classifier"):
-        words.append(f"model.encoder {model.encoder}")
-    if model.name == "seq2seq":
-        words += [f"model.decoder {model.decoder}", f"model.objective {model.objective}"]
-    if model.name != "seq2seq" or model.decoder != "none":
-        words.append(f"model.attention score {model.attention.score}, normalize {model.attention.normalize}")
-    return ", ".join(words)
+def _model_in_words(config: ConfigDict, unread: str) -> str:
+    """The choices that decide which options a model reads."""
+    flat, options = flatten(config), schema_of(config)
+    shown = [key for key, option in options.items() if key.startswith("model.") and option.choices and flat[key]]
+    chosen = [key for key in shown if flat[key] != options[key].default and key != unread]
+    named = dict.fromkeys(["model.name", *(key for key in DECIDING if key in flat), *chosen])
+    return ", ".join(f"{key} {flat[key]}" for key in named)
 
 
-def _readers_of_task(config: ConfigDict, name: str) -> tuple[str, str, list[str] | None]:
-    """(the option that chooses, what it is, the choices that read task.`name`); None: every choice."""
-    if name == "source_buckets" and config.task.buckets:
-        return "task.buckets", str(tuple(config.task.buckets)), ["()"]
-    if config.task.name == "regression" and name in POINT_OPTIONS["task"]:
-        return "task.name", config.task.name, None
-    if name in BATCHES:
-        return "task.name", config.task.name, [other for other in TASKS if other != "regression"]
-    readers = [other for other, build in TASKS.items() if name in inspect.signature(build).parameters]
-    if config.task.name in readers and name in ("sentencepiece", "min_count"):
-        pieces = [kind for kind, vocabulary in VOCABULARIES.items() if issubclass(vocabulary, SentencePiece)]
-        others = [kind for kind in VOCABULARIES if kind not in pieces]
-        return "task.vocabulary", config.task.vocabulary, pieces if name == "sentencepiece" else others
-    return "task.name", config.task.name, readers
-
-
-def _readers_of_decoding(config: ConfigDict, name: str) -> tuple[str, str, list[str] | None]:
-    """As `_readers_of_task`, of decode.`name`."""
-    if config.task.name == "regression":
-        others = [task for task in TASKS if task != "regression"]
-        return "task.name", config.task.name, None if name in POINT_OPTIONS["decode"] else others
-    if name in DECODING:
-        return "decode.method", config.decode.method, None
-    readers = [method for method, search in METHODS.items() if name in inspect.signature(search).parameters]
-    return "decode.method", config.decode.method, list(OUTSIDE_METHODS.get(name, readers))
+DECIDING = ("model.encoder", "model.decoder", "model.objective", "model.attention.score", "model.attention.normalize")
 
 
 def same(a: Any, b: Any) -> bool:
@@ -142,11 +112,11 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, type) and isinstance(b, type):  # a transformed module is a new class each time
         return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
     if isinstance(a, functools.partial) and isinstance(b, functools.partial):
+        if any(map(_is_options, (*a.args, *a.keywords.values()))):
+            return same(a(), b())  # it holds all options, whichever of them it reads
         return same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords))
     if isinstance(a, types.FunctionType) and isinstance(b, types.FunctionType):
         a, b = inspect.unwrap(a), inspect.unwrap(b)
-        if a.__code__ is b.__code__ and any(isinstance(x, ConfigDict) for x in _held(a)[-1]):
-            return same(a(), b())  # it holds all options, whichever of them it reads
         return a.__code__ is b.__code__ and same(_held(a), _held(b))
     if type(a) is not type(b):
         return False
@@ -160,6 +130,11 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray | jax.Array):
         return np.array_equal(a, b)
     return bool(a == b)
+
+
+def _is_options(value: Any) -> bool:
+    """Tells whether a value is a dataclass of options."""
+    return dataclasses.is_dataclass(value) and any("option" in field.metadata for field in dataclasses.fields(value))
 
 
 def _held(function: types.FunctionType) -> tuple:

@@ -14,12 +14,16 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import change, default_config, is_known, schema, schema_of
 from attn_jax.errors import UserError
+from attn_jax.models.families import FAMILIES
+from attn_jax.options import Option, flatten
+from attn_jax.tasks import TASKS
 from attn_jax.tasks.data_files import data_checksum
 from attn_jax.tasks.files import (
     check_links,
@@ -33,11 +37,10 @@ from attn_jax.tasks.files import (
 )
 from attn_jax.training.progress import notice
 
-# What may differ between a run and its continuation: nothing of this changes what is trained.
-MAY_CHANGE = ("name", "description", "data_dir", "parallel", "decode.", "eval.", "train.log_every", "train.keep")
-MAY_CHANGE += ("model.attention.k_max",)  # of evaluation and decoding alone
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of a config.json of any version
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
+FORMER_KEYS = ("model.shortest",)  # nothing has read it
+FORMER = {"model.stories.": "model."}  # beginnings of keys that have another name now
 
 
 def plain(config: ConfigDict) -> dict:
@@ -45,81 +48,104 @@ def plain(config: ConfigDict) -> dict:
     return json.loads(config.to_json_best_effort())
 
 
-def flatten(config: dict, prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
-    flat = {}
-    for key, value in config.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
-
-
 def save_config(workdir: pathlib.Path, config: ConfigDict) -> None:
     """Writes config.json."""
     save_checked(workdir / "config.json", plain(config))
 
 
-def load_config(workdir: pathlib.Path, base: ConfigDict) -> ConfigDict:
-    """The config of a work directory; what it lacks is that of `base`, every option with its default.
+def load_config(workdir: pathlib.Path) -> ConfigDict:
+    """Returns the config of a work directory; options that it lacks have their defaults.
 
     Raises:
-        UserError: config.json is missing, damaged, changed, a link, or has a value of another type than the default.
+        UserError: config.json is missing, damaged, changed, a link, or has a value of another type than its option.
     """
     check_links(workdir)
-    stored, _ = _stored_config(workdir, base)
-    config = base.copy_and_resolve_references()
-    with config.unlocked():
-        config.update_from_flattened_dict({key: _tuples(value) for key, value in stored.items()})
-    return config
+    stored, _ = _stored_config(workdir)
+    return change(default_config(stored["task.name"], stored["model.name"]), stored)
 
 
-def _stored_config(workdir: pathlib.Path, base: ConfigDict) -> tuple[dict[str, Any], list[str]]:
-    """(The values in config.json of the keys of `base`, flat; the other keys there)."""
+def _stored_config(workdir: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
+    """(The options in config.json, by key; the other keys there, which no version of today's families has)."""
     path = workdir / "config.json"
     stored, _ = load_checked(path)
-    flat, unknown = {}, []
-    if missing := [section for section in SECTIONS if section in base and section not in stored]:
+    if missing := [section for section in SECTIONS if section not in stored]:
         raise UserError(f"cannot read {path}: it has no section {missing[0]!r}; expected the config of a run")
-
-    def walk(stored: dict, base: dict, prefix: str) -> None:
-        for name, value in stored.items():
-            key = prefix + name
-            if name not in base:
-                unknown.append(key)
-            elif isinstance(base[name], dict) and isinstance(value, dict):
-                walk(value, base[name], f"{key}.")
-            elif isinstance(base[name], dict):
-                raise UserError(f"cannot read {path}: {key} is {short(value)}; expected a section of options")
-            elif not _fits(value, base[name]):
-                kind = KINDS.get(type(base[name]), type(base[name]).__name__)
-                raise UserError(f"cannot read {path}: {key} is {short(value)}; expected {kind}")
-            else:
-                flat[key] = value
-
-    walk(stored, base.to_dict(), "")
-    return flat, unknown
+    for section in SECTIONS:
+        if not isinstance(stored[section], dict):
+            raise UserError(f"cannot read {path}: {section} is {short(stored[section])}; expected a section of options")
+    for section, table in (("task", TASKS), ("model", FAMILIES)):
+        name = stored[section].get("name")
+        if not isinstance(name, str) or name not in table:
+            raise UserError(f"cannot read {path}: {section}.name is {short(name)}; expected one of {', '.join(table)}")
+    return known_options(stored, f"cannot read {path}: ")
 
 
-def _fits(value: Any, default: Any) -> bool:
-    """Whether a value of JSON is of the type of a default."""
-    if isinstance(default, float):
+def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, Any], list[str]]:
+    """Sorts the keys of a stored config.
+
+    Args:
+        stored: as JSON has it. Earlier versions stored the options of all families.
+        where: the beginning of messages.
+
+    Returns:
+        (the options of its task and family, by key; the other keys, which are those of no task and family).
+
+    Raises:
+        UserError: a value has another type than its option, or is a section.
+    """
+    options, flat, others = schema_of(stored), {}, []
+    for key, value in _leaves(stored, options):
+        key = next((new + key[len(old) :] for old, new in FORMER.items() if key.startswith(old)), key)
+        if key in options:
+            if not _fits(value, options[key]):
+                raise UserError(f"{where}{key} is {short(value)}; expected {KINDS[options[key].kind]}")
+            flat[key] = _tuples(value)
+        elif any(option.startswith(f"{key}.") for option in options):
+            raise UserError(f"{where}{key} is {short(value)}; expected a section of options")
+        elif key not in FORMER_KEYS:
+            others.append(key)
+    return flat, [key for key in others if not is_known(key)]
+
+
+def _leaves(stored: dict[str, Any], options: Mapping[str, Option], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The (key, value) of everything stored that is no section; what is stored in place of an option is a value."""
+    for name, value in stored.items():
+        if isinstance(value, dict) and prefix + name not in options:
+            yield from _leaves(value, options, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _fits(value: Any, option: Option) -> bool:
+    """Whether a value of JSON is of the type of an option."""
+    if value is None:
+        return option.default is None
+    if option.kind is float:
         return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
-    if isinstance(default, tuple):
-        return type(value) is list and all(
-            _fits(part, ()) if type(part) is list else type(part) in (bool, int, float) or is_text(part)
-            for part in value
-        )
-    return is_text(value) if isinstance(default, str) else type(value) is type(default)
+    if option.kind is tuple:
+        return type(value) is list and all(map(_is_part, value))
+    return is_text(value) if option.kind is str else type(value) is option.kind
+
+
+def _is_part(value: Any) -> bool:
+    """Whether a value of JSON can be part of a tuple."""
+    if type(value) is list:
+        return all(map(_is_part, value))
+    return type(value) in (bool, int, float) or is_text(value)
 
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def holds(workdir: pathlib.Path, config: ConfigDict, base: ConfigDict) -> bool:
-    """Tells whether the work directory holds a run of this config; a UserError if it holds the run of another one.
+def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
+    """Tells whether the work directory holds a run of this config.
 
-    A run without a checkpoint is none: it failed before there was anything to lose. `base` has every option with its
-    default, which counts where an option was added since the run began. Of one that is gone a notice is given.
+    A run without a checkpoint is none: it failed before there was anything to lose. Options that were added since the
+    run began have their defaults. Of one that is gone a notice is given.
+
+    Raises:
+        UserError: it holds the run of another config.
     """
     path = workdir / "config.json"
     if not any(entry.name.isdigit() for entry in (workdir / "checkpoints").glob("*")):
@@ -129,33 +155,40 @@ def holds(workdir: pathlib.Path, config: ConfigDict, base: ConfigDict) -> bool:
             f"{workdir} has checkpoints but no config.json, so it is not known what they are of; put it back, or "
             "choose another --workdir"
         )
-    stored, unknown = _stored_config(workdir, base)
-    if different := _difference(stored, flatten(plain(config)), base):
+    stored, unknown = _stored_config(workdir)
+    if different := _difference(stored, flatten(config), schema_of(config)):
         raise other(workdir, *different)
     if unknown:
         notice(f"{'config':<14}{', '.join(unknown[:3])} of {path}: there is no such option any more; left out")
     return True
 
 
-def check_model(workdir: pathlib.Path, config: ConfigDict, base: ConfigDict) -> None:
-    """UserError if a trained model is to be used as another one: its parameters might fit and mean something else."""
-    stored, _ = _stored_config(workdir, base)
-    if different := _difference(stored, flatten(plain(config)), base, ("model.", "seed")):
+def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Checks that a trained model is not used as another one, whose parameters might fit and mean something else.
+
+    Raises:
+        UserError: it is.
+    """
+    stored, _ = _stored_config(workdir)
+    if different := _difference(stored, flatten(config), schema_of(config), ("model.", "seed")):
         raise other(workdir, *different)
 
 
-def check_checkpoint(workdir: pathlib.Path, base: ConfigDict, step: int, config: dict, sums: dict[str, int]) -> None:
-    """UserError if config.json, vocabularies.json or points.npz is not the one of a checkpoint.
+def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[str, int]) -> None:
+    """Checks that config.json, vocabularies.json or points.npz is the one of a checkpoint.
 
     Args:
         workdir: the work directory.
-        base: every option with its default.
         step: of the checkpoint.
         config: of the checkpoint.
         sums: of the checkpoint, `data_checksums` when it was saved; {} if it is of an earlier version.
+
+    Raises:
+        UserError: one is not.
     """
-    stored, _ = _stored_config(workdir, base)
-    if different := _difference(stored, flatten(config), base):
+    stored, _ = _stored_config(workdir)
+    trained = {key: _tuples(value) for key, value in known_options(config)[0].items()}
+    if different := _difference(stored, trained, schema(stored["task.name"], stored["model.name"])):
         key, here, there = different
         raise UserError(
             f"{workdir / 'config.json'} is not that of the run: {key} is {short(here)}, but {short(there)} in "
@@ -170,15 +203,22 @@ def check_checkpoint(workdir: pathlib.Path, base: ConfigDict, step: int, config:
 
 
 def _difference(
-    before: dict[str, Any], now: dict[str, Any], base: ConfigDict, only: tuple[str, ...] = ("",)
+    before: dict[str, Any], now: dict[str, Any], options: dict[str, Option], only: tuple[str, ...] = ("",)
 ) -> tuple[str, Any, Any] | None:
-    """The first key that may not change and does, with its two values; of a key that is missing it is the default."""
-    for key, default in sorted(flatten(plain(base)).items()):
-        a, b = before.get(key, default), now.get(key, default)
+    """The first option that changes what is trained and differs, with its two values; missing ones have defaults."""
+    names = ("task.name", "model.name")
+    for key in (*names, *sorted(options.keys() - set(names))):
+        option = options[key]
+        a, b = (_plain(values.get(key, option.default)) for values in (before, now))
         both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-        if key.startswith(only) and not key.startswith(MAY_CHANGE) and a != b and not both_nan:
+        if key.startswith(only) and option.affects == "training" and a != b and not both_nan:
             return key, a, b
     return None
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: tuples are lists."""
+    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:

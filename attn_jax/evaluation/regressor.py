@@ -29,7 +29,7 @@ class Regressor:
         self.model, self.columns, self.train = model, task.columns, task.splits["train"]
         self.batch_size = batch_size
         self.points = task.standardized(scale_inputs=not model.fixed)
-        self._members = jax.jit(model.member_weights)
+        self._mixture = jax.jit(model.mixture_weights)
         self._predict = jax.jit(model.predict)
         self._weights = jax.jit(model.weights)
         self._density = jax.jit(model.log_density)
@@ -53,12 +53,12 @@ class Regressor:
             UserError: a prediction is not finite.
         """
         memory = self._memory_of(seed)
-        members = self._members(params, **memory)
+        mixture = self._mixture(params, **memory)
         results: list = []
         start = 0
         for rows, query in self._batched(inputs, seed):
             index = jnp.asarray(np.arange(len(query)) + start, jnp.int32) if left_out else None
-            found, reach = jax.device_get(self._predict(params, query, **memory, members=members, exclude=index))
+            found, reach = jax.device_get(self._predict(params, query, **memory, mixture=mixture, exclude=index))
             results.append((found[:rows], reach[:rows]))
             start += rows
         found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
@@ -72,9 +72,9 @@ class Regressor:
     def weights(self, params: Params, inputs: Float[np.ndarray, "n d"], *, seed: int = 0) -> Float[np.ndarray, "n k"]:
         """Computes the attention weight of each of k training points in each of n predictions."""
         memory = self._memory_of(seed)
-        members = self._members(params, **memory)
+        mixture = self._mixture(params, **memory)
         batches = self._batched(inputs, seed)
-        weights = [np.asarray(self._weights(params, query, memory["inputs"], members))[:n] for n, query in batches]
+        weights = [np.asarray(self._weights(params, query, memory["inputs"], mixture))[:n] for n, query in batches]
         return np.concatenate(weights)
 
     def log_density(self, params: Params, inputs: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:

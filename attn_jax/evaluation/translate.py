@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk, sample
-from attn_jax.evaluation.decode_options import DecodeOptions
+from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
@@ -49,7 +49,6 @@ class Translator:
         seed: int = 0,
         encode: Encode = encode_pairs,
     ):
-        options.check()
         self.model, self.options, self._encode = model, options, encode
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
         self._rng = jax.random.key(seed)

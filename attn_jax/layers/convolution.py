@@ -1,8 +1,8 @@
-"""Encoders beside the recurrent one (rnn.py) and the Transformer's (transformer.py).
+"""A convolutional encoder, with the interface of all encoders (RNN, TransformerStack):
 
-    encoder(embedded [b, s, d], mask [b, s], train) -> (last, states [b, s, d])
+    encoder(embedded [b, s, e], mask [b, s], train) -> (last, states [b, s, d])
 
-`last` sums the source up: of each layer in an RNN, otherwise the mean state.
+`last` summarizes the source: the final states of each layer of an RNN, otherwise the mean of the states [b, d].
 """
 
 import flax.linen as nn
@@ -13,11 +13,11 @@ from attn_jax.layers.positions import NoPositions
 from attn_jax.types import Array, Bool, Dtype, Float
 
 
-class Convolution(nn.Module):
-    """Layers of x + glu(W * norm(x)): each state sees the `kernel_size` inputs around it and nothing else.
+class Convolution(nn.Module, kw_only=True):
+    """Layers of x + glu(W * norm(x)), where * is a convolution over `kernel_size` positions, followed by a norm.
 
-    After l layers it has seen l (kernel_size - 1) + 1 tokens; what is further away does not exist for it. Gated linear
-    units: Gehring 2017 (arXiv 1705.03122), section 3.1. Padding is zero, so it changes nothing.
+    A state of layer l depends on l (kernel_size - 1) + 1 tokens, centred at its own. Gated linear units: Gehring 2017
+    (arXiv 1705.03122), section 3.1. Masked inputs are set to zero before each convolution, so padding changes nothing.
     """
 
     features: int
@@ -29,7 +29,7 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(
-        self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], train: bool = False
+        self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], *, train: bool = False
     ) -> tuple[Float[Array, "b d"], Float[Array, "b s d"]]:
         places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         x = self.positions.embed(embedded, places)

@@ -1,4 +1,4 @@
-"""Embeddings of tokens, and the positions added to them."""
+"""Embeddings of tokens."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -6,8 +6,11 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Dtype, Float, Int
 
 
-class Embedding(nn.Module):
-    """sqrt(d) E[token], E of variance 1 / d: so that the same E may be the output layer (section 3.4)."""
+class Embedding(nn.Module, kw_only=True):
+    """sqrt(d) E[token], with E of variance 1 / d at first.
+
+    Vaswani 2017 (arXiv 1706.03762), section 3.4: with this scale the same E can be the weights of the output layer.
+    """
 
     vocab_size: int
     features: int
@@ -15,8 +18,8 @@ class Embedding(nn.Module):
 
     def setup(self):
         self.table = nn.Embed(
-            self.vocab_size,
-            self.features,
+            num_embeddings=self.vocab_size,
+            features=self.features,
             embedding_init=nn.initializers.normal(self.features**-0.5),
             dtype=self.dtype,
         )
@@ -26,4 +29,5 @@ class Embedding(nn.Module):
 
     @property
     def weights(self) -> Float[Array, "v d"]:
+        """E, without the factor sqrt(d)."""
         return self.table.embedding

@@ -1,4 +1,9 @@
-"""From the states of a sequence to one state."""
+"""Pooling: from the states of a sequence to one vector.
+
+    pooling(states [b, s, d], mask [b, s], train) -> (vector [b, r d], weights [b, r, s], penalty [b])
+
+r is `num_queries`. The penalty is a term for the loss, zero unless `has_penalty`.
+"""
 
 from typing import ClassVar
 
@@ -10,35 +15,37 @@ from attn_jax.types import Array, Bool, Float
 
 
 def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
-    """The mean over the real positions; zeros where there is none."""
+    """The mean of the states where the mask is True; zeros where it is nowhere."""
     count = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
 
 
-class MeanPooling(nn.Module):
-    """The mean of the states: attention that finds all equal."""
+class MeanPooling(nn.Module, kw_only=True):
+    """The mean of the states, which is attention with equal weights."""
 
     num_queries: ClassVar[int] = 1
+    has_penalty: ClassVar[bool] = False
 
-    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
+    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
         """(vector [b, d], weights [b, 1, s], penalty [b])."""
         weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
         vector = jnp.einsum("bs,bsd->bd", weights.astype(states.dtype), states)
         return vector, weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
 
 
-class StructuredPooling(nn.Module):
-    """r learned queries read the states, and their contexts side by side are the vector: M = A H.
+class StructuredPooling(nn.Module, kw_only=True):
+    """M = A H: the contexts of r learned queries, concatenated. Lin 2017 (arXiv 1703.03130), section 2.1.
 
-    Lin 2017 (arXiv 1703.03130), with the penalty |A A' - I|^2 (Frobenius), that keeps the r from reading the same.
+    The penalty |A A' - I|^2 (Frobenius norm, section 2.2) keeps the queries from attending to the same states.
     """
 
     attention: Attention
     num_queries: int
     features: int  # width of a query
+    has_penalty: ClassVar[bool] = True
 
     @nn.compact
-    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], train: bool = False):
+    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
         """(vector [b, r d], weights [b, r, s], penalty [b])."""
         init = nn.initializers.normal(self.features**-0.5)
         queries = self.param("queries", init, (self.num_queries, self.features)).astype(states.dtype)

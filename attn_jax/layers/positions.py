@@ -1,49 +1,57 @@
-"""Positions: how self-attention, which is blind to order, is told where a token stands.
+"""Positions: how attention, which does not see the order of its keys, learns where a token is.
 
-There are three places to say it, and a scheme uses one of them; the others do nothing:
+A scheme acts in one of three places and does nothing in the others:
 
     embed(embedded [..., n, d], positions [..., n])    added to the embeddings
-    bias(positions [..., q], num_keys) [..., h, q, k]  added to the scores; the keys stand at 0 .. num_keys - 1
-    rotary                                             queries and keys of each head are turned, see `rotate`
+    bias(positions [..., q], num_keys) [..., h, q, k]  added to the scores; the keys are at 0 .. num_keys - 1
+    rotary                                             queries and keys of each head are rotated, see `rotate`
 
 Positions count from 0. One scheme serves all layers of a stack.
 """
 
 import math
+from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.errors import UserError
 from attn_jax.types import Array, Dtype, Float, Int
 
-BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to BASE 2 pi
+BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to 2 pi BASE
 
 
-class NoPositions(nn.Module):
-    """Nothing: a causal stack can still tell positions apart, as the first token sees one key, the second two ..."""
+class NoPositions(nn.Module, kw_only=True):
+    """No positions. A causal stack can still tell them apart: the first token sees one key, the second two, ...
+
+    Base of the other schemes, which share its fields so that all are made alike; each reads those it needs.
+    """
 
     num_heads: int = 1
-    features: int = 0
+    features: int = 0  # width of the embeddings
     max_length: int = 0
     causal: bool = False
+    error: Callable[[str], Exception] = ValueError  # makes the exception for a sequence longer than max_length
     dtype: Dtype = jnp.float32
-    rotary = False
-    limited = False  # whether there are positions up to max_length only
+    limited: ClassVar[bool] = False  # there are positions for max_length tokens only
+    rotary: ClassVar[bool] = False  # queries and keys are rotated, which needs heads of even width
+    needs_attention: ClassVar[bool] = False  # acts on scores, queries or keys, and so not in a convolution
 
     @property
     def num_scaled(self) -> int:
-        """How many heads, the first ones, a normalizer that scales with the number of keys may scale."""
+        """The number of heads, counted from the first, that a scalable normalizer may scale."""
         return self.num_heads
 
     def check(self, length: int) -> None:
-        """UserError where there are not as many positions."""
+        """Raises `error` where a scheme has fewer positions than `length`."""
 
     def embed(self, embedded: Float[Array, "... n d"], positions: Int[Array, "... n"]) -> Float[Array, "... n d"]:
+        """The embeddings with their positions added."""
         return embedded
 
     def bias(self, positions: Int[Array, "... q"], num_keys: int) -> Float[Array, "... h q k"] | None:
+        """The numbers to add to the scores; None for none."""
         return None
 
 
@@ -54,36 +62,36 @@ def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n
 
 
 def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:
-    """sin of each angle in the even columns and its cos in the odd ones (Vaswani 2017, section 3.5)."""
+    """sin of each angle in the even columns, cos in the odd ones (Vaswani 2017, arXiv 1706.03762, section 3.5)."""
     angle = angles(positions, features)
     both = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
     return both.reshape(*both.shape[:-2], -1)[..., :features]
 
 
-class Sinusoidal(NoPositions):
+class Sinusoidal(NoPositions, kw_only=True):
     """embedded + sinusoids(position). Vaswani 2017 (arXiv 1706.03762), section 3.5."""
 
     def embed(self, embedded, positions):
         return embedded + sinusoids(positions, embedded.shape[-1]).astype(embedded.dtype)
 
 
-class Learned(NoPositions):
-    """embedded + a vector of its own for each of `max_length` positions; a longer sequence is a UserError.
+class Learned(NoPositions, kw_only=True):
+    """embedded + a learned vector for each of `max_length` positions. Gehring 2017 (arXiv 1705.03122), section 3.1.
 
-    Gehring 2017 (arXiv 1705.03122). No vector is learned for a position that training never reaches.
+    A vector is trained only where training sequences reach its position.
+
+    Raises:
+        ValueError: from `embed` and `check`, a sequence longer than max_length (or what `error` makes instead).
     """
 
-    limited = True
+    limited: ClassVar[bool] = True
 
     def setup(self):
         self.table = self.param("embedding", nn.initializers.normal(0.02), (self.max_length, self.features))
 
     def check(self, length):
         if length > self.max_length:
-            raise UserError(
-                f"a sequence of {length} tokens, but there are {self.max_length} learned positions; set a larger "
-                "model.max_length, or model.positions to sinusoidal, rotary or relative"
-            )
+            raise self.error(f"a sequence of {length} tokens, but there are {self.max_length} learned positions")
 
     def embed(self, embedded, positions):
         self.check(embedded.shape[-2])
@@ -91,41 +99,46 @@ class Learned(NoPositions):
 
 
 def rotate(x: Float[Array, "... h n w"], positions: Int[Array, "... n"]) -> Float[Array, "... h n w"]:
-    """Columns i and i + w / 2 turned by the i-th angle of the position.
+    """Rotates columns i and i + w / 2 by the i-th angle of the position (Su 2021, arXiv 2104.09864).
 
-    The product of a query and a key so turned knows nothing but their distance (Su 2021, arXiv 2104.09864).
+    The product of a rotated query and a rotated key depends on their positions through the distance alone.
+
+    Raises:
+        ValueError: the width w is odd.
     """
     width = x.shape[-1]
     if width % 2:
-        raise UserError(f"rotary positions turn pairs of columns; the width of a head is {width}, expected even")
+        raise ValueError(f"rotary positions rotate pairs of columns; expected x of even width, got shape {x.shape}")
     angle = angles(positions, width)[..., None, :, :]
     cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
     first, second = jnp.split(x, 2, axis=-1)
     return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
-class Rotary(NoPositions):
-    """Queries and keys turned by their positions: see `rotate`."""
+class Rotary(NoPositions, kw_only=True):
+    """Queries and keys rotated by their positions: see `rotate`."""
 
-    rotary = True
+    rotary: ClassVar[bool] = True
+    needs_attention: ClassVar[bool] = True
 
 
-class Relative(NoPositions):
+class Relative(NoPositions, kw_only=True):
     """A learned number for each head and bucket of distances, added to the scores. Raffel 2020 (arXiv 1910.10683).
 
-    Half of the `num_buckets` are single distances, the rest grow logarithmically up to `max_distance`, beyond which
-    all are one bucket. Not causal, keys after the query have buckets of their own.
+    Half of the `num_buckets` hold one distance each; the others grow logarithmically up to `max_distance`, and all
+    greater distances share the last. Unless `causal`, one half of all buckets is for keys after the query.
     """
 
     num_buckets: int = 32
     max_distance: int = 128
+    needs_attention: ClassVar[bool] = True
 
     def setup(self):
         init = nn.initializers.normal(0.02)
         self.table = self.param("bias", init, (self.num_buckets, self.num_heads))
 
     def buckets(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:
-        """The bucket of key position - query position."""
+        """The bucket of each distance, key position - query position."""
         number = self.num_buckets if self.causal else self.num_buckets // 2
         after = 0 if self.causal else jnp.where(distance > 0, number, 0)
         back = jnp.maximum(-distance, 0) if self.causal else jnp.abs(distance)
@@ -139,13 +152,16 @@ class Relative(NoPositions):
         return jnp.moveaxis(self.table[self.buckets(distance)], -1, -3).astype(self.dtype)
 
 
-class Alibi(NoPositions):
+class Alibi(NoPositions, kw_only=True):
     """-slope |query position - key position| added to the scores, with a fixed slope for each head.
 
     Press 2022 (arXiv 2108.12409): the slopes are 2^(-8 i / h) for heads i = 1 .. h.
     """
 
+    needs_attention: ClassVar[bool] = True
+
     def slopes(self) -> Float[np.ndarray, "h"]:
+        """The slope of each head."""
         return 2.0 ** (-8.0 * np.arange(1, self.num_heads + 1, dtype=np.float32) / self.num_heads)
 
     def bias(self, positions, num_keys):
@@ -153,11 +169,11 @@ class Alibi(NoPositions):
         return -distance[..., None, :, :] * self.slopes()[:, None, None].astype(self.dtype)
 
 
-class HalfAlibi(Alibi):
+class HalfAlibi(Alibi, kw_only=True):
     """No positions in the first half of the heads, biases in the second: NAPE of Vasylenko 2025 (arXiv 2506.16640).
 
-    The blind heads can look anywhere, the others know what is near: their slopes are 1, 1/2, 1/3 ..., steeper than
-    ALiBi's, as in the authors' code (github.com/deep-spin/asentmax).
+    The heads without positions can attend anywhere, the others prefer near keys: their slopes are 1, 1/2, 1/3, ...,
+    steeper than ALiBi's, as in the authors' code (github.com/deep-spin/asentmax).
     """
 
     @property

@@ -24,7 +24,7 @@ State = tuple[Array, ...]  # hidden first: (h,) or (h, c), each [..., d]
 
 
 class Cell(NamedTuple):
-    """What makes a recurrent network an LSTM or a GRU; h is the first entry of its state, and its output."""
+    """The step function of a recurrent network; h, the first entry of a state, is the output."""
 
     num_gates: int  # `projected` and `recurrent` are num_gates * d wide
     num_states: int
@@ -45,7 +45,7 @@ def _lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> St
 
 
 def _peephole_lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
-    """The LSTM whose gates see the cell: i and f see c, o sees c', each through a vector. Gers & Schmidhuber 2000."""
+    """The LSTM with p_i c added to gate i, p_f c to f and p_o c' to o, p vectors. Gers & Schmidhuber 2000."""
     i, f, g, o = jnp.split(projected + recurrent, 4, axis=-1)
     peep_i, peep_f, peep_o = jnp.split(extra["peephole"], 3, axis=-1)
     c = nn.sigmoid(f + peep_f * state[1]) * state[1] + nn.sigmoid(i + peep_i * state[1]) * jnp.tanh(g)
@@ -73,7 +73,7 @@ CELLS = {
 
 
 def cell_step(cell: Cell, params: PyTree, state: State, projected: Array, dropped: Array | None = None) -> State:
-    """One step. `dropped` [..., d] multiplies h on its way into U h (variational dropout, Gal 2016)."""
+    """Computes one step; `dropped` [..., d] is a mask of variational dropout (Gal 2016): U (dropped h) for U h."""
     h = state[0] if dropped is None else state[0] * dropped
     return cell.update(params["extra"], state, projected, h @ params["kernel"])
 
@@ -128,7 +128,7 @@ def _backward(cell, residuals, cotangents):
     inputs = before, projected, recurrent, mask, d_states
     (d_first, d_extra), (d_projected, d_recurrent) = jax.lax.scan(step, carry, inputs, reverse=True)
     d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped, d_recurrent)
-    # The dropout mask is noise: nobody asks for its gradient.
+    # The dropout mask is a random constant; its gradient is never needed.
     return {"kernel": d_kernel, "extra": d_extra}, d_first, d_projected, None, jnp.zeros_like(dropped)
 
 
@@ -139,11 +139,12 @@ def _keep(mask: Bool[Array, "b"], new: State, old: State) -> State:
     return jax.tree.map(lambda n, o: jnp.where(mask[:, None], n, o), new, old)
 
 
-class Recurrence(nn.Module):
-    """The parameters of one cell, with the ways to use it: all steps at once, or one by one.
+class Recurrence(nn.Module, kw_only=True):
+    """One recurrent layer with the parameters of a cell, for all steps at once or one by one.
 
-    Call = the whole sequence: (inputs [b, t, i], mask [b, t]) -> (last state, outputs [b, t, d]);
-    `offset` is added to W x + b at every step.
+    A call computes the whole sequence, (inputs [b, t, i], mask [b, t]) -> (last state, outputs [b, t, d]), from
+    `state` or zeros; with `reverse`, from the last step to the first. `dropped` is a recurrent_mask, and `offset` is
+    added to W x + b at every step.
     """
 
     cell: Cell
@@ -161,7 +162,7 @@ class Recurrence(nn.Module):
 
     def _bias_init(self, rng, shape, dtype=jnp.float32):
         bias = jnp.zeros(shape, dtype)
-        # Forget gates start open (Jozefowicz 2015, section 2.3.2): what an LSTM writes, it first remembers.
+        # A bias of one for the forget gates: an LSTM remembers at first (Jozefowicz 2015, section 2.3.2).
         return bias.at[self.features : 2 * self.features].set(1.0) if self.cell.num_states == 2 else bias
 
     def initial_state(self, batch_size: int) -> State:
@@ -169,17 +170,18 @@ class Recurrence(nn.Module):
         return tuple(jnp.zeros((batch_size, self.features), self.dtype) for _ in range(self.cell.num_states))
 
     def project(self, inputs: Float[Array, "... i"]) -> Float[Array, "... gd"]:
-        """W x + b: the part of every step that needs no state."""
+        """W x + b, the part of every step that does not depend on the state."""
         return self.input(inputs)
 
     def step(self, state: State, projected: Float[Array, "b gd"], dropped: Array | None = None) -> State:
-        """One step from a projected input."""
+        """Computes one step from a projected input."""
         return cell_step(self.cell, self._params(), state, projected, dropped)
 
     def __call__(
         self,
         inputs: Float[Array, "b t i"],
         mask: Bool[Array, "b t"],
+        *,
         state: State | None = None,
         dropped: Float[Array, "b d"] | None = None,
         offset: Float[Array, "b 1 gd"] | None = None,
@@ -203,7 +205,7 @@ class Recurrence(nn.Module):
 
 
 def _per_gate_orthogonal(num_gates: int):
-    """U of each gate starts orthogonal, so that no gate shrinks or blows up the state."""
+    """Initializes U of each gate as an orthogonal matrix, which keeps the norm of the state."""
 
     def init(rng, shape, dtype=jnp.float32):
         square = (shape[0], shape[1] // num_gates)
@@ -213,18 +215,18 @@ def _per_gate_orthogonal(num_gates: int):
     return init
 
 
-def recurrent_mask(rng: Array | None, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
-    """A variational dropout mask [b, d], kept for all steps of a sentence; None where nothing is dropped."""
+def recurrent_mask(rng: Array | None, *, rate: float, batch_size: int, features: int, dtype: Dtype) -> Array | None:
+    """A variational dropout mask [b, d], the same for all steps of a sequence; None without an rng or at rate 0."""
     if rng is None or rate == 0.0:
         return None
     return jax.random.bernoulli(rng, 1 - rate, (batch_size, features)).astype(dtype) / (1 - rate)
 
 
-class RNN(nn.Module):
-    """A stack of layers, each of them one- or bidirectional; dropout between them.
+class RNN(nn.Module, kw_only=True):
+    """An encoder of recurrent layers, in one direction or both, with dropout between the layers.
 
-    Returns (the last states, one per layer, with both directions side by side; outputs [b, t, d]).
-    A bidirectional layer gives each direction half of `features`, so its outputs are `features` wide.
+    Returns (last state of each layer, outputs of the last layer [b, t, d]). In a bidirectional layer each direction
+    has half of the `features`, and states and outputs of both are concatenated.
     """
 
     cell: Cell
@@ -237,7 +239,7 @@ class RNN(nn.Module):
 
     @nn.compact
     def __call__(
-        self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], train: bool = False
+        self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], *, train: bool = False
     ) -> tuple[tuple[State, ...], Float[Array, "b t d"]]:
         directions = (False, True) if self.bidirectional else (False,)
         width = self.features // len(directions)
@@ -248,9 +250,15 @@ class RNN(nn.Module):
             ends, sides = [], []
             for reverse in directions:
                 rng = self.make_rng("dropout") if train and self.recurrent_dropout else None
-                dropped = recurrent_mask(rng, self.recurrent_dropout, inputs.shape[0], width, self.dtype)
+                dropped = recurrent_mask(
+                    rng,
+                    rate=self.recurrent_dropout,
+                    batch_size=inputs.shape[0],
+                    features=width,
+                    dtype=self.dtype,
+                )
                 name = f"{'backward' if reverse else 'forward'}_{layer}"
-                end, side = Recurrence(self.cell, width, dtype=self.dtype, name=name)(
+                end, side = Recurrence(cell=self.cell, features=width, dtype=self.dtype, name=name)(
                     outputs, mask, dropped=dropped, reverse=reverse
                 )
                 ends.append(end)

@@ -1,10 +1,10 @@
-"""Transformer layers, and stacks of them.
+"""Transformer layers, and stacks of them. Vaswani 2017 (arXiv 1706.03762), section 3.1.
 
     self-attention -> attention to the source, if there is one -> feed forward
 
-each of them added to what it was given. Vaswani 2017 (arXiv 1706.03762), section 3.1; the norm stands after the sum, as
-there, or before each part (Xiong 2020, arXiv 2002.04745), with one more at the end of the stack. An encoder is a
-stack, a decoder a causal stack with a source, a language model (language_model.py) a causal stack without one.
+The output of each part is added to its input. Layer norm follows each sum, as in the paper, or precedes each part
+(Xiong 2020, arXiv 2002.04745), with one more norm at the end of the stack. An encoder is a stack, a decoder a causal
+stack with a source, a language model a causal stack without one.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ NORM_FIRST = {"pre": True, "post": False}  # layer norm before each part, or aft
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
 
 
-class TransformerLayer(nn.Module):
-    """x + attention(x), x + attention to the source, x + feed_forward(x), with a norm before or after each.
+class TransformerLayer(nn.Module, kw_only=True):
+    """x + attention(x), x + attention to the source, x + feed_forward(x), with layer norm before or after each.
 
-    `make_attention` gives the module of several heads: a new one for each use, since parameters are not shared; with
-    `make_source_attention` there is a source.
+    `make_attention` makes the module of all heads, and `make_source_attention` that of the attention to a source; None
+    for a layer without a source.
     """
 
     make_attention: Callable[[], MultiHead]
@@ -54,27 +54,31 @@ class TransformerLayer(nn.Module):
     def __call__(
         self,
         x: Float[Array, "b q d"],
+        *,
         mask: Bool[Array, "b q"],
         positions: Int[Array, "b q"],
-        allowed: Bool[Array, "q k"] | None,
-        bias: Float[Array, "..."] | None,
-        source: Memory | None,
-        cache: Memory | None,
+        allowed: Bool[Array, "q k"] | None = None,
+        bias: Float[Array, "..."] | None = None,
+        source: Memory | None = None,
+        cache: Memory | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], Memory, Attended]:
-        """(x, what this layer's self-attention read, what it saw last: the source, or itself where there is none).
+        """(x, memory of the self-attention, result of the last attention: to the source, or to x without one).
 
-        `mask` and `allowed` say which of x may be seen; with a `cache`, x is one position, which is written into it.
+        `mask` says which positions of x are real, and `allowed` which of them each query may attend to. `bias` is
+        added to the scores of the self-attention. With a `cache`, x is one position, and is written into it.
         """
         turn = partial(rotate, positions=positions) if self.rotary else None
         inner = self.self_norm(x) if self.norm_first else x
         memory = self.self_attention.prepare(inner, mask=mask, rotate=turn)
         memory = memory if cache is None else write(cache, memory, positions[:, 0])
-        attended = self.self_attention(inner, memory, allowed, bias, turn, self._noise(train), train)
+        attended = self.self_attention(
+            inner, memory, mask=allowed, bias=bias, rotate=turn, rng=self._sample_rng(train), train=train
+        )
         x = self._add(self.self_norm, x, attended.context, train)
         if source is not None:
             inner = self.source_norm(x) if self.norm_first else x
-            attended = self.source_attention(inner, source, rng=self._noise(train), train=train)
+            attended = self.source_attention(inner, source, rng=self._sample_rng(train), train=train)
             x = self._add(self.source_norm, x, attended.context, train)
         inner = self.feed_forward_norm(x) if self.norm_first else x
         hidden = self.drop(self.activation(self.inner(inner)), deterministic=not train)
@@ -84,13 +88,13 @@ class TransformerLayer(nn.Module):
         x = x + self.drop(change, deterministic=not train)
         return x if self.norm_first else norm(x)
 
-    def _noise(self, train: bool):
-        """The rng of a reading that samples."""
+    def _sample_rng(self, train: bool):
+        """The rng of attention that samples in training; None for any other."""
         return self.make_rng("sample") if train and self.self_attention.attention.read.random else None
 
 
-class TransformerStack(nn.Module):
-    """Layers one after the other, with one scheme of positions."""
+class TransformerStack(nn.Module, kw_only=True):
+    """A sequence of layers with one scheme of positions; `make_layer` makes each layer."""
 
     make_layer: Callable[[], TransformerLayer]
     positions: NoPositions
@@ -98,6 +102,7 @@ class TransformerStack(nn.Module):
     features: int
     norm_first: bool = True
     causal: bool = False
+    remat: bool = False  # compute the activations of each layer again in the backward pass, to save memory
     dropout: float = 0.0
     dtype: Dtype = jnp.float32
 
@@ -108,31 +113,34 @@ class TransformerStack(nn.Module):
             self.norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)
 
     def __call__(
-        self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], train: bool = False
+        self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], *, train: bool = False
     ) -> tuple[Float[Array, "b d"], Float[Array, "b n d"]]:
-        """As an encoder, like models.rnn.RNN: (the mean of the states, the states)."""
+        """Encodes: (mean of the states, states), the interface of all encoders."""
         states, _, _ = self.run(embedded, mask, train=train)
         return mean_state(states, mask), states
 
     def read_source(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"]) -> tuple[Memory, ...]:
-        """The memory that each layer has of the source."""
+        """The memory of the source for each layer."""
         return tuple(layer.source_attention.prepare(states, mask=mask) for layer in self.layers)
 
     def run(
         self,
         embedded: Float[Array, "b n d"],
         mask: Bool[Array, "b n"],
+        *,
         source: tuple[Memory, ...] | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b n d"], tuple[Memory, ...], Attended]:
-        """All positions at once: (states, what each layer's self-attention read, what the last layer saw)."""
+        """Computes all positions at once: (states, memory of each self-attention, result of the last attention)."""
         length = embedded.shape[1]
         positions = jnp.broadcast_to(jnp.arange(length), embedded.shape[:2])
         allowed = causal_mask(length) if self.causal else None
-        return self._layers(embedded, mask, positions, allowed, length, source, None, train)
+        return self._layers(
+            embedded, mask=mask, positions=positions, allowed=allowed, length=length, source=source, train=train
+        )
 
     def start(self, batch_size: int, length: int) -> tuple[Memory, ...]:
-        """Empty caches with `length` slots."""
+        """Makes an empty cache of `length` slots for each layer."""
         self.positions.check(length)
         nothing = jnp.zeros((batch_size, length, self.features), self.dtype)
         mask = jnp.zeros((batch_size, length), bool)
@@ -141,25 +149,32 @@ class TransformerStack(nn.Module):
     def step(
         self,
         embedded: Float[Array, "b d"],
+        *,
         position: Int[Array, "b"],
         caches: tuple[Memory, ...],
         source: tuple[Memory, ...] | None = None,
     ) -> tuple[Float[Array, "b d"], tuple[Memory, ...]]:
-        """One position after those in the caches: (its state, the caches with it)."""
+        """Computes one position, which follows those in the caches: (its state, the caches with it)."""
         mask = jnp.ones((len(embedded), 1), bool)
         length = caches[0].mask.shape[-1]
         states, caches, _ = self._layers(
-            embedded[:, None], mask, position[:, None], None, length, source, caches, False
+            embedded[:, None], mask=mask, positions=position[:, None], length=length, source=source, caches=caches
         )
         return states[:, 0], caches
 
-    def _layers(self, embedded, mask, positions, allowed, length, source, caches, train):
+    def _layers(self, embedded, *, mask, positions, length, allowed=None, source=None, caches=None, train=False):
+        def apply(layer, x, **arguments):
+            return layer(x, **arguments, train=train)  # `train` is no argument here: nn.remat traces all arguments
+
+        apply = nn.remat(apply) if self.remat else apply
         bias = self.positions.bias(positions, length)
         x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)
         source = source or (None,) * self.num_layers
         caches = caches or (None,) * self.num_layers
         memories, attended = [], None
         for layer, read, cache in zip(self.layers, source, caches, strict=True):
-            x, memory, attended = layer(x, mask, positions, allowed, bias, read, cache, train)
+            x, memory, attended = apply(
+                layer, x, mask=mask, positions=positions, allowed=allowed, bias=bias, source=read, cache=cache
+            )
             memories.append(memory)
         return (self.norm(x) if self.norm_first else x), tuple(memories), attended

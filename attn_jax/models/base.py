@@ -1,10 +1,21 @@
-"""What the rest of the project sees of a model: pure functions of (params, batch).
+"""The protocol of a model: pure functions of (params, batch), with which all code outside of models/ works.
 
-A batch has `source` [b, s], `target_in` and `target_out` [b, t]; positions that hold `pad` never change a result.
+A batch is a dict of `source` [b, s], `target_in` and `target_out` [b, t], int32 tokens; `target_in` is `target_out`
+moved on by one, after bos. Positions that hold `pad` never change a result.
+
+    init(rng, batch) -> params
+    loss_fn(params, batch, rng, step) -> (summed loss [], metrics)        training
+    eval_fn(params, batch) -> metrics                                     evaluation, without dropout
+    score(params, batch) -> log p(target | source) [b]
+    attention_weights(params, batch) -> weights [b, t, s]
+    start(params, source [b, s]) -> (memory, decode state)                decoding
+    step(params, memory, decode state, token [b]) -> (decode state, log_probs [b, v])
+
+`Model` makes these functions of a flax module and is the only place where the rest of the package meets flax: a port to
+another library of modules replaces attention/, layers/, outputs/ and models/, and nothing else.
 """
 
 import dataclasses
-from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -17,27 +28,35 @@ from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, PRNGKeyArr
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model as pure functions. `module` has loss, evaluate, real, start and step: see seq2seq.py."""
+    """The functions of a sequence model, computed by a flax module.
+
+    The module has these methods:
+
+        losses(source, target_in, target_out) -> (what is minimized, negative log-likelihood), each [b, t]
+        evaluate(source, target_in, target_out) -> (negative log-likelihood, correct, weights [b, t, s])
+        real(target_out) -> bool [b, t], True where there is something to predict
+        start(source) and step(memory, state, token) as above, without the params
+    """
 
     module: nn.Module
-    training: ClassVar[str] = "loss"  # the method that gives (what is minimized, negative log-likelihood)
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
-        """Fresh parameters, in float32."""
+        """Initial parameters, in float32; the batch is used for its shapes alone."""
         rngs = {name: jax.random.fold_in(rng, i) for i, name in enumerate(("dropout", "sample"))}
         arguments = self._arguments(batch, jnp.zeros((), jnp.int32))
-        return self.module.init({"params": rng, **rngs}, *arguments, method=self.training)["params"]
+        return self.module.init({"params": rng, **rngs}, *arguments, method="losses")["params"]
 
     def loss_fn(
         self, params: Params, batch: Batch, rng: PRNGKeyArray, step: Int[Array, ""] | int = 0
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Training: the summed loss of the real target tokens, with dropout, label smoothing and sampling.
+        """Computes the training loss, summed over the real target tokens: with dropout, label smoothing and sampling.
 
-        `step`, the number of updates made before, is for losses that change during the training.
+        The metrics are `loss` and `nll` (negative log-likelihood), means over the real target tokens. `step` is the
+        number of updates before this one, for losses that change in the course of training.
         """
         rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
         arguments = self._arguments(batch, jnp.asarray(step))
-        loss, nll = self.module.apply({"params": params}, *arguments, rngs=rngs, method=self.training)
+        loss, nll = self.module.apply({"params": params}, *arguments, rngs=rngs, method="losses")
         real = self._real(batch)
         count = jnp.sum(real)
         return jnp.sum(loss * real), {
@@ -46,7 +65,11 @@ class Model:
         }
 
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
-        """Of the real target tokens: nll, the share that the model would have chosen, the entropy of the weights."""
+        """Computes means over the real target tokens of the teacher-forced pass.
+
+        `loss` is the negative log-likelihood, `accuracy` the share of tokens that are the model's first choice,
+        `attention_entropy` the entropy of the attention weights in nats.
+        """
         nll, correct, weights = self._apply(params, batch, "evaluate")
         real = self._real(batch)
         count = jnp.sum(real)
@@ -63,17 +86,20 @@ class Model:
         return self._apply(params, batch, "evaluate")[2]
 
     def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[PyTree, PyTree]:
-        """What decode.py needs: the memory, which it never changes, and the state, which `step` does."""
+        """(memory, decode state): what decoding reads and never changes, and what each `step` replaces.
+
+        Every leaf of both has the batch as its first axis, so a search may repeat, reorder and drop rows.
+        """
         return self.module.apply({"params": params}, source, method="start")
 
     def step(
         self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]
     ) -> tuple[PyTree, Float[Array, "b v"]]:
-        """log p(next token | tokens so far) and the state after `token`."""
+        """(decode state after `token`, log p(next token | tokens so far)); the first token is bos."""
         return self.module.apply({"params": params}, memory, state, token, method="step")
 
     def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array, ...]:
-        """Those of the method of training."""
+        """The arguments of the module's `losses`."""
         return batch["source"], batch["target_in"], batch["target_out"]
 
     def _apply(self, params: Params, batch: Batch, method: str):
@@ -81,13 +107,16 @@ class Model:
         return self.module.apply({"params": params}, *args, method=method)
 
     def _real(self, batch: Batch) -> Float[Array, "..."]:
-        """One where there is something to predict, zero elsewhere; the shape is that of the losses."""
+        """1 where there is something to predict, 0 elsewhere; in the shape of the losses."""
         return jnp.asarray(self.module.real(jnp.asarray(batch["target_out"])), jnp.float32)
 
 
 def one_word(
     log_probs: Float[Array, "b v"], state: Int[Array, "b"], eos: int
 ) -> tuple[Int[Array, "b"], Float[Array, "b v"]]:
-    """A decoding step of models whose target is one word with these log_probs: the word, then eos."""
+    """One step of decoding for a model whose target is a single word: the word, then eos.
+
+    `state` counts the steps taken; `log_probs` are those of the word.
+    """
     end = jnp.where(jnp.arange(log_probs.shape[-1]) == eos, 0.0, -jnp.inf)
     return state + 1, jnp.where((state == 0)[:, None], log_probs, end)

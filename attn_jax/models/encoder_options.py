@@ -1,133 +1,238 @@
-"""From config.model to encoders, stacks of Transformer layers and output layers, which several families share."""
+"""Options of encoders and of Transformer layers, which several families share, and the modules that they make."""
 
+import dataclasses
+from collections.abc import Callable
 from functools import partial
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
-import jax.numpy as jnp
-from ml_collections import ConfigDict
 
 from attn_jax.attention import MultiHead
-from attn_jax.attention.hard.readings import READINGS, Reading
 from attn_jax.attention.multi_head import head_width
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import UserError
 from attn_jax.layers.convolution import Convolution
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.layers.transformer import ACTIVATIONS, NORM_FIRST, TransformerLayer, TransformerStack
-from attn_jax.models.attention_options import build_attention
+from attn_jax.models.attention_options import AttentionOptions
+from attn_jax.models.setting import Setting
+from attn_jax.options import option
 from attn_jax.outputs import FullSoftmax
-from attn_jax.types import Dtype
+from attn_jax.tasks.sizes import TextSizes
 
-DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
-
-
-def build_encoder(config: ConfigDict) -> nn.Module:
-    """config.model.encoder: what turns embedded source tokens into states."""
-    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
-    return lookup(ENCODERS, model.encoder, "model.encoder")(model, dtype)
+WITHOUT_ATTENTION = tuple(name for name, kind in POSITIONS.items() if not kind.needs_attention)
 
 
-def build_rnn_encoder(model: ConfigDict, dtype: Dtype) -> RNN:
-    """Recurrent layers, in one direction or both."""
-    if model.bidirectional and model.hidden_size % 2:
-        raise UserError(f"model.hidden_size {model.hidden_size} is odd; a bidirectional encoder halves it")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackOptions:
+    """Options of a stack of Transformer layers."""
+
+    sizes: ClassVar[type] = TextSizes
+    has_label_smoothing: ClassVar[bool] = True
+    reads_stories: ClassVar[bool] = False
+    has_weights: ClassVar[bool] = True
+
+    hidden_size: int = option(256, "width of the hidden states", at_least=1)
+    num_layers: int = option(1, "layers", at_least=1, at_most=1000)
+    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
+    num_heads: int = option(4, "heads of attention", at_least=1)
+    num_kv_heads: int = option(0, "heads of keys and values, each shared by a group of heads; 0: num_heads", at_least=0)
+    feed_forward_size: int = option(1024, "width of the feed-forward layers", at_least=1)
+    norm: str = option("pre", "layer norm before each part, or after each sum", choices=NORM_FIRST)
+    activation: str = option("relu", "of the feed-forward layers", choices=ACTIVATIONS)
+    positions: str = option("sinusoidal", "how positions are told apart", choices=POSITIONS)
+    max_length: int = option(512, "learned positions", at_least=1)
+    remat: bool = option(False, "compute a layer's activations again in the backward pass: less memory, more time")
+
+    def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
+        """Builds the module of positions, for embeddings of `features` columns."""
+        kind = POSITIONS[self.positions]
+        return kind(
+            num_heads=self.num_heads,
+            features=features,
+            max_length=self.max_length if kind.limited else 0,
+            causal=causal,
+            error=longer_than_positions,
+            dtype=setting.dtype,
+        )
+
+    def build_stack(
+        self,
+        setting: Setting,
+        attention: AttentionOptions,
+        *,
+        source_attention: AttentionOptions | None = None,
+        causal: bool = False,
+        num_layers: int = 0,
+    ) -> TransformerStack:
+        """Builds Transformer layers.
+
+        Args:
+            setting: facts outside of the options.
+            attention: options of self-attention.
+            source_attention: options of attention to a source; None: the layers have none.
+            causal: a position sees no later one.
+            num_layers: layers; 0: the option.
+
+        Raises:
+            UserError: a width does not fit the heads.
+        """
+        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
+        norm_first = NORM_FIRST[self.norm]
+        positions = self.build_positions(setting, causal, self.hidden_size)
+        if positions.rotary and width % 2:
+            raise UserError(f"model.positions rotary needs heads of even width, got {width}")
+
+        def make_attention(options: AttentionOptions, num_scaled: int = 0) -> MultiHead:
+            return MultiHead(
+                attention=options.build(width, num_heads=self.num_heads, num_scaled=num_scaled),
+                num_heads=self.num_heads,
+                features=self.hidden_size,
+                num_kv_heads=self.num_kv_heads,
+                dtype=setting.dtype,
+            )
+
+        return TransformerStack(
+            make_layer=partial(
+                TransformerLayer,
+                make_attention=partial(make_attention, attention, positions.num_scaled),
+                features=self.hidden_size,
+                feed_forward_size=self.feed_forward_size,
+                make_source_attention=source_attention and partial(make_attention, source_attention),
+                norm_first=norm_first,
+                rotary=positions.rotary,
+                activation=ACTIVATIONS[self.activation],
+                dropout=self.dropout,
+                dtype=setting.dtype,
+            ),
+            positions=positions,
+            num_layers=num_layers or self.num_layers,
+            features=self.hidden_size,
+            norm_first=norm_first,
+            causal=causal,
+            remat=self.remat,
+            dropout=self.dropout,
+            dtype=setting.dtype,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderOptions(StackOptions):
+    """Options of the encoder of a source, of whatever kind.
+
+    A family's class has `embedded_size`, the width of embedded tokens, and `of_encoder`, the options of attention in
+    the encoder.
+    """
+
+    encoder: str = option(
+        "rnn", "layers that turn embedded source tokens into states", choices=("rnn", "conv", "transformer")
+    )
+    cell: str = option("lstm", "recurrent cell", choices=CELLS)
+    bidirectional: bool = option(True, "rnn: both directions, of hidden_size / 2 each")
+    recurrent_dropout: float = option(
+        0.0,
+        "dropout of the recurrent states, one mask for all steps of a sentence (Gal 2016)",
+        at_least=0,
+        at_most=0.999,
+    )
+    kernel_size: int = option(3, "conv: tokens that each layer sees", at_least=1)
+
+    @property
+    def encoder_kind(self) -> "Encoder":
+        """The encoder that was chosen."""
+        return ENCODERS[self.encoder]
+
+    def build_encoder(self, setting: Setting) -> nn.Module:
+        """Builds the encoder.
+
+        Raises:
+            UserError: sizes do not fit each other.
+        """
+        return self.encoder_kind.build(self, setting)
+
+
+def build_rnn(options: EncoderOptions, setting: Setting) -> RNN:
+    """Builds recurrent layers, in one direction or both."""
+    if options.bidirectional and options.hidden_size % 2:
+        raise UserError(f"model.hidden_size {options.hidden_size} is odd; a bidirectional encoder halves it")
     return RNN(
-        lookup(CELLS, model.cell, "model.cell"),
-        model.hidden_size,
-        model.num_layers,
-        model.bidirectional,
-        dropout=model.dropout,
-        recurrent_dropout=model.recurrent_dropout,
-        dtype=dtype,
+        cell=CELLS[options.cell],
+        features=options.hidden_size,
+        num_layers=options.num_layers,
+        bidirectional=options.bidirectional,
+        dropout=options.dropout,
+        recurrent_dropout=options.recurrent_dropout,
+        dtype=setting.dtype,
     )
 
 
-def build_convolution(model: ConfigDict, dtype: Dtype) -> Convolution:
-    """Layers that each see a window of tokens."""
-    if model.kernel_size % 2 == 0:
-        raise UserError(f"model.kernel_size {model.kernel_size} is even; a window around a token is odd")
-    features = model.hidden_size if model.name == "transformer" else model.embedding_size
-    positions = build_positions(model, dtype, False, features)
-    if model.positions not in ("none", "sinusoidal", "learned"):
+def build_convolution(options: EncoderOptions, setting: Setting) -> Convolution:
+    """Builds layers that each see a window of tokens."""
+    if options.kernel_size % 2 == 0:
+        raise UserError(f"model.kernel_size {options.kernel_size} is even; a window around a token is odd")
+    positions = options.build_positions(setting, False, options.embedded_size)
+    if positions.needs_attention:
         raise UserError(
-            f"model.encoder conv has no attention that model.positions {model.positions} could be part of; "
-            "expected none, sinusoidal or learned"
+            f"model.encoder conv has no attention that model.positions {options.positions} could be part of; "
+            f"expected {', '.join(WITHOUT_ATTENTION)}"
         )
-    return Convolution(model.hidden_size, model.num_layers, model.kernel_size, positions, model.dropout, dtype)
+    return Convolution(
+        features=options.hidden_size,
+        num_layers=options.num_layers,
+        kernel_size=options.kernel_size,
+        positions=positions,
+        dropout=options.dropout,
+        dtype=setting.dtype,
+    )
 
 
-def build_positions(model: ConfigDict, dtype: Dtype, causal: bool, features: int) -> NoPositions:
-    """config.model.positions as a module, for embeddings of `features` columns."""
-    kind = lookup(POSITIONS, model.positions, "model.positions")
-    return kind(model.num_heads, features, model.max_length if kind.limited else 0, causal, dtype)
-
-
-def build_stack(
-    model: ConfigDict, dtype: Dtype, causal: bool = False, has_source: bool = False, num_layers: int = 0
-) -> TransformerStack:
-    """Transformer layers, each with attention as config.model.attention says."""
-    width = head_width(model.hidden_size, model.num_heads, model.num_kv_heads)
-    if model.name == "seq2seq" and model.embedding_size != model.hidden_size:
+def build_transformer_encoder(options: EncoderOptions, setting: Setting) -> TransformerStack:
+    """Builds a stack of Transformer layers."""
+    if options.embedded_size != options.hidden_size:
         raise UserError(
             f"model.encoder transformer needs model.embedding_size and model.hidden_size to be equal, got "
-            f"{model.embedding_size} and {model.hidden_size}"
+            f"{options.embedded_size} and {options.hidden_size}"
         )
-    read = READINGS["expectation"] if model.name == "seq2seq" else soft_reading(model)
-    if model.attention.window != "global" or model.attention.normalize == "monotonic":
-        raise UserError("a Transformer takes no model.attention.window, and no model.attention.normalize monotonic")
-    activation = lookup(ACTIVATIONS, model.activation, "model.activation")
-    norm_first = lookup(NORM_FIRST, model.norm, "model.norm")
-    positions = build_positions(model, dtype, causal, model.hidden_size)
-    if positions.rotary and width % 2:
-        raise UserError(f"model.positions rotary needs heads of even width, got {width}")
+    return options.build_stack(setting, options.of_encoder)
 
-    def make_attention(num_scaled: int = 0) -> MultiHead:
-        attention = build_attention(model.attention, width, read, model.num_heads, num_scaled)
-        return MultiHead(attention, model.num_heads, model.hidden_size, model.num_kv_heads, dtype=dtype)
 
-    layer = nn.remat(TransformerLayer, static_argnums=(8,)) if model.remat else TransformerLayer
-    return TransformerStack(
-        make_layer=partial(
-            layer,
-            partial(make_attention, positions.num_scaled),
-            model.hidden_size,
-            model.feed_forward_size,
-            make_attention if has_source else None,
-            norm_first,
-            positions.rotary,
-            activation,
-            model.dropout,
-            dtype,
-        ),
-        positions=positions,
-        num_layers=num_layers or model.num_layers,
-        features=model.hidden_size,
-        norm_first=norm_first,
-        causal=causal,
-        dropout=model.dropout,
-        dtype=dtype,
+class Encoder(NamedTuple):
+    """A kind of encoder."""
+
+    build: Callable[[EncoderOptions, Setting], nn.Module]
+    has_heads: bool = False  # it is a Transformer, whose embedded tokens are as wide as its states
+    state_per_layer: bool = False  # it gives the last state of each layer, not one state
+
+
+ENCODERS = {
+    "rnn": Encoder(build_rnn, state_per_layer=True),
+    "conv": Encoder(build_convolution),
+    "transformer": Encoder(build_transformer_encoder, has_heads=True),
+}
+
+
+def longer_than_positions(message: str) -> UserError:
+    """Returns the error for a sequence with more tokens than there are positions."""
+    return UserError(f"{message}; set a larger model.max_length, or model.positions to sinusoidal, rotary or relative")
+
+
+def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> int:
+    """Returns the width of a head.
+
+    Raises:
+        UserError: the heads do not divide the width, or the groups the heads.
+    """
+    try:
+        return head_width(hidden_size, num_heads, num_kv_heads)
+    except ValueError as error:
+        raise UserError(f"model.hidden_size {hidden_size}: {error}") from None
+
+
+def build_output(setting: Setting, vocab_size: int, tie_embeddings: bool) -> FullSoftmax:
+    """Builds the output layer."""
+    return FullSoftmax(
+        vocab_size=vocab_size,
+        tied=tie_embeddings,
+        label_smoothing=setting.label_smoothing,
+        dtype=setting.dtype,
     )
-
-
-def soft_reading(model: ConfigDict) -> Reading:
-    """The reading of a model whose attention is not latent."""
-    reading = lookup(READINGS, model.attention.read, "model.attention.read")
-    if model.attention.transition != "independent":
-        raise UserError(f"model.attention.transition {model.attention.transition} needs model.name seq2seq")
-    if model.objective != "soft" or reading.name not in ("expectation", "top"):
-        raise UserError(
-            f"model.name {model.name} needs model.objective soft and model.attention.read expectation or top, got "
-            f"{model.objective} and {reading.name}; sampled attention is trained by model.name seq2seq"
-        )
-    if reading.name == "top":
-        reading = reading.configure(num_samples=model.attention.num_samples)
-    return reading
-
-
-def build_output(config: ConfigDict, vocab_size: int) -> FullSoftmax:
-    """The output layer."""
-    dtype = lookup(DTYPES, config.dtype, "dtype")
-    return FullSoftmax(vocab_size, config.model.tie_embeddings, config.train.label_smoothing, dtype)
-
-
-ENCODERS = {"rnn": build_rnn_encoder, "conv": build_convolution, "transformer": build_stack}

@@ -1,35 +1,31 @@
-"""The families of models, by name."""
+"""The table of the families of models. A family is imported when it is chosen."""
 
-from ml_collections import ConfigDict
+import importlib
 
-from attn_jax.attention.hard.readings import READINGS
-from attn_jax.attention.multi_head import head_width
-from attn_jax.models.attention_options import build_attention, describe_attention
-from attn_jax.models.classifier.options import build_classifier
-from attn_jax.models.encoder_options import DTYPES
-from attn_jax.models.memory_networks.options import STORY_MODELS
-from attn_jax.models.seq2seq.options import build_alignment, build_seq2seq
-from attn_jax.models.transformer.options import build_language_model, build_transformer
+from attn_jax.errors import check_known
 
-MODELS = {
-    "seq2seq": build_seq2seq,
-    "transformer": build_transformer,
-    "language_model": build_language_model,
-    "classifier": build_classifier,
-    **STORY_MODELS,
+# model.name -> the class of its options, whose `build(sizes, setting)` makes the model.
+FAMILIES = {
+    "seq2seq": "attn_jax.models.seq2seq.options:Seq2SeqOptions",
+    "transformer": "attn_jax.models.transformer.options:TransformerOptions",
+    "language_model": "attn_jax.models.transformer.options:LanguageModelOptions",
+    "classifier": "attn_jax.models.classifier.options:ClassifierOptions",
+    "memn2n": "attn_jax.models.memory_networks.options:MemN2NOptions",
+    "memnn": "attn_jax.models.memory_networks.options:MemNNOptions",
+    "dmn": "attn_jax.models.memory_networks.options:DMNOptions",
+    "dmn_plus": "attn_jax.models.memory_networks.options:DMNPlusOptions",
+    "entnet": "attn_jax.models.memory_networks.options:EntNetOptions",
+    "universal": "attn_jax.models.memory_networks.options:UniversalOptions",
+    "kernel_regression": "attn_jax.models.kernel_regression.options:KernelRegressionOptions",
 }
 
 
-def describe(config: ConfigDict) -> str:
-    """How the attention of a model is computed; "" where there is none."""
-    model = config.model
-    if model.name in STORY_MODELS or config.task.name == "regression":
-        return ""
-    heads = "transformer" in (model.name, model.encoder) or model.name == "language_model"
-    structured = model.name == "classifier" and model.pooling == "structured"
-    if not heads and not structured and (model.name == "classifier" or model.decoder == "none"):
-        return ""
-    width = head_width(model.hidden_size, model.num_heads) if heads else model.hidden_size
-    read = build_alignment(config)[0] if model.name == "seq2seq" and not heads else READINGS[model.attention.read]
-    attention = build_attention(model.attention, width, read)
-    return describe_attention(attention, DTYPES[config.dtype], width)
+def family(name: str) -> type:
+    """Returns the class of a family's options.
+
+    Raises:
+        UserError: there is no family of this name.
+    """
+    check_known(name, FAMILIES, "model.name")
+    module, _, kind = FAMILIES[name].partition(":")
+    return getattr(importlib.import_module(module), kind)

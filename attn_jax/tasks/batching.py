@@ -1,4 +1,4 @@
-"""From sentence pairs to batches of few, fixed shapes; batch `step` is a function of (seed, step) only.
+"""Batches of sentence pairs in a few fixed shapes. The batch of a step depends only on (seed, step).
 
 A batch is a dict of int32 arrays of one bucket (S source positions, T target positions):
 
@@ -6,11 +6,11 @@ A batch is a dict of int32 arrays of one bucket (S source positions, T target po
     target_in  [B, T]  bos, tokens, pad ...
     target_out [B, T]  tokens, eos, pad ...
 
-and, where the pairs have evidence (attn_jax/tasks/task.py), with E the most pieces of it that a pair of the split has
+and, if the pairs have evidence (attn_jax/tasks/task.py), with E the largest number of supporting statements of a pair,
 
     evidence   [B, E]  numbers of statements, 0 ...
 
-A position is real where it is not pad. Rows that only fill up a batch are all pad and weigh nothing.
+A position is real if it is not pad. Rows that fill up a batch are all pad and count nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a messa
 
 
 class Ragged(NamedTuple):
-    """Sequences of different lengths in one array: sequence i is tokens[offsets[i] : offsets[i + 1]]."""
+    """Sequences of different lengths stored in one array: sequence i is tokens[offsets[i] : offsets[i + 1]]."""
 
     tokens: Int[np.ndarray, " n"]
     offsets: Int[np.ndarray, " m"]  # one more than there are sequences
@@ -41,7 +41,7 @@ class Ragged(NamedTuple):
         return np.diff(self.offsets)
 
     def gather(self, indices: Int[np.ndarray, "..."], length: int) -> tuple[Int[np.ndarray, "..."], np.ndarray]:
-        """Sequences at `indices` [...], padded to [..., length], and where they are real. FILL gives all pad."""
+        """Returns the sequences at `indices` [...], padded to [..., length], and their mask; FILL gives pad only."""
         start = self.offsets[indices]  # of FILL: some sequence's, masked below
         own = np.where(indices == FILL, 0, self.offsets[np.where(indices == FILL, 0, indices + 1)] - start)
         position = np.arange(length)
@@ -52,7 +52,7 @@ class Ragged(NamedTuple):
 
 
 class EncodedPairs(NamedTuple):
-    """Pairs as ids, each sequence with its eos; and the evidence of pairs that have it."""
+    """Pairs as ids, each sequence with its eos, and their evidence if there is any."""
 
     source: Ragged
     target: Ragged
@@ -62,9 +62,9 @@ class EncodedPairs(NamedTuple):
         return len(self.source.offsets) - 1
 
     def batch(self, indices: Int[np.ndarray, "..."], shape: tuple[int, int]) -> dict[str, np.ndarray]:
-        """The batch of the pairs at `indices` [...]: arrays [..., S], [..., T] and, where there is evidence, [..., E].
+        """Returns the batch of the pairs at `indices` [...]: arrays [..., S], [..., T] and, with evidence, [..., E].
 
-        FILL gives a row that is all pad.
+        The index FILL gives a row of pad.
         """
         source, _ = self.source.gather(indices, shape[0])
         target_out, real = self.target.gather(indices, shape[1])
@@ -76,18 +76,18 @@ class EncodedPairs(NamedTuple):
 
 
 def encode(texts: Sequence[str], vocabulary: Vocabulary) -> Ragged:
-    """The ids of each text followed by eos."""
+    """Encodes each text, followed by eos."""
     return make_ragged([[*vocabulary.encode(text), EOS] for text in texts])
 
 
 def make_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
-    """The rows one after the other."""
+    """Concatenates the rows."""
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     return Ragged(np.fromiter((i for row in rows for i in row), np.int32, count=int(offsets[-1])), offsets)
 
 
 def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary: Vocabulary) -> EncodedPairs:
-    """Both sides of the pairs as ids, and their evidence. For sources without targets, give empty target texts."""
+    """Encodes both sides of the pairs. For sources without targets, use empty target texts."""
     evidence = None if pairs.evidence is None else make_ragged(pairs.evidence)
     return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary), evidence)
 
@@ -103,7 +103,7 @@ def check_labels(encoded: EncodedPairs, pairs: Pairs, where: str) -> None:
 
 
 def assign(pairs: EncodedPairs, buckets: Buckets) -> Int[np.ndarray, " n"]:
-    """For each pair the first bucket that holds both its sides, len(buckets) where there is none."""
+    """Index of the first bucket that each pair fits into; len(buckets) if there is none."""
     source, target = pairs.source.lengths, pairs.target.lengths
     fits = [(source <= s) & (target <= t) for s, t in buckets]
     return np.argmax(np.stack([*fits, np.ones(len(pairs), bool)]), axis=0)
@@ -116,16 +116,16 @@ class _Epoch(NamedTuple):
 
 
 class Batches:
-    """Shuffled training batches without end.
+    """Endless shuffled training batches.
 
-    Step n belongs to epoch n // steps_per_epoch, and an epoch has every pair exactly once. Which pairs sit in a row
-    depends on (seed, epoch), which bucket a step uses on the epoch alone. The last batch of a bucket is filled up
-    with all-pad rows, so a bucket has one shape.
+    Step n belongs to epoch n // steps_per_epoch, and an epoch has every pair exactly once. The order of the pairs
+    depends on (seed, epoch), the order of the buckets on the epoch only. The last batch of a bucket is filled up with
+    rows of pad, so each bucket has one shape.
 
     Attributes:
         steps_per_epoch: number of batches of each epoch.
         shapes: (rows, S, T) of each bucket that has pairs.
-        num_pairs: pairs that fit a bucket; dropped: pairs longer than any.
+        num_pairs: number of pairs that fit into a bucket; dropped: number of longer pairs.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class Batches:
         Args:
             pairs: the training split.
             buckets: lengths or pairs of lengths, eos included: see `make_buckets`.
-            batch_size: rows of a batch, or padded target positions where batch_unit is "tokens".
+            batch_size: rows of a batch, or padded target positions if batch_unit is "tokens".
             batch_unit: "sentences" or "tokens".
-            seeds: several give batches with a leading seed axis, each slice of which is that seed's own batch.
-            row_multiple: the number of rows is a multiple of this, the number of devices.
+            seeds: with several, batches have a leading seed axis, and each slice is the batch of one seed.
+            row_multiple: the number of rows is a multiple of this number, such as the number of devices.
 
         Raises:
             UserError: a wrong bucket, unit, size or seed; no pair fits.
@@ -171,7 +171,7 @@ class Batches:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest source, those that fit no bucket included."""
+        """Length of the longest source, including sources that fit into no bucket."""
         return int(self._pairs.source.lengths.max())
 
     @property
@@ -195,7 +195,7 @@ class Batches:
         return found
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
-        """The batch of a step: [B, S] and [B, T] arrays, with several seeds [N, B, S] and [N, B, T]."""
+        """Returns the batch of a step: arrays [B, S] and [B, T], or [N, B, S] and [N, B, T] for several seeds."""
         number, position = divmod(step, self.steps_per_epoch)
         epoch = self._epoch
         if epoch.number != number:
@@ -222,10 +222,10 @@ class Batches:
 def eval_batches(
     pairs: EncodedPairs, batch_size: int, buckets: Sequence = ()
 ) -> Iterator[tuple[Int[np.ndarray, " r"], dict[str, np.ndarray]]]:
-    """Every pair once, of similar length together: yields (indices of the real rows, batch).
+    """Yields (indices of the pairs, batch) for every pair once, with pairs of similar length together.
 
-    A batch takes the first bucket that holds all of it, else its own sides rounded up to a multiple of ROUND_UP, so
-    no pair is too long. Row r < len(indices) of the batch is pair indices[r]; the rows after these are all pad.
+    A batch has the shape of the first bucket it fits into, or else its own lengths rounded up to a multiple of
+    ROUND_UP, so no pair is too long. Row r of the batch is pair indices[r]; rows from len(indices) on are pad.
     """
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: expected at least 1")

@@ -1,4 +1,4 @@
-"""Buckets: the few batch shapes (source length, target length) that all sentence pairs are padded to."""
+"""Buckets: the batch shapes (source length, target length) that sentence pairs are padded to."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ Buckets = tuple[tuple[int, int], ...]
 
 
 def make_buckets(entries: Sequence) -> Buckets:
-    """(source, target) lengths in order of increasing area, eos included; an integer n is the square (n, n).
+    """Sorts buckets, pairs of (source, target) lengths including eos, by area; an integer n stands for (n, n).
 
     Raises:
         UserError: no entry, or one that is neither a positive integer nor a pair of them.
@@ -32,10 +32,10 @@ def make_buckets(entries: Sequence) -> Buckets:
 def choose_buckets(
     source: Int[np.ndarray, " n"], target: Int[np.ndarray, " n"], num_target: int = 6, num_source: int = 2
 ) -> Buckets:
-    """Buckets for pairs of these lengths that leave little padding: `num_target` target lengths, `num_source` each.
+    """Chooses buckets with little padding for pairs of these lengths. Every pair fits into one.
 
-    The target lengths are those that waste the fewest target positions, which cost most (the output layer); then,
-    among the pairs of each, the source lengths likewise. Every pair fits.
+    First come `num_target` target lengths with the least padding of targets, which cost most (the output layer); then,
+    for the pairs of each target length, `num_source` source lengths with the least padding of sources.
     """
     lengths = cut(target, num_target)
     buckets = []
@@ -46,9 +46,9 @@ def choose_buckets(
 
 
 def cut(lengths: Int[np.ndarray, " n"], parts: int) -> list[int]:
-    """At most `parts` lengths such that rounding every length up to the next of them adds as little as possible.
+    """Chooses at most `parts` lengths that minimize the padding when every length is rounded up to the next of them.
 
-    Dynamic programming over the different lengths: best[j] is the cheapest way to round the j smallest of them.
+    Dynamic programming over the distinct lengths: best[j] is the cheapest choice for the j smallest ones.
     """
     values, counts = np.unique(lengths, return_counts=True)
     total = np.concatenate([[0], np.cumsum(counts)])

@@ -1,4 +1,4 @@
-"""Dates as people write them, in English and Japanese, to ISO 8601: a task that makes its own data.
+"""Translates dates written in many English and Japanese styles to ISO 8601; the data is generated.
 
     Saturday 21 November 2026    21/11/26    令和8年11月21日    二〇二六年十一月二十一日   ->   2026-11-21
 
@@ -7,18 +7,21 @@ The days are those of 1900 to 2050. Numbers with slashes are day first (21/11/20
 大正15年, 1926-12-25 昭和元年. The days of the validation and the test split never occur in training, in any style.
 """
 
+import dataclasses
 import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.options import option
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Characters, Vocabulary
 
 FIRST, LAST = datetime.date(1900, 1, 1), datetime.date(2050, 12, 31)
 PIVOT = 1970  # two-digit years are those from here to PIVOT + 99
-NUM_EXAMPLES = 30_000  # training pairs unless told otherwise
+NUM_EXAMPLES = 30_000  # training pairs by default
 TEST_SIZE = 1000
 HELD_OUT_SHARE = 0.05  # of all days for validation, and as many for the test
 EXAMPLES = ("令和8年11月21日", "Saturday 21 November 2026", "21/11/26", "昭和39年10月10日", "Nov 21, 2026", "R8.11.21")
@@ -49,13 +52,13 @@ FULL_WIDTH = str.maketrans("0123456789", "０１２３４５６７８９")
 
 
 def era_of(day: datetime.date) -> tuple[Era, int]:
-    """The era of a day and the year within it, the first being 1."""
+    """Returns the era of a day and the year of the era, counted from 1."""
     era = next(era for era in ERAS if day >= era.first)
     return era, day.year - era.first.year + 1
 
 
 def kanji_number(n: int) -> str:
-    """1 to 99 in kanji: 21 is 二十一, 10 is 十."""
+    """Writes 1 to 99 in kanji: 21 is 二十一, 10 is 十."""
     tens, ones = divmod(n, 10)
     return (KANJI_DIGITS[tens] if tens > 1 else "") + ("十" if tens else "") + (KANJI_DIGITS[ones] if ones else "")
 
@@ -131,16 +134,16 @@ def dates(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task of writing a date as YYYY-MM-DD, character by character.
+    """Translates dates to YYYY-MM-DD, character by character.
 
     Styles are equally frequent. Within a style of Japanese eras, so are the eras and the first years (元年); otherwise
-    days are uniform. All is drawn from `seed`, so two calls give the same data.
+    days are uniform. All data depends on `seed` only.
 
     Args:
         num_examples: training pairs; 0 means NUM_EXAMPLES.
         valid_size: validation pairs; the test split has TEST_SIZE.
         vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the days held out and of all that is drawn.
+        seed: of the held-out days and of all samples.
 
     Raises:
         UserError: a negative number of examples, or no validation pair.
@@ -152,9 +155,9 @@ def dates(
     days = rng.permutation(num_days)
     held_out = int(num_days * HELD_OUT_SHARE)
     splits = {
-        "train": _draw(rng, days[2 * held_out :], num_examples or NUM_EXAMPLES),
-        "valid": _draw(rng, days[:held_out], valid_size),
-        "test": _draw(rng, days[held_out : 2 * held_out], TEST_SIZE),
+        "train": _sample_pairs(rng, days[2 * held_out :], num_examples or NUM_EXAMPLES),
+        "valid": _sample_pairs(rng, days[:held_out], valid_size),
+        "test": _sample_pairs(rng, days[held_out : 2 * held_out], TEST_SIZE),
     }
     if vocabularies is None:
         vocabularies = tuple(
@@ -164,8 +167,8 @@ def dates(
     return Task("dates", splits, *vocabularies, stats=stats, examples=EXAMPLES)
 
 
-def _draw(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:
-    """`num_pairs` random styles, each with a random day of those in `days` (counted from FIRST) it can write."""
+def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:
+    """Samples `num_pairs` styles, each with a random day that it can write, of `days` (counted from FIRST)."""
     days = np.sort(days)
     starts = [(era.first - FIRST).days for era in ERAS]
     ends = [int(days[-1]) + 1, *starts[:-1]]  # an era ends where the next begins; the newest has no end
@@ -177,10 +180,21 @@ def _draw(rng: np.random.Generator, days: np.ndarray, num_pairs: int) -> Pairs:
         [[days]] * len(ENGLISH) + [[recent]] * len(TWO_DIGITS) + [[days]] * len(JAPANESE) + [eras] * len(JAPANESE_ERA)
     )
     source, target = [], []
-    draws = zip(rng.integers(len(STYLES), size=num_pairs), *rng.random((2, num_pairs)), strict=True)
-    for style, which_pool, which_day in draws:
+    samples = zip(rng.integers(len(STYLES), size=num_pairs), *rng.random((2, num_pairs)), strict=True)
+    for style, which_pool, which_day in samples:
         pool = pools[style][int(which_pool * len(pools[style]))]
         day = FIRST + datetime.timedelta(days=int(pool[int(which_day * len(pool))]))
         source.append(STYLES[style](day))
         target.append(day.isoformat())
     return Pairs(source, target)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DatesOptions(TextOptions):
+    """Options of the task of writing dates as YYYY-MM-DD."""
+
+    name: str = option("dates", "the task")
+    valid_size: int = option(500, "validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return dates(num_examples=self.num_examples, valid_size=self.valid_size, vocabularies=kept)

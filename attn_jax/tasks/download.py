@@ -2,7 +2,7 @@
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja
 
-A broken download goes on where it was when the same command is run again, and a complete file is not fetched again.
+A broken download continues when the same command is run again, and a complete file is not fetched again.
 Each file is checked against the SHA-256 known to attn_jax/tasks/sources.py. Where none is known, the first download
 is trusted: its SHA-256 is printed and written to SHA256SUMS in the data folder, and every later run, like
 `sha256sum -c SHA256SUMS`, checks against that. A file that is there with another content is never overwritten.
@@ -28,11 +28,10 @@ TIMEOUT = 30  # seconds without an answer
 
 
 class Resumable:
-    """A downloader for pooch that keeps what it has got in `part` and asks the server for the rest only.
+    """A downloader for pooch that stores received bytes in `part` and requests only the missing ones.
 
-    The rest is asked for with a Range header (RFC 9110, section 14), and on the condition (If-Range) that the file
-    is the one the part is of, where the server named its version by a strong ETag. A server that does not do ranges
-    sends the whole file, which then replaces the part.
+    The request has a Range header (RFC 9110, section 14) and, if the server gave a strong ETag, an If-Range condition
+    that the file has not changed. A server without ranges sends the whole file, which then replaces the part.
     """
 
     def __init__(self, part: pathlib.Path):
@@ -40,7 +39,7 @@ class Resumable:
         self.etag = part.with_name(part.name + ".etag")
 
     def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
-        """Downloads `url` to `output_file`, by way of the part."""
+        """Downloads `url` into the part, which then becomes `output_file`."""
         offset = self.part.stat().st_size if self.part.exists() else 0
         response = self._get(url, offset)
         if response.status_code == 416:  # nothing there from `offset` on: the part is whole, or not of this file
@@ -93,9 +92,9 @@ def download(dataset: Dataset, data_dir: str | pathlib.Path, base_url: str = "")
     """Fetches and unpacks a data set, and returns the text files.
 
     Args:
-        dataset: what and from where, see attn_jax.tasks.sources.
-        data_dir: the folder to put the files into; it is made.
-        base_url: another server that has the files; empty means the data set's own and its mirrors.
+        dataset: the data set, see attn_jax.tasks.sources.
+        data_dir: folder for the files; it is made if needed.
+        base_url: another server with the files; empty means the server of the data set and its mirrors.
 
     Raises:
         UserError: no network, an error of the server, a wrong checksum, a broken archive, an unwritable folder.
@@ -157,7 +156,7 @@ def _retrieve(url: str, known: str | None, path: pathlib.Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, without the exceptions and addresses of objects that it is dressed in."""
+    """Message of the innermost exception, without addresses of objects."""
     while isinstance(inner := getattr(error, "reason", None) or (error.args or (None,))[0], BaseException):
         error = inner
     text = error.strerror if isinstance(error, OSError) and error.strerror else str((error.args or (error,))[0])
@@ -183,7 +182,7 @@ def _sha256(path: pathlib.Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line. Returns the exit status: 0, or 1 after printing one line to standard error."""
+    """Runs the command line. Returns the exit status: 0, or 1 after printing one line to standard error."""
     parser = argparse.ArgumentParser(
         prog="python -m attn_jax.tasks.download", description="Fetches a public data set, or goes on fetching it."
     )

@@ -1,7 +1,7 @@
-"""Files of a work directory: written as a whole or not at all, never through a link, and checked when read.
+"""Files of a work directory: written atomically, never through links, and checked when read.
 
-A work directory may come from a stranger. A link in it that has the name of a file which a command writes would have
-another file of the user's overwritten, so links are refused, and no file is opened by a name that can be foretold.
+A work directory may come from someone else. A link in it with the name of a file that a command writes could make the
+command overwrite another file of the user, so links are refused, and temporary files have unpredictable names.
 """
 
 import base64
@@ -22,9 +22,9 @@ CHECKSUM = "crc32"  # the key under which a file holds its own checksum
 
 
 def check_links(workdir: pathlib.Path) -> None:
-    """UserError for a link, or anything else that is no plain file or folder, in a work directory or in a folder of it.
+    """Raises UserError for links and other special files in a work directory or in a folder of it.
 
-    The work directory itself may be a link: that is the choice of the user, who named it.
+    The work directory itself may be a link, since the user named it.
     """
     try:
         for entry in [*_entries(workdir)]:
@@ -46,12 +46,12 @@ def _entries(workdir: pathlib.Path) -> Iterator[os.DirEntry]:
 
 
 def is_link(path: str | os.PathLike) -> UserError:
-    """The error of a path that is a link and must not be."""
+    """Returns the error for a link where a file is expected."""
     return UserError(f"{os.fspath(path)} is a link; nothing is written through links in a work directory: remove it")
 
 
 def write(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file as a whole or not at all; makes its folder if need be. A link of that name is replaced.
+    """Writes a file atomically, and makes its folder if needed. A link with this name is replaced.
 
     Raises:
         OSError: it cannot be written.
@@ -69,13 +69,13 @@ def write(path: pathlib.Path, content: bytes) -> None:
 
 
 def clear_partial(folder: pathlib.Path) -> None:
-    """Removes what processes that were killed were writing to a folder. No other process may be writing there."""
+    """Removes partial files left by killed processes. No other process may be writing to the folder."""
     for partial in folder.glob(".*.partial"):
         partial.unlink(missing_ok=True)
 
 
 def append(path: pathlib.Path) -> TextIO:
-    """Opens a text file to write at its end, line by line. One that has other names is first replaced by a copy.
+    """Opens a text file to append to, line by line. A file with several hard links is first replaced by a copy.
 
     Raises:
         UserError: it is a link.
@@ -90,7 +90,7 @@ def append(path: pathlib.Path) -> TextIO:
 
 
 def open_plain(path: pathlib.Path) -> TextIO:
-    """Opens a text file to write at its end, line by line; what it holds stays. Raises as `append`."""
+    """Opens a text file to append to, line by line, as it is. Raises as `append`."""
     try:
         return open(path, "a", encoding="utf-8", buffering=1, opener=_open)
     except OSError as error:
@@ -104,7 +104,7 @@ def _open(path: str, flags: int) -> int:
 
 
 def save_json(path: pathlib.Path, data: Any) -> None:
-    """Writes data as JSON, as a whole or not at all."""
+    """Writes data as JSON, atomically."""
     try:
         write(path, (json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode())
     except OSError as error:
@@ -112,7 +112,7 @@ def save_json(path: pathlib.Path, data: Any) -> None:
 
 
 def load_json(path: pathlib.Path) -> dict:
-    """The contents, or a UserError where the file is missing or no JSON object."""
+    """Reads a JSON object; UserError if the file is missing or holds something else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -136,12 +136,12 @@ def load_json(path: pathlib.Path) -> dict:
 
 
 def save_checked(path: pathlib.Path, data: dict) -> None:
-    """`save_json` with a checksum, from which `load_checked` knows that the file is as it was written."""
+    """Writes data as JSON with a checksum, which `load_checked` verifies."""
     save_json(path, data | {CHECKSUM: text_checksum(data)})
 
 
 def load_checked(path: pathlib.Path) -> tuple[dict, bool]:
-    """Reads (the contents, True) of a file of `save_checked`, (the contents, False) of one without a checksum.
+    """Reads a file of `save_checked`; returns its contents and whether it has a checksum.
 
     Raises:
         UserError: it cannot be read, or was changed since it was written.
@@ -160,7 +160,7 @@ def load_checked(path: pathlib.Path) -> tuple[dict, bool]:
 
 
 def changed(path: pathlib.Path) -> UserError:
-    """The error of a file that is not as the run wrote it."""
+    """Returns the error for a file that was changed since the run wrote it."""
     return UserError(
         f"{path} was changed since the run wrote it (wrong checksum); put it back as it was, and set options on the "
         "command line: --config.key=value"
@@ -168,24 +168,24 @@ def changed(path: pathlib.Path) -> UserError:
 
 
 def text_checksum(content: Any) -> int:
-    """crc32 of what JSON writes for it."""
+    """crc32 of the JSON text of the content."""
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def checksum(x: np.ndarray) -> int:
-    """crc32 of the type, the shape and the bytes."""
+    """crc32 of the dtype, shape and bytes of an array."""
     header = f"{x.dtype.name}{x.shape}".encode()
     return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8), zlib.crc32(header))
 
 
 def short(value: Any) -> str:
-    """The value as it is written in JSON; of a long one the beginning."""
+    """JSON text of a value, cut to 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:60]} ..."
 
 
 def is_text(value: Any) -> bool:
-    """Tells whether it is a str that can be written as UTF-8: JSON may hold halves of characters, which cannot."""
+    """Tells whether the value is a str that can be encoded as UTF-8; JSON can hold lone surrogates, which cannot."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -193,7 +193,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_base64(value: Any) -> bool:
-    """Tells whether it is the base64 text of some bytes."""
+    """Tells whether the value is valid base64 text."""
     try:
         return isinstance(value, str) and base64.b64decode(value, validate=True) is not None
     except ValueError:
@@ -201,5 +201,5 @@ def is_base64(value: Any) -> bool:
 
 
 def reason(error: OSError) -> str:
-    """The operating system's words for an error, such as "permission denied"."""
+    """Message of the operating system for an error, such as "permission denied"."""
     return (error.strerror or str(error)).lower()

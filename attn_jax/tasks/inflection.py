@@ -1,14 +1,14 @@
-"""Morphological inflection: from a lemma and tags to the form, character by character.
+"""Morphological inflection: from a lemma and tags to the inflected form, character by character.
 
     gehen TAB V;PST;3;SG  ->  ging
 
 The forms come from files such as those of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or,
-without a language, from one that is made here by rules. In this language
+without a language, from a made-up language with these rules:
 
 - vowels are front (e i ö ü) or back (a o u);
 - a noun's lemma is its stem, a verb's lemma is its stem with -nA. Stems have two or three syllables, and end in a
   vowel or in one of p t k s l r n m;
-- a capital letter in a suffix depends on what is before it. A O U are e ö ü if the last vowel before is front, and
+- a capital letter in a suffix depends on the letters before it. A O U are e ö ü if the last vowel before is front, and
   a o u if it is back. D is t after p t k s, and d elsewhere;
 - before a suffix that begins with a vowel, a last p t k becomes b d g, and after a last vowel y is put in between.
 
@@ -36,26 +36,30 @@ So, in steps:
     kazelne  V.PTCP;PST  ge-kazel-Ut        gekazelüt     a prefix does not change
 """
 
+import dataclasses
 import difflib
 import os
 import pathlib
 import re
 import sys
+from typing import Any
 
 import numpy as np
 
 from attn_jax.errors import UserError
+from attn_jax.options import option
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import Characters, Inflections, Vocabulary
 
-SUBSET = 2017  # seed of the one permutation that chooses subsets of a file, whatever the seed of a run
+SUBSET = 2017  # seed of the permutation for subsets of a file, independent of the seed of a run
 ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
 COLUMNS = ("lemma", "form", "tags")
 LINE = " TAB ".join(COLUMNS)
 
-NUM_EXAMPLES = 10_000  # training forms of the language made here unless told otherwise, as in size "high" of the files
+NUM_EXAMPLES = 10_000  # training forms of the made-up language by default, as in size "high" of the files
 TEST_SIZE = 1000
 NUM_LEMMAS = 12_000
 HELD_OUT_SHARE = 0.05  # of all lemmas for validation, and as many for the test
@@ -84,7 +88,7 @@ INFINITIVE = "nA"
 CASES = {"NOM": "", "ACC": "Un", "DAT": "A", "GEN": "Or", "LOC": "DA", "INS": "sU"}
 TENSES = {"PRS": "U", "PST": "DO"}
 PERSONS = {"1;SG": "m", "2;SG": "s", "3;SG": "", "1;PL": "mUk", "2;PL": "sUk", "3;PL": "lO"}
-# tags -> suffixes with spaces between them, in the order in which they follow the stem
+# tags -> suffixes in the order in which they follow the stem, separated by spaces
 NOUN = (
     {f"N;{case};SG": suffix for case, suffix in CASES.items()}
     | {f"N;{case};PL": f"lO {suffix}" for case, suffix in CASES.items()}
@@ -108,21 +112,21 @@ def inflection(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task of inflecting a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.
+    """Inflects a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.
 
-    The files of a language are data_dir/LANGUAGE-train-SIZE, LANGUAGE-dev for validation, and LANGUAGE-uncovered-test
-    or LANGUAGE-test where there is one. Without a language, forms of the one above are drawn from `seed`, and no lemma
-    is in two splits. In both, a smaller `num_examples` takes a subset of a larger one's forms. The vocabularies are
-    Inflections of the source and Characters of the target, of all that occurs in training.
+    The files of a language are data_dir/LANGUAGE-train-SIZE, LANGUAGE-dev for validation, and, if there is one,
+    LANGUAGE-uncovered-test or LANGUAGE-test. Without a language, forms of the made-up one are sampled with `seed`, and
+    no lemma is in two splits. The forms of a smaller `num_examples` are a subset of those of a larger one. The
+    vocabularies are Inflections of the training sources and Characters of the training targets.
 
     Args:
         data_dir: folder of the files.
-        language: "german", say; "" is the language made here.
+        language: for example "german"; "" is the made-up language.
         size: of the training file, "high", "medium" or "low".
-        num_examples: training forms; 0 means all of the file, or NUM_EXAMPLES of the language made here.
-        valid_size: validation forms of the language made here; its test split has TEST_SIZE.
+        num_examples: training forms; 0 means all of the file, or NUM_EXAMPLES of the made-up language.
+        valid_size: validation forms of the made-up language; its test split has TEST_SIZE.
         vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the language made here: its lemmas, those held out, and the forms drawn.
+        seed: of the made-up language: its lemmas, their splits and its forms.
 
     Raises:
         UserError: something is wrong with a file, or a number of forms is out of range.
@@ -149,7 +153,7 @@ def inflection(
 
 
 def inflect(lemma: str, tags: str) -> str:
-    """The form of a lemma of the language made here. The tags are a key of NOUN or of VERB."""
+    """Inflects a lemma of the made-up language. The tags are a key of NOUN or of VERB."""
     word, suffixes = (lemma, NOUN[tags]) if tags in NOUN else (lemma[: -len(INFINITIVE)], VERB[tags])
     for suffix in suffixes.split():
         word = attach(word, suffix)
@@ -157,7 +161,7 @@ def inflect(lemma: str, tags: str) -> str:
 
 
 def attach(word: str, suffix: str) -> str:
-    """The word with a suffix, both changed as the rules say. The word has a vowel, the suffix a letter."""
+    """Attaches a suffix by the rules above. The word must have a vowel, the suffix a letter."""
     last_vowel = next(letter for letter in reversed(word) if letter in VOWELS)
     if suffix[0] in "AOU":
         word = word + "y" if word[-1] in VOWELS else word[:-1] + VOICED.get(word[-1], word[-1])
@@ -166,7 +170,7 @@ def attach(word: str, suffix: str) -> str:
 
 
 def _make_splits(num_examples: int, valid_size: int, seed: int) -> dict[str, Pairs]:
-    """Splits of the language made here. Each is of its own lemmas, which do not depend on the sizes."""
+    """Samples the splits of the made-up language. No lemma is in two splits, whatever the sizes."""
     rng = np.random.default_rng(seed)
     lexicon = _lexicon(rng)
     drawn = list(lexicon)
@@ -182,14 +186,14 @@ def _make_splits(num_examples: int, valid_size: int, seed: int) -> dict[str, Pai
     sizes = {"train": num_examples or NUM_EXAMPLES, "valid": valid_size, "test": TEST_SIZE}
     splits = {}
     for name, count in sizes.items():
-        # all are shuffled, then cut, so that neither a smaller split nor the others are different ones
+        # Shuffled as a whole, then cut: the size of one split changes no other form.
         chosen = [cells[name][i] for i in rng.permutation(len(cells[name]))[:count]]
         splits[name] = Pairs([f"{lemma}\t{tags}" for lemma, tags in chosen], [inflect(*cell) for cell in chosen])
     return splits
 
 
 def _lexicon(rng: np.random.Generator) -> dict[str, dict[str, str]]:
-    """NUM_LEMMAS lemmas, none of them in EXAMPLES, each with NOUN or VERB."""
+    """Samples NUM_LEMMAS lemmas, none of them in EXAMPLES, and maps each to NOUN or VERB."""
 
     def pick(options):
         return options[rng.integers(len(options))]
@@ -207,7 +211,7 @@ def _lexicon(rng: np.random.Generator) -> dict[str, dict[str, str]]:
 
 
 def _read_splits(folder: pathlib.Path, language: str, size: str, num_examples: int) -> dict[str, Pairs]:
-    """Splits of the files of a language."""
+    """Reads the splits of a language."""
     train, valid = folder / f"{language}-train-{size}", folder / f"{language}-dev"
     if not os.path.exists(train):
         _explain_missing(train, language, size)
@@ -226,7 +230,7 @@ def _read_splits(folder: pathlib.Path, language: str, size: str, num_examples: i
 
 
 def read_forms(path: pathlib.Path) -> Pairs:
-    """The lines `lemma TAB form TAB tags` of a file as pairs (`lemma TAB tags`, form). Spaces are kept.
+    """Reads the lines `lemma TAB form TAB tags` of a file as pairs (`lemma TAB tags`, form), with all their spaces.
 
     Raises:
         UserError: as attn_jax.tasks.text.read_lines, or a line has not three columns, or an empty one.
@@ -246,9 +250,9 @@ def read_forms(path: pathlib.Path) -> Pairs:
 
 
 def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
-    """UserError that names the languages there are, or the sizes of this one.
+    """Raises UserError with the languages in the folder, or with the sizes of this language.
 
-    Nothing where the folder itself is not there: reading says so.
+    Returns if the folder itself is missing; reading the file then raises the error.
     """
     found = [re.fullmatch("(.+)-train-(.+)", other.name) for other in path.parent.glob("*-train-*")]
     there = [match.groups() for match in found if match]
@@ -267,3 +271,23 @@ def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
 
 def _tags(text: str) -> list[str]:
     return text.partition("\t")[2].split(";")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InflectionOptions(TextOptions):
+    """Options of the task of inflecting a lemma."""
+
+    name: str = option("inflection", "the task")
+    language: str = option("", "language of the files in data_dir, such as german; empty: one that the package makes")
+    size: str = option("high", "training file", choices=("high", "medium", "low"))
+    valid_size: int = option(500, "validation forms of the language that the package makes", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return inflection(
+            data_dir=data_dir,
+            language=self.language,
+            size=self.size,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

@@ -1,15 +1,19 @@
-"""Classification: from a text to its label, which is a target of one token. Lines `text TAB label` of files."""
+"""Classification of texts from files with lines `text TAB label`; the label is a target of one token."""
 
+import dataclasses
 import pathlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from attn_jax.errors import UserError, lookup, nearest
+from attn_jax.options import option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary, Words
 
-HELD_OUT = 2018  # seed of the one permutation that chooses validation lines and subsets, whatever the seed of a run
+HELD_OUT = 2018  # seed of the permutation for validation lines and subsets, independent of the seed of a run
 LINE = "text TAB label"
 
 
@@ -27,12 +31,12 @@ def labelled_text(
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Task:
-    """The task of giving a text its label. The source is the text, the target is the label.
+    """Predicts the label (target) of a text (source).
 
-    Without a validation file the last `valid_size` training lines of a fixed shuffle are held out; training lines with
-    the text of a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's lines. The
-    labels are those of the whole training file, so a label of another file that is not among them is a slip, and an
-    error, and not a rare label of which the chosen subset happens to have no example.
+    Without a validation file, the last `valid_size` training lines of a fixed shuffle are held out, and training lines
+    with the text of one of them are dropped. The lines of a smaller `num_examples` are a subset of those of a larger
+    one. The labels are those of the whole training file, so that other files may use every label of it, even one that
+    the chosen subset lacks; any other label is an error.
 
     Args:
         data_dir: folder of the files.
@@ -84,11 +88,11 @@ def labelled_text(
 
 
 def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:
-    """The lines `text TAB label` of a file as pairs (text, label). Spaces around a label are dropped.
+    """Reads the lines `text TAB label` of a file as pairs (text, label). Spaces around a label are dropped.
 
     Args:
         path: of the file.
-        labels: those allowed; () allows all.
+        labels: allowed labels; () allows all.
 
     Raises:
         UserError: as attn_jax.tasks.text.read_lines, or a line has not one tab, or no text, or no label, or a label
@@ -120,11 +124,11 @@ def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:
 
 
 def label_vocabulary(labels: Iterable[str], where: str) -> Words:
-    """A vocabulary of whole labels, in alphabetical order, none of which is unknown.
+    """Makes a vocabulary of all labels, in alphabetical order.
 
     Args:
-        labels: each a word, and repeated or not.
-        where: they come from, for errors.
+        labels: one word each, possibly repeated.
+        where: source of the labels, for error messages.
 
     Raises:
         UserError: there are not two different labels.
@@ -133,3 +137,25 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
     if len(different) < 2:
         raise UserError(f"{where}: only the label {different[0]!r}; expected at least two to tell apart")
     return Words(different)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledTextOptions(VocabularyOptions):
+    """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts."""
+
+    name: str = option("labelled_text", "the task")
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return labelled_text(
+            data_dir=data_dir,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            vocabulary=self.vocabulary,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            sentencepiece=self.sentencepiece,
+            vocabularies=kept,
+        )

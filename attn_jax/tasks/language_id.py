@@ -1,35 +1,38 @@
-"""Which language is this word from? From a lemma, character by character, to the name of its language.
+"""Language identification: from a lemma, character by character, to the name of its language.
 
     Sitzfleisch  ->  german
 
-The lemmas are those of the files of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or,
-without a folder, of languages that are made here. A lemma of these is two or three syllables, each of a beginning, a
-vowel and an end out of the language's own lists, all equally frequent; "" is none. What languages have in common is
-what makes the task one: kali may be valu or tekin, and has to be left out.
+The lemmas come from the files of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or, without
+a folder, from made-up languages. A lemma of these has two or three syllables, each with an onset, a vowel and a coda
+that are uniform on lists of the language; "" is none. Lemmas of several languages, such as kali of valu and tekin, are
+left out.
 """
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
 from attn_jax.tasks.inflection import ALL, read_forms
 from attn_jax.tasks.labelled_text import label_vocabulary
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Characters, Vocabulary
 
-HELD_OUT = 2017  # seed of the one permutation that chooses the splits, whatever the seed of a run
+HELD_OUT = 2017  # seed of the permutation for the splits, independent of the seed of a run
 HELD_OUT_SHARE = 0.1  # of all lemmas for validation, and as many for the test
 TEST_SIZE = 1000
-NUM_LEMMAS = 4000  # of each language made here
+NUM_LEMMAS = 4000  # of each made-up language
 
 
 class Language(NamedTuple):
-    """What the syllables of a language are made of."""
+    """Parts of the syllables of a made-up language."""
 
     onsets: tuple[str, ...]
     vowels: tuple[str, ...]
@@ -58,20 +61,19 @@ def language_id(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task of naming the language of a lemma. The source is the lemma, the target the name, which is one token.
+    """Predicts the name of the language (target, one token) of a lemma (source).
 
-    A language's lemmas are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are drawn
-    from `seed`. A lemma of several languages has no one answer, so it is left out, and counted in the stats. All others
-    are shuffled, in one way whatever the seed, and cut into training, validation and test: no lemma is in two splits,
-    and a smaller split is the beginning of a larger one. The vocabularies are Characters of the source, of all that
-    occurs in training, and the names.
+    The lemmas of a language are the first column of data_dir/LANGUAGE-train-SIZE, each once; without a folder they are
+    sampled with `seed`. Lemmas of several languages are left out and counted in the stats. The others are shuffled, the
+    same way for every seed, and cut into training, validation and test: no lemma is in two splits, and a smaller split
+    is the beginning of a larger one. The vocabularies are the characters of the training sources, and the names.
 
     Args:
         data_dir: folder of the files; "" takes LANGUAGES, which are made here.
         size: of the files, "high", "medium" or "low".
         labels: names of the languages; () means all there are.
         num_examples: training lemmas; 0 means all.
-        valid_size: validation lemmas; the test split has TEST_SIZE, or fewer where there are not so many.
+        valid_size: validation lemmas; the test split has TEST_SIZE, or all test lemmas if there are fewer.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the lemmas made here.
 
@@ -112,7 +114,7 @@ def language_id(
 
 
 def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:
-    """{language: its lemmas, each once} of the files LANGUAGE-train-SIZE in a folder, languages in alphabetical order.
+    """Reads the distinct lemmas of each language from the files LANGUAGE-train-SIZE, languages in alphabetical order.
 
     Raises:
         UserError: no such file, a name that none has, or as attn_jax.tasks.inflection.read_forms.
@@ -132,9 +134,9 @@ def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dic
 
 
 def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
-    """{language: NUM_LEMMAS different lemmas} of languages made here, by name; () means all of LANGUAGES.
+    """Samples NUM_LEMMAS different lemmas for each made-up language of `labels`; () means all of LANGUAGES.
 
-    A language's lemmas do not depend on the others that are asked for.
+    The lemmas of a language do not depend on the other languages.
     """
     chosen = {name: lookup(LANGUAGES, name, "language") for name in sorted(labels or LANGUAGES)}
     lexicons = {}
@@ -146,3 +148,23 @@ def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
             lemmas["".join(parts)] = None
         lexicons[name] = list(lemmas)
     return lexicons
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageIdOptions(TextOptions):
+    """Options of the task of naming the language of a word."""
+
+    name: str = option("language_id", "the task")
+    size: str = option("high", "training files", choices=("high", "medium", "low"))
+    labels: tuple = option((), "languages to tell apart, such as ('german', 'french'); (): all there are", each=str)
+    valid_size: int = option(500, "validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return language_id(
+            data_dir=data_dir,
+            size=self.size,
+            labels=self.labels,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

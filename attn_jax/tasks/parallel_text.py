@@ -1,15 +1,19 @@
 """Translation between the lines of two text files."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary
 
-HELD_OUT = 2015  # seed of the one permutation that chooses validation pairs and subsets, whatever the seed of a run
+HELD_OUT = 2015  # seed of the permutation for validation pairs and subsets, independent of the seed of a run
 
 
 def parallel_text(
@@ -27,10 +31,10 @@ def parallel_text(
     sentencepiece: str,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Task:
-    """The task of translating line i of a source file into line i of a target file.
+    """Translates line i of a source file into line i of a target file.
 
-    Without validation files the last `valid_size` training pairs of a fixed shuffle are held out; training pairs
-    equal to a held-out one are left out. A smaller `num_examples` takes a subset of a larger one's pairs.
+    Without validation files, the last `valid_size` training pairs of a fixed shuffle are held out, and training pairs
+    equal to one of them are dropped. The pairs of a smaller `num_examples` are a subset of those of a larger one.
 
     Args:
         data_dir: folder of the files.
@@ -95,3 +99,27 @@ def _train(kind: type, lines: list[str], side: str, **options) -> Vocabulary:
         return kind.train(lines, **options)
     except UserError as error:
         raise UserError(f"the {side} vocabulary: {error}") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelTextOptions(VocabularyOptions):
+    """Options of the task of translating lines."""
+
+    name: str = option("parallel_text", "the task")
+    joint_vocabulary: bool = option(False, "one vocabulary, of vocab_size[0], for both sides")
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return parallel_text(
+            joint_vocabulary=self.joint_vocabulary,
+            data_dir=data_dir,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            vocabulary=self.vocabulary,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            sentencepiece=self.sentencepiece,
+            vocabularies=kept,
+        )

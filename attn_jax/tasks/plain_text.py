@@ -1,26 +1,30 @@
-"""Language modelling: the source is the empty text, the target is a line of a text, or a block of so many tokens.
+"""Language modelling: the source is the empty text, the target is a line of a text or a block of tokens.
 
-The text comes from UTF-8 files, or, without a folder, is made here: sentences in which the verb agrees with its
-subject, and not with the noun that may stand between them (as in Linzen et al. 2016, arXiv 1611.01368):
+The text comes from UTF-8 files or, without a folder, is generated: sentences in which the verb agrees with its subject,
+and not with a noun between them (as in Linzen et al. 2016, arXiv 1611.01368):
 
     the old keys near the cabinet shine .      every dog sees the small houses .
 
-Each target, a block too, begins after bos and ends with eos; nothing is carried over from the block before. So the
-loss of a block of n tokens is over n + 1, and the eos, of which a model soon knows the place, costs next to nothing.
+Each line and each block starts after bos and ends with eos; no state is passed from block to block. So the loss of a
+block of n tokens has n + 1 terms, of which eos is soon close to zero because its position is fixed.
 """
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import check_count, check_left
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
 from attn_jax.tasks.vocabulary import Characters, SentencePiece, Vocabulary, Words
 
-NUM_SENTENCES = 10_000  # of the text made here, for training and validation
+NUM_SENTENCES = 10_000  # of the generated text, for training and validation
 TEST_SIZE = 1000
 KINDS = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}
 
@@ -52,16 +56,16 @@ def plain_text(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task of predicting a text. An example is a line that is not blank, or a block of the whole text.
+    """Predicts a text. An example is a line that is not blank, or a block of the whole text.
 
-    Without a validation file the end of the training text is held out: its last `valid_size` lines or blocks; training
-    examples equal to a held-out one are left out. (With SentencePiece the end is cut off in words, of which each is a
-    token or more; what it has beyond `valid_size` blocks is not used.) A smaller `num_examples` takes the first of a
-    larger one's examples. The vocabulary, one for both sides, is of the whole training text whatever
-    `num_examples`, so that perplexities can be compared.
+    Without a validation file, the last `valid_size` lines or blocks of the training text are held out, and training
+    examples equal to one of them are dropped. (With SentencePiece, the end is cut off by words, each of which is one or
+    more tokens; blocks of it beyond `valid_size` are not used.) A smaller `num_examples` takes the first examples. The
+    vocabulary, shared by both sides, is trained on the whole training text for every `num_examples`, so that
+    perplexities can be compared.
 
     Args:
-        data_dir: folder of the files; "" is the text made here, which has a test split of TEST_SIZE sentences.
+        data_dir: folder of the files; "" is the generated text, which has a test split of TEST_SIZE sentences.
         train, valid, test: file names, of which the first counts; "" where there is none.
         valid_size: lines or blocks to hold out where there is no validation file.
         num_examples: training lines or blocks; 0 means all.
@@ -70,7 +74,7 @@ def plain_text(
         vocab_size: of it the second counts, the target's.
         min_count, sentencepiece: see configs/base.py.
         vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the text made here.
+        seed: of the generated text.
 
     Raises:
         UserError: something is wrong with a file, a size or a name.
@@ -112,11 +116,11 @@ def plain_text(
     if held_out:
         examples["valid"] = examples["valid"][:valid_size]  # of SentencePiece there may be more
         seen = set(examples["valid"])
-        kept = [text for text in examples["train"] if text not in seen]
-        if count := len(examples["train"]) - len(kept):
+        rest = [text for text in examples["train"] if text not in seen]
+        if count := len(examples["train"]) - len(rest):
             stats["training examples equal to a held-out one"] = count
-        check_left(len(kept), len(examples["train"]) + len(examples["valid"]), len(examples["valid"]), "examples")
-        examples["train"] = kept
+        check_left(len(rest), len(examples["train"]) + len(examples["valid"]), len(examples["valid"]), "examples")
+        examples["train"] = rest
     most = len(examples["train"])
     check_count(num_examples, most, "examples")
     examples["train"] = examples["train"][: num_examples or None]
@@ -128,17 +132,17 @@ def plain_text(
 
 
 def divide(text: str, block: int, kind: type) -> Sequence[str]:
-    """What examples are made of: the lines that are not blank, or for blocks the characters or the words of a text."""
+    """Splits a text into the lines that are not blank or, for blocks, into characters or words."""
     if not block:
         return [line for line in text.split("\n") if line and not line.isspace()]
     return text if kind is Characters else text.split()
 
 
 def make_blocks(part: Sequence[str], block: int, vocabulary: Vocabulary) -> list[str]:
-    """The characters or words of a text, one after the other, as texts of `block` tokens each. The last may be shorter.
+    """Joins the characters or words of a text into blocks of `block` tokens. The last block may be shorter.
 
-    Encoding a text gives the tokens again that it was made of. So that this is true of SentencePiece too, its blocks
-    are of whole words: as many as have at most `block` pieces. A word of more pieces is a block by itself.
+    Blocks of SentencePiece consist of whole words with at most `block` pieces together, so that encoding a block gives
+    its tokens again. A longer word is a block of its own.
     """
     if not isinstance(vocabulary, SentencePiece):
         return _join(part, block)
@@ -155,7 +159,7 @@ def make_blocks(part: Sequence[str], block: int, vocabulary: Vocabulary) -> list
 
 
 def beginnings(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[str, ...]:
-    """A quarter of the tokens of three texts, for a model to go on with. None has a line end, or spaces only."""
+    """Returns the first quarters of three texts, as prompts. None is blank or has a line end."""
     found = []
     for tokens in map(vocabulary.tokenize, texts[:100]):
         beginning = vocabulary.join(tokens[: -(-len(tokens) // 4)])
@@ -165,7 +169,7 @@ def beginnings(texts: Sequence[str], vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def make_sentences(count: int, rng: np.random.Generator) -> list[str]:
-    """Different sentences; fewer are the first of more."""
+    """Samples different sentences; a smaller count gives the first ones of a larger count."""
 
     def pick(options: Sequence):
         return options[rng.integers(len(options))]
@@ -194,7 +198,7 @@ def _join(part: Sequence[str], size: int) -> list[str]:
 
 
 def _read(folder: pathlib.Path, files: dict[str, Sequence[str]]) -> dict[str, str]:
-    """The text of each split whose first file has a name. A line ends with LF or CR LF."""
+    """Reads the text of each split whose first file has a name. Lines end with LF or CR LF."""
     names = {split: next(iter(names), "") for split, names in files.items()}
     if not names["train"]:
         raise UserError("task.train names no file; expected a text file")
@@ -206,3 +210,28 @@ def _read_text(path: pathlib.Path) -> str:
     if text.isspace():
         raise UserError(f"{path}: the file is empty; expected a text")
     return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainTextOptions(VocabularyOptions):
+    """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size."""
+
+    name: str = option("plain_text", "the task")
+    block: int = option(0, "tokens of an example, which is a block of the text; 0: an example is a line")
+    vocabulary: str = option("words", "how a text becomes tokens", choices=KINDS)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return plain_text(
+            block=self.block,
+            data_dir=data_dir,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            valid_size=self.valid_size,
+            num_examples=self.num_examples,
+            vocabulary=self.vocabulary,
+            vocab_size=self.vocab_size,
+            min_count=self.min_count,
+            sentencepiece=self.sentencepiece,
+            vocabularies=kept,
+        )

@@ -37,9 +37,9 @@ def standardize(
 
 
 class PointBatches:
-    """The training points that each step asks about; what it reads is all of them.
+    """Batches of training points: indices of the points to predict, with all points as the memory.
 
-    Attributes are those of attn_jax.tasks.batching.Batches.
+    The attributes are those of attn_jax.tasks.batching.Batches.
     """
 
     messages = ()
@@ -52,7 +52,7 @@ class PointBatches:
         self.steps_per_epoch = -(-self.num_pairs // self.rows)
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
-        """{"index" [B] of the points asked about, "inputs" [n, d], "targets" [n, v]}; several seeds: one each."""
+        """Returns "index" [B], "inputs" [n, d] and "targets" [n, v], with a leading axis for several seeds."""
         index = np.stack([self._index(seed, step) for seed in self._seeds])
         batch = {"index": index, **self._memory}
         return batch if len(self._seeds) > 1 else {name: x[0] for name, x in batch.items()}

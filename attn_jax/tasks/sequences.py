@@ -1,29 +1,33 @@
-"""Copy, reverse and sort: the target is the source's symbols in another order. The package makes the data.
+"""Copy, reverse or sort a sequence: the target has the symbols of the source in another order. Data is generated.
 
     sort       7 31 0 7 12  ->  0 7 7 12 31
 
-The ladder of length generalization: train on short sequences, test on longer ones. Symbols are independent and
-uniform, as in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 32 to 64 in training and
+A test of length generalization: train on short sequences, test on longer ones. Symbols are independent and uniform, as
+in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 32 to 64 in training and
 64 to 4096 in the test.
 
-A source belongs to one split, that its hash names, whatever the seed and the sizes, so no test sequence is ever
-trained on. Two kinds of sources are free of this: those of lengths of which there are fewer than SCARCE sequences, as
-all would soon be seen (the stats of the task count them), and those of lengths that training does not have.
+The hash of a source decides its split, whatever the seed and the sizes, so no test sequence is in any training split.
+There are two exceptions: lengths with fewer than SCARCE sequences, since training soon sees all of them (the stats of
+the task count the test sequences that training has), and lengths that do not occur in training.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import option
+from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
 
-NUM_EXAMPLES = 20_000  # training pairs unless told otherwise
+NUM_EXAMPLES = 20_000  # training pairs by default
 TEST_SIZE = 1000
-SCARCE = 10_000  # lengths with fewer sequences than this share them between the splits
+SCARCE = 10_000  # the splits share the sequences of lengths with fewer sequences than this
 SPLITS = ("train", "valid", "test")
 SHARES = (8, 1, 1)  # of all sequences, in tenths
 OWNERS = np.repeat(SPLITS, SHARES)  # of a hash modulo 10
@@ -48,10 +52,10 @@ def sequences(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task of copying, reversing or sorting a sequence of symbols, which are the words "0", "1", "2", ...
+    """Copies, reverses or sorts sequences of symbols, which are the words "0", "1", "2", ...
 
-    All is drawn from `seed`, each split by itself, so a smaller split is the beginning of a larger one. The lengths of
-    a split are taken in turn, so they are equally frequent. Both sides have one vocabulary, of all symbols.
+    Each split has its own random numbers from `seed`, so a smaller split is the beginning of a larger one. The lengths
+    of a split take turns, so they are equally frequent. Both sides share one vocabulary of all symbols.
 
     Args:
         operation: name in OPERATIONS.
@@ -61,7 +65,7 @@ def sequences(
         num_examples: training pairs; 0 means NUM_EXAMPLES.
         valid_size: validation pairs; the test split has TEST_SIZE.
         vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of all that is drawn.
+        seed: of all samples.
 
     Raises:
         UserError: an unknown operation; a length, the alphabet or a size is out of range.
@@ -105,18 +109,18 @@ def make_pairs(
     rng: np.random.Generator,
     accept: Callable[[Symbols], bool] = lambda symbols: True,
 ) -> Pairs:
-    """`count` pairs (sequence, the same after the operation): test data of any length.
+    """Samples `count` pairs (sequence, sequence after the operation) of any lengths.
 
-    Pair i has the length lengths[i % len(lengths)], so all are equally frequent. Symbols are uniform among the
-    sequences that `accept` takes. A smaller count gives the first pairs of a larger one.
+    Pair i has the length lengths[i % len(lengths)], so all lengths are equally frequent. Sequences are uniform among
+    those that `accept` allows. A smaller count gives the first pairs of a larger one.
 
     Args:
         operation: name in OPERATIONS.
         num_symbols: size of the alphabet, at least 2.
         lengths: of the sequences, at least 1 each.
         count: number of pairs.
-        rng: what they are drawn from.
-        accept: which sequences to take; the others are drawn again.
+        rng: random number generator.
+        accept: tells which sequences to keep; others are sampled again.
 
     Raises:
         UserError: an unknown operation, an alphabet that is too small, no length.
@@ -136,10 +140,33 @@ def make_pairs(
 
 
 def owner(symbols: Symbols) -> str:
-    """The split that a sequence belongs to: the same in every process, and whatever the size of the alphabet."""
+    """Split of a sequence: the same in every process and for every size of the alphabet."""
     digest = hashlib.blake2b(symbols.astype("<i8").tobytes(), digest_size=8).digest()
     return str(OWNERS[int.from_bytes(digest, "little") % len(OWNERS)])
 
 
 def _is_length(n: object) -> bool:
     return isinstance(n, int) and n >= 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequencesOptions(TextOptions):
+    """Options of the task of copying, reversing or sorting symbols."""
+
+    name: str = option("sequences", "the task")
+    operation: str = option("sort", "what the target is", choices=OPERATIONS)
+    num_symbols: int = option(32, "size of the alphabet")
+    lengths: tuple = option((1, 16), "shortest and longest source in training and validation")
+    test_lengths: tuple = option((), "lengths of the test sources, such as (32, 64); (): those of training")
+    valid_size: int = option(500, "validation examples", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return sequences(
+            operation=self.operation,
+            num_symbols=self.num_symbols,
+            lengths=self.lengths,
+            test_lengths=self.test_lengths,
+            num_examples=self.num_examples,
+            valid_size=self.valid_size,
+            vocabularies=kept,
+        )

@@ -1,4 +1,4 @@
-"""The data sets that `python -m attn_jax.tasks.download` knows: where they are, and the SHA-256 of their files."""
+"""Data sets of `python -m attn_jax.tasks.download`: their addresses and the SHA-256 of their files."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,17 +10,17 @@ LANGUAGES = "arabic english finnish french german hebrew hungarian russian spani
 
 @dataclasses.dataclass(frozen=True)
 class Remote:
-    """A file on a server. `sha256` None means unknown: the first download is trusted and its checksum kept."""
+    """A file on a server. With sha256=None the first download is trusted and its checksum is stored."""
 
     path: str  # below the base URL of the data set
     name: str  # below the data folder
     sha256: str | None = None
-    mirrors: tuple[str, ...] = ()  # whole URLs to try where the base URL does not have it
+    mirrors: tuple[str, ...] = ()  # complete URLs to try if the base URL does not have the file
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """Files of one data set, and what makes text files of them (see attn_jax.tasks.unpack)."""
+    """Files of one data set, and the function of attn_jax.tasks.unpack that turns them into text files."""
 
     title: str
     base_url: str

@@ -1,4 +1,4 @@
-"""Cutting the pairs of one file into those trained on and those held out."""
+"""Splits the pairs of one file into training and validation pairs."""
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from attn_jax.tasks.task import Pairs
 
 
 class Cut(NamedTuple):
-    """What became of the pairs of a training file."""
+    """Training and validation pairs."""
 
     train: Pairs
     valid: Pairs
-    equal: int  # pairs left out, as they are equal to a held-out one
+    equal: int  # training pairs dropped because they equal a validation pair
 
 
 def hold_out(
@@ -27,21 +27,23 @@ def hold_out(
     same: Callable[[Pairs], list[Hashable]],
     what: str,
 ) -> Cut:
-    """Without validation pairs the last `valid_size` pairs of a shuffle are held out, and those equal to them left out.
+    """Selects training pairs, and validation pairs if there is no validation file.
 
-    A smaller `num_examples` takes a subset of a larger one's training pairs, and the order is that of the file.
+    Without a validation file, the last `valid_size` pairs of a fixed shuffle are the validation pairs, and training
+    pairs equal to one of them are dropped. Training pairs keep the order of the file; those of a smaller `num_examples`
+    are a subset of those of a larger one.
 
     Args:
-        pairs: of the training file.
-        valid: of the validation file, or None.
-        valid_size: pairs to hold out.
-        num_examples: training pairs to use; 0 means all.
-        seed: of the one shuffle, whatever the seed of a run.
-        same: of each pair what makes it equal to another.
-        what: a pair is called, for errors.
+        pairs: pairs of the training file.
+        valid: pairs of the validation file, or None.
+        valid_size: number of validation pairs to take from the training file.
+        num_examples: number of training pairs to use; 0 means all.
+        seed: of the shuffle; independent of the seed of a run.
+        same: maps pairs to one key each; pairs with the same key are equal.
+        what: word for a pair in error messages.
 
     Raises:
-        UserError: one of the sizes is out of range, or no training pair is left.
+        UserError: a size is out of range, or no training pair is left.
     """
     order, equal = np.random.default_rng(seed).permutation(len(pairs)), 0
     if valid is None:
@@ -54,15 +56,15 @@ def hold_out(
             )
         order, valid = order[:-valid_size], pairs.select(order[-valid_size:])
         seen, keys = set(same(valid)), same(pairs)
-        kept = order[[keys[i] not in seen for i in order]]
-        order, equal = kept, len(order) - len(kept)
+        rest = order[[keys[i] not in seen for i in order]]
+        order, equal = rest, len(order) - len(rest)
         check_left(len(order), len(pairs), len(valid), what)
     check_count(num_examples, len(order), what)
     return Cut(pairs.select(np.sort(order[: num_examples or None])), valid, equal)
 
 
 def check_left(left: int, total: int, held_out: int, what: str) -> None:
-    """UserError where of all training `what` none is left to train on."""
+    """Raises UserError if no training `what` is left."""
     if not left:
         raise UserError(
             f"no training {what} are left: of {total:,} there are {held_out:,} held out for validation, and the others "
@@ -71,7 +73,7 @@ def check_left(left: int, total: int, held_out: int, what: str) -> None:
 
 
 def check_count(num_examples: int, most: int, what: str, default: str = "all") -> None:
-    """UserError unless there are so many training `what`, of which 0 means the `default`."""
+    """Raises UserError unless num_examples is 0 (which means `default`) or at most the number of training `what`."""
     if not 0 <= num_examples <= most:
         raise UserError(
             f"task.num_examples {num_examples}: expected 0 ({default}) to {most}, the training {what} there are"

@@ -1,4 +1,4 @@
-"""What a task is: named splits of sentence pairs, and the vocabularies that turn them into ids."""
+"""Task: named splits of sentence pairs, and the vocabularies that turn them into ids."""
 
 import dataclasses
 import pathlib
@@ -16,14 +16,14 @@ Encode = Callable[[Pairs, Vocabulary, Vocabulary], EncodedPairs]  # (pairs, sour
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Everything about the data that a model or a trainer may ask for.
+    """The data of a run: splits, vocabularies, and what is printed about them.
 
     Attributes:
-        name: as in TASKS.
-        splits: "train" and "valid", and "test" where there is one.
-        source_vocabulary, target_vocabulary: trained on the training split, or given.
-        stats: counts worth a line in the log, such as the number of pairs of each split.
-        examples: a few inputs to show what a trained model can do.
+        name: key in TASKS.
+        splits: "train", "valid" and, if there is one, "test".
+        source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
+        stats: counts to print, such as the number of pairs of each split.
+        examples: a few inputs to try a trained model on.
     """
 
     of_pairs: ClassVar[bool] = True  # the splits are sentence pairs
@@ -37,7 +37,7 @@ class Task:
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:
-        """What a work directory has to keep of the data, and a model is built from."""
+        """The part of the data that a work directory stores: the vocabularies."""
         return self.source_vocabulary, self.target_vocabulary
 
     def save(self, workdir: pathlib.Path) -> None:

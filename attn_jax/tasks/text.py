@@ -1,4 +1,4 @@
-"""Reading line-aligned UTF-8 text files. Whatever is wrong with a file is one clear line, with the line's number."""
+"""Reads UTF-8 text files. Every error is a single line that names the file and the line number."""
 
 import pathlib
 
@@ -8,11 +8,10 @@ Path = str | pathlib.Path
 
 
 def read_lines(path: Path, expected: str = "one sentence per line") -> list[str]:
-    """The lines of a UTF-8 file, without their line ends (LF or CR LF); a byte order mark at the start is dropped.
+    """Reads the lines of a UTF-8 file, without their line ends (LF or CR LF) and without a byte order mark.
 
-    Only LF ends a line: other separators of Unicode, such as U+2028, stay part of the text, so that the line
-    numbers agree with those of other programs and of the file on the other side. `expected` says in errors what the
-    lines should be.
+    Only LF ends a line. Other Unicode separators, such as U+2028, are part of the text, so that line numbers agree with
+    other programs and with the parallel file. `expected` describes the lines in error messages.
 
     Raises:
         UserError: the file is missing, a directory, unreadable, empty, not UTF-8, or has an empty line.
@@ -26,7 +25,7 @@ def read_lines(path: Path, expected: str = "one sentence per line") -> list[str]
 
 
 def read_text(path: Path, expected: str = "a text") -> str:
-    """The text of a UTF-8 file, without a byte order mark at its start. `expected` is for errors.
+    """Reads a UTF-8 file, without a byte order mark. `expected` describes the text in error messages.
 
     Raises:
         UserError: the file is missing, a directory, unreadable, empty, or not UTF-8.
@@ -45,7 +44,7 @@ def read_text(path: Path, expected: str = "a text") -> str:
 
 
 def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    """The lines of two files of which line i of one is the translation of line i of the other.
+    """Reads the lines of two parallel files: line i of one is the translation of line i of the other.
 
     Raises:
         UserError: as `read_lines`, or the files have different numbers of lines.

@@ -1,6 +1,6 @@
-"""From downloaded archives to text files. Each function takes the archives and the data folder, and gives the files.
+"""Unpacks downloaded archives into text files. Each function maps the archives and the data folder to the text files.
 
-A text file that is there already with another content is a UserError: it may be the user's own.
+An existing text file with different content is a UserError, since it may be the user's own.
 """
 
 import gzip
@@ -21,22 +21,22 @@ Paths = list[pathlib.Path]
 
 
 def nothing(archives: Paths, folder: pathlib.Path) -> Paths:
-    """The files are text already."""
+    """Returns the files as they are: they are text already."""
     return archives
 
 
 def gunzip(archives: Paths, folder: pathlib.Path) -> Paths:
-    """x.gz becomes x."""
+    """Unpacks x.gz to x."""
     return [
         _write(folder / path.stem, _guard(path, lambda path: gzip.decompress(path.read_bytes()))) for path in archives
     ]
 
 
 def tagged_zip(archives: Paths, folder: pathlib.Path) -> Paths:
-    """The IWSLT release: train.tags.ja-en.{ja,en} become train.{ja,en}, IWSLT17.TED.X.ja-en.{ja,en}.xml X.{ja,en}.
+    """Unpacks IWSLT: train.tags.ja-en.{ja,en} to train.{ja,en}, IWSLT17.TED.X.ja-en.{ja,en}.xml to X.{ja,en}.
 
-    Of the training files the lines that begin with a tag are dropped, of the others the text of the segments is
-    kept. A pair with an empty side is dropped.
+    Lines of the training files that begin with a tag are dropped; the other files give the text of their segments.
+    Pairs with an empty side are dropped.
 
     Raises:
         UserError: the archive is broken, lacks a file, or the two sides do not have the same number of sentences.
@@ -58,7 +58,7 @@ def tagged_zip(archives: Paths, folder: pathlib.Path) -> Paths:
 
 
 def babi_tar(archives: Paths, folder: pathlib.Path) -> Paths:
-    """The English tasks: en/qa*.txt and en-10k/qa*.txt.
+    """Unpacks the English tasks: en/qa*.txt and en-10k/qa*.txt.
 
     Raises:
         UserError: the archive is broken or has no such files.

@@ -1,7 +1,7 @@
-"""From text to ids and back: words, characters, tags and characters, or the pieces of a SentencePiece model.
+"""Vocabularies, which map text to ids and back: words, characters, tags and characters, or SentencePiece pieces.
 
-Every vocabulary has the same four special ids; `encode` never gives one of them except UNK, so that a real
-position of a batch is one that is not PAD.
+All vocabularies have the same four special ids. `encode` returns none of them except UNK, so that the real positions
+of a batch are those that are not PAD.
 """
 
 import base64
@@ -18,13 +18,13 @@ from attn_jax.errors import UserError, check_known, lookup
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
-PERIOD_ID, QUESTION_ID = 4, 5  # of Stories: the ends of a statement and of a question
+PERIOD_ID, QUESTION_ID = 4, 5  # ends of a statement and of a question in StoryWords
 
 
 class _Table:
-    """A vocabulary that is a list of tokens: id i is the i-th of SPECIAL + tokens. Subclasses split and join text.
+    """A vocabulary given by a list of tokens; id i is the i-th of SPECIAL + tokens. Subclasses split and join text.
 
-    The tokens begin with `first`, in every vocabulary of the class.
+    Every vocabulary of a class begins with its tokens `first`.
     """
 
     kind = ""
@@ -40,9 +40,9 @@ class _Table:
 
     @classmethod
     def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = ""):
-        """The tokens seen at least `min_count` times, most frequent first, ties in order of their code points.
+        """Takes the tokens seen at least `min_count` times, most frequent first, ties in order of their code points.
 
-        Before them stand the tokens of `first`, seen or not.
+        The tokens of `first` come before them, whether seen or not.
 
         Args:
             lines: the training text.
@@ -70,41 +70,41 @@ class _Table:
         raise NotImplementedError
 
     def tokenize(self, text: str) -> list[str]:
-        """The text's tokens as written, one for each id of `encode`, unknown ones too."""
+        """Splits a text into tokens as written, one for each id of `encode`, including unknown ones."""
         return self._split(text)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without BOS and EOS."""
+        """Encodes a text, without BOS and EOS."""
         ids = self._ids
         return [ids.get(token, UNK) for token in self._split(text)]
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        """One string for each id, special ones too: the labels of a picture's axes."""
+        """Returns one string for each id, including special ones, as labels for plots."""
         return [self._tokens[i] for i in ids]
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text of the ids before the first EOS; PAD and BOS are skipped."""
+        """Decodes the ids before the first EOS; PAD and BOS are skipped."""
         return self.join(self.tokens(_content(ids)))
 
     def join(self, tokens: Iterable[str]) -> str:
-        """The text that these tokens make up."""
+        """Joins tokens to a text."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def to_json(self) -> dict:
-        """A dict of strings and lists from which `from_json` makes this vocabulary again."""
+        """Returns a dict of strings and lists for `from_json`."""
         return {"kind": self.kind, "tokens": self._tokens[len(SPECIAL) :]}
 
     @classmethod
     def from_json(cls, data: dict):
-        """The vocabulary that `to_json` described."""
+        """Makes a vocabulary from the result of `to_json`."""
         return cls(data["tokens"])
 
 
 class Words(_Table):
-    """Whatever stands between white space is a token."""
+    """Tokens are the words between white space."""
 
     kind = "words"
 
@@ -113,27 +113,29 @@ class Words(_Table):
         return text.split()
 
     def join(self, tokens: Iterable[str]) -> str:
-        """The tokens with one space between them."""
+        """Joins the tokens with spaces."""
         return " ".join(tokens)
 
 
-class Stories(Words):
-    """Words in lower case; "." and "?" are PERIOD_ID and QUESTION_ID, so a model can see where statements end."""
+class StoryWords(Words):
+    """Words in lower case; "." and "?" have the ids PERIOD_ID and QUESTION_ID, so that models can find sentences."""
 
     kind = "stories"
     first = (".", "?")
 
     def __init__(self, tokens: Sequence[str], longest: int = sys.maxsize, shortest: int = 1):
-        """`longest` is the number of statements of the longest training story: a memory needs no more slots.
-
-        `shortest` is the number of tokens of the shortest training statement, its period included.
+        """
+        Args:
+            tokens: all tokens, beginning with `first`.
+            longest: number of statements of the longest training story; a memory needs no more slots.
+            shortest: number of tokens of the shortest training statement, its period included.
         """
         super().__init__(tokens)
         self.longest, self.shortest = longest, shortest
 
     @classmethod
-    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "Stories":
-        """As _Table.train; also counts the statements."""
+    def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "") -> "StoryWords":
+        """Trains the vocabulary as _Table.train, and measures `longest` and `shortest`."""
         lines = list(lines)
         vocabulary = super().train(lines, vocab_size=vocab_size, min_count=min_count)
         longest, shortest = 0, sys.maxsize
@@ -147,7 +149,7 @@ class Stories(Words):
         return super().to_json() | {"longest": self.longest, "shortest": self.shortest}
 
     @classmethod
-    def from_json(cls, data: dict) -> "Stories":
+    def from_json(cls, data: dict) -> "StoryWords":
         return cls(data["tokens"], data["longest"], data.get("shortest", 1))
 
     @staticmethod
@@ -156,7 +158,7 @@ class Stories(Words):
 
 
 class Characters(_Table):
-    """Each code point is a token, spaces too."""
+    """Tokens are the code points, including spaces."""
 
     kind = "characters"
 
@@ -165,15 +167,15 @@ class Characters(_Table):
         return list(text)
 
     def join(self, tokens: Iterable[str]) -> str:
-        """The tokens one after the other."""
+        """Concatenates the tokens."""
         return "".join(tokens)
 
 
 class Inflections(_Table):
-    """What to inflect, `lemma TAB tags`: each tag is a token, written <V>, then each code point of the lemma is one.
+    """Tokens of `lemma TAB tags`: first each tag, written as <V>, then each code point of the lemma.
 
-    Tags are joined by ";". They come first, so that their place does not depend on the lemma. A text without a tab
-    is all lemma.
+    Tags are joined by ";". They come first so that their positions do not depend on the lemma. A text without a tab is
+    a lemma.
     """
 
     kind = "inflection"
@@ -184,7 +186,7 @@ class Inflections(_Table):
         return [*(f"<{tag}>" for tag in tags.split(";") if tab), *lemma]
 
     def join(self, tokens: Iterable[str]) -> str:
-        """`lemma TAB tags`, or the lemma alone where there is no tag. An unk before a known tag stands for a tag."""
+        """Joins tokens to `lemma TAB tags`, or to the lemma if there is no tag. An unk before a tag is a tag."""
         tokens = list(tokens)
         places = [i for i, token in enumerate(tokens) if len(token) > 1 and token not in SPECIAL]
         if not places:
@@ -195,10 +197,10 @@ class Inflections(_Table):
 
 
 class SentencePiece:
-    """Subword pieces of a unigram or BPE model, trained on the text itself.
+    """Subword pieces of a unigram or BPE model. Kudo and Richardson 2018, arXiv 1808.06226.
 
-    The model is held as bytes, so that nothing depends on a file. The text is normalized (NFKC), hence
-    decode(encode(text)) is the normalized text. Kudo and Richardson 2018, arXiv 1808.06226.
+    The model is stored as bytes and needs no file. Text is normalized (NFKC), so decode(encode(text)) is the normalized
+    text.
     """
 
     kind = "sentencepiece"
@@ -212,7 +214,7 @@ class SentencePiece:
 
     @classmethod
     def train(cls, lines: Iterable[str], *, vocab_size: int, min_count: int = 1, model_type: str = "unigram"):
-        """A model with exactly `vocab_size` pieces, the four special ones included, that knows every character.
+        """Trains a model of exactly `vocab_size` pieces, including the four special ones, that covers all characters.
 
         Args:
             lines: the training text.
@@ -221,7 +223,7 @@ class SentencePiece:
             model_type: "unigram" or "bpe".
 
         Raises:
-            UserError: no model of this size can be made from this text; the nearest possible size is told.
+            UserError: no model of this size can be trained on this text; the message has the nearest possible size.
         """
         check_known(model_type, MODEL_TYPES, "sentencepiece model")
         model = io.BytesIO()
@@ -249,35 +251,35 @@ class SentencePiece:
         return cls(model.getvalue())
 
     def tokenize(self, text: str) -> list[str]:
-        """The pieces of the normalized text, one for each id of `encode`; "▁" stands for a space before it."""
+        """Splits a text into pieces, one for each id of `encode`; "▁" stands for a space before the piece."""
         return self._processor.encode(text, out_type=str)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without BOS and EOS."""
+        """Encodes a text, without BOS and EOS."""
         return self._processor.encode(text)
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
-        """One piece for each id, special ones too: the labels of a picture's axes."""
+        """Returns one piece for each id, including special ones, as labels for plots."""
         return [self._processor.id_to_piece(int(i)) for i in ids]
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
-        """The text of the ids before the first EOS; PAD and BOS are skipped."""
+        """Decodes the ids before the first EOS; PAD and BOS are skipped."""
         return self.join(self.tokens(_content(ids)))
 
     def join(self, tokens: Iterable[str]) -> str:
-        """The pieces one after the other, "▁" as a space."""
+        """Concatenates the pieces, with a space for "▁"."""
         return "".join(tokens).replace("▁", " ").strip()
 
     def __len__(self) -> int:
         return len(self._processor)
 
     def to_json(self) -> dict:
-        """A dict of strings from which `from_json` makes this vocabulary again."""
+        """Returns a dict of strings for `from_json`."""
         return {"kind": self.kind, "model": base64.b64encode(self._model).decode("ascii")}
 
     @classmethod
     def from_json(cls, data: dict) -> "SentencePiece":
-        """The vocabulary that `to_json` described."""
+        """Makes a vocabulary from the result of `to_json`."""
         return cls(base64.b64decode(data["model"]))
 
     def __reduce__(self):
@@ -285,7 +287,7 @@ class SentencePiece:
 
 
 def from_json(data: dict) -> "Vocabulary":
-    """The vocabulary that some class's `to_json` described.
+    """Makes a vocabulary from the result of its `to_json`.
 
     Raises:
         UserError: the dict describes no vocabulary.
@@ -306,7 +308,7 @@ def _content(ids: Iterable[SupportsIndex]) -> list[int]:
 
 
 def _size_error(vocab_size: int, message: str) -> str:
-    """One line out of SentencePiece's message, which begins with a C++ file and condition."""
+    """Turns a message of SentencePiece, which begins with a C++ file and condition, into one line."""
     if largest := re.search(r"too high .*<= (\d+)", message):
         return f"vocab_size {vocab_size} is too large for this text; the largest possible is {largest[1]}"
     if smallest := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
@@ -314,12 +316,12 @@ def _size_error(vocab_size: int, message: str) -> str:
     return f"no SentencePiece model of vocab_size {vocab_size} can be trained on this text: {' '.join(message.split())}"
 
 
-Vocabulary = Words | Stories | Characters | Inflections | SentencePiece
+Vocabulary = Words | StoryWords | Characters | Inflections | SentencePiece
 
 MODEL_TYPES = ("unigram", "bpe")
 VOCABULARIES = {
     "words": Words,
-    "stories": Stories,
+    "stories": StoryWords,
     "characters": Characters,
     "inflection": Inflections,
     "sentencepiece": SentencePiece,

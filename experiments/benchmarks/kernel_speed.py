@@ -34,7 +34,7 @@ from attn_jax.tasks.curves import curve, grid, true_curve  # noqa: E402
 
 NUM_POINTS, NUM_STEPS = 40, 25
 PLACES, TRUTH = grid()
-KERNEL = KernelRegression(Attention(Gaussian(initial=(1.0,), exact=True), kernel_sum))
+KERNEL = KernelRegression(attention=Attention(score=Gaussian(initial=(1.0,), exact=True), normalize=kernel_sum))
 
 
 def best_width(x: jax.Array, y: jax.Array) -> jax.Array:

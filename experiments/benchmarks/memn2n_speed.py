@@ -72,11 +72,11 @@ class TorchMemN2N(nn.Module):
 
 def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...]:
     """Our batch as the padded sentences that PyTorch takes."""
-    story = jax.tree.map(np.asarray, find_sentences(jnp.asarray(batch["source"]), memory_size))
+    layout = jax.tree.map(np.asarray, find_sentences(jnp.asarray(batch["source"]), memory_size))
     sentences = np.zeros((len(batch["source"]), memory_size + 1, words), np.int64)
-    for row, column in np.argwhere((story.slot < memory_size) | story.asked):
-        slot = memory_size if story.asked[row, column] else story.slot[row, column]
-        sentences[row, slot, story.position[row, column]] = batch["source"][row, column]
+    for row, column in np.argwhere((layout.slot < memory_size) | layout.is_question):
+        slot = memory_size if layout.is_question[row, column] else layout.slot[row, column]
+        sentences[row, slot, layout.position[row, column]] = batch["source"][row, column]
     real = batch["target_out"][:, 0] != 0
     parts = sentences[:, :-1], sentences[:, -1], batch["target_out"][:, 0].astype(np.int64)
     return tuple(torch.from_numpy(part[real]) for part in parts)
@@ -86,7 +86,7 @@ def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], Non
     """{row of the table: a function that trains an epoch}, and the report of the parity check."""
     config = babi_memn2n.get_config()
     config.data_dir, config.task.numbers = options.data_dir, (options.number,)
-    config.model.stories.noise, config.model.stories.linear_steps = 0.0, 0
+    config.model.noise, config.model.linear_steps = 0.0, 0
     task = build_task(config)
     setup = build_setup(config, task.kept)
     model, pairs = setup.model, setup.predictor.translator.encode(task.splits["train"])

@@ -25,9 +25,11 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
-from attn_jax.models.transformer.options import build_transformer
+from attn_jax.cli.options import resolve
+from attn_jax.models.base import Model
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.training.model_size import num_parameters
 from configs import base
 from experiments.benchmarks.machine import circumstances
@@ -51,10 +53,10 @@ SIZE, LAYERS, HEADS, INNER = 256, 3, 4, 1024
 
 def get_config(dtype: str, dropout: float, weights_dropout: float) -> ConfigDict:
     """Our model; torch.nn.Transformer drops attention weights, too."""
-    config = base.get_config()
+    config = base.get_config(model="transformer")
     config.dtype = dtype
-    config.model.name = config.model.encoder = "transformer"
-    config.model.hidden_size = config.model.embedding_size = config.model.readout_size = SIZE
+    config.model.encoder = "transformer"
+    config.model.hidden_size = SIZE
     config.model.num_layers, config.model.num_heads, config.model.feed_forward_size = LAYERS, HEADS, INNER
     config.model.dropout, config.model.attention.dropout = dropout, weights_dropout
     config.model.attention.score = "scaled_dot"
@@ -63,9 +65,14 @@ def get_config(dtype: str, dropout: float, weights_dropout: float) -> ConfigDict
     return config
 
 
+def build(config: ConfigDict) -> Model:
+    """The model of a config."""
+    return resolve(config).build_model(TextSizes(*VOCAB_SIZES))
+
+
 def check_parity(params, batch) -> str:
     """The same loss and gradient norm on both sides, without dropout."""
-    model = build_transformer(get_config("float32", 0.0, 0.0), *VOCAB_SIZES)
+    model = build(get_config("float32", 0.0, 0.0))
     (_, metrics), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, jax.random.key(0))
     count = float(metrics["loss"].count)
     norm = float(np.linalg.norm([np.linalg.norm(np.ravel(grad)) for grad in jax.tree.leaves(grads)])) / count
@@ -89,9 +96,7 @@ def make_variants(args: argparse.Namespace) -> tuple[list[Variant], str]:
     chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=4, num_source=1)
     buckets = Batches(pairs, chosen, args.batch_size)
     shapes = one_per_shape([buckets.batch_at(step) for step in range(buckets.steps_per_epoch)])
-    params = jax.jit(build_transformer(get_config("float32", 0.0, 0.0), *VOCAB_SIZES).init)(
-        jax.random.key(0), shapes[0]
-    )
+    params = jax.jit(build(get_config("float32", 0.0, 0.0)).init)(jax.random.key(0), shapes[0])
     variants = []
     other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.1)
     other.load(params)
@@ -103,7 +108,7 @@ def make_variants(args: argparse.Namespace) -> tuple[list[Variant], str]:
         "ours, no dropout": (0.0, 0.0),
     }.items():
         config = get_config(args.dtype, *rates)
-        model = build_transformer(config, *VOCAB_SIZES)
+        model = build(config)
         variants.append(Variant(name, train_ours(model, config, params, buckets.batch_at, shapes)))
     return variants, check_parity(params, similar[0])
 

@@ -38,15 +38,15 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import resolve
 from attn_jax.models.base import Model
-from attn_jax.models.seq2seq.options import build_seq2seq
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
 from attn_jax.tasks.buckets import choose_buckets
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.vocabulary import EOS, SentencePiece
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.model_size import num_parameters
-from attn_jax.training.optimizers import make_optimizer
 from attn_jax.types import Batch, Params
 from configs import base
 from experiments.benchmarks.machine import circumstances
@@ -154,7 +154,7 @@ def train_ours(
     model: Model, config: ConfigDict, params: Params, batch_at: Callable, shapes: list[Batch]
 ) -> Iterator[tuple[int, int]]:
     """The same for ours; compiles a program for each of `shapes` first. One step is always under way."""
-    tx = make_optimizer(**config.optimizer.to_dict(), num_steps=1)
+    tx = resolve(config).optimizer.build(1)
     step = jax.jit(make_train_step(model.loss_fn, tx), donate_argnums=0)
     state = TrainState.create(jax.tree.map(lambda x: x.copy(), params), tx, jax.random.key(1))
     for batch in shapes:
@@ -178,7 +178,7 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
     """The same loss and gradient norm on both sides, without dropout, however PyTorch computes them."""
     config = config.copy_and_resolve_references()
     config.dtype, config.model.dropout = "float32", 0.0
-    model = build_seq2seq(config, *VOCAB_SIZES)
+    model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
     (_, metrics), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, jax.random.key(0))
     count = float(metrics["loss"].count)
     norms = [float(np.linalg.norm(np.ravel(grad))) / count for grad in jax.tree.leaves(grads)]
@@ -203,7 +203,7 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
 def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[Variant], str]:
     """All rows, and the report of the parity check."""
     config = get_config(args.dtype)
-    model = build_seq2seq(config, *VOCAB_SIZES)
+    model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
     longest = random_batches(pairs, args.batch_size, multiple=1)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
     params = jax.jit(model.init)(jax.random.key(0), longest[0])

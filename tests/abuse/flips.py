@@ -112,9 +112,8 @@ def read(folder: pathlib.Path, file: str) -> Any:
     """What a command reads from a file of a work directory, in parts that can be compared."""
     from attn_jax.cli.workdir import load_config
     from attn_jax.tasks import task_class
-    from configs import base
 
-    config = load_config(folder, base.get_config())
+    config = load_config(folder)
     if file == "config.json":
         return config.to_dict()
     kept = task_class(config.task.name).load(folder)
@@ -129,12 +128,11 @@ def tried(folder: pathlib.Path, file: str, good: Any) -> tuple[str, str]:
     from attn_jax.cli.commands import restore
     from attn_jax.cli.runs import check
     from attn_jax.cli.workdir import load_config
-    from configs import base
 
     found = read(folder, file)
     if found == good:
         return RIGHT, "as before"
-    config = load_config(folder, base.get_config())
+    config = load_config(folder)
     check(config)
     restore(config, folder)
     return SILENT, f"read as something else: {difference(good, found)}"
@@ -155,9 +153,8 @@ def read_checkpoint(folder: pathlib.Path) -> Any:
 
     from attn_jax.cli.runs import open_checkpoints
     from attn_jax.cli.workdir import load_config
-    from configs import base
 
-    config = load_config(folder, base.get_config())
+    config = load_config(folder)
     with open_checkpoints(config, folder, read_only=True) as checkpoints:
         step = checkpoints.latest_step()
         found = checkpoints._read(step)  # what restore and restore_params have in common

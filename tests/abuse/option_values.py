@@ -1,4 +1,4 @@
-"""Every option of configs/base.py with values that make no sense: a wrong type, negative, nan, huge, unknown, misspelt.
+"""Every option of every family with values that make no sense: a wrong type, negative, nan, huge, unknown, misspelt.
 
 A value that is taken would start a training; the file or the bucket of each command leaves nothing to train on, so that
 the command ends at once, with another line, which gives the value away as taken.
@@ -6,32 +6,23 @@ the command ends at once, with another line, which gives the value away as taken
 
 from case import Case
 from sandbox import MAKERS, labels, stories, table, words
+from unread_options import ALL
 
-from attn_jax.cli.overrides import keys
-from configs import base
+from attn_jax.cli.options import schema
+from attn_jax.models.families import FAMILIES
+from attn_jax.tasks import TASKS
 
-BASE = base.get_config()
-KEYS = keys(BASE)
-# Which run reads an option, by the beginning of its name; the first that fits. The others are for all.
+# The task and family of each run, and the other families that its data fits.
+CHOICES = {
+    "words": ("parallel_text", ("seq2seq", "transformer", "language_model")),
+    "stories": ("babi", ("memn2n", *(name for name in FAMILIES if name not in ("memn2n", "kernel_regression")))),
+    "table": ("regression", ("kernel_regression",)),
+    "labels": ("labelled_text", ("classifier",)),
+}
+# Options that another run is asked for than the first that has it.
 READERS = {
-    "model.stories.": "stories",
-    "model.degrees": "table",
-    "model.num_widths": "table",
-    "model.criterion": "table",
-    "model.projection_size": "table",
-    "model.chunk": "table",
-    "task.inputs": "table",
-    "task.target": "table",
-    "task.classification": "table",
-    "task.noise": "table",
-    "task.numbers": "stories",
-    "task.max_sentences": "stories",
-    "task.size": "stories",
     "model.attention.width": "table",
     "model.attention.per_column": "table",
-    "model.pooling": "labels",
-    "model.num_queries": "labels",
-    "model.penalty": "labels",
     "model.encoder": "labels",
     "model.kernel_size": "labels",
 }
@@ -107,20 +98,20 @@ OTHERS = {
         "model.share_embeddings=true": "share_embeddings|vocabulary",
         "model.attention.normalize=monotonic --config.model.self_attention=true": "monotonic|self_attention",
         "model.attention.score=boxcar": "boxcar",
-        "model.name=memn2n": "stories|babi",
-        "model.name=classifier": "label|classifier|read",
+        "model.name=memn2n": "memn2n",
+        "model.name=classifier": "classifier",
         "model.name=kernel_regression": "regression|kernel",
         "model.name=transformer --config.model.hidden_size=8 --config.model.num_heads=3": "heads",
         "model.name=transformer --config.model.num_kv_heads=3": "num_kv_heads|heads",
         "model.name=transformer --config.model.attention.read=hard": "hard|read",
         "model.name=transformer --config.model.attention.normalize=monotonic": "monotonic",
-        "task.name=regression": "task.name|model.name|regression",
+        "task.name=regression": "regression",
         "dtype=float64": "float64",
         "parallel=many": "unknown",
         "seeds=(0,1) --config.model.objective=hard": "seeds|objective|no pair fits",
     },
     "stories": {
-        "model.stories.encoding=none": "encoding",
+        "model.encoding=none": "encoding",
         "task.vocabulary=characters": "task.vocabulary",
         "task.max_sentences=-1": "max_sentences",
         "task.size=100k": "size",
@@ -146,8 +137,8 @@ OTHERS = {
 def cases() -> list[Case]:
     """Some five hundred."""
     found = []
-    for key in KEYS:
-        value = BASE[key]
+    for key, option in ALL.items():
+        value = option.default
         add = found.append
         name = name_of(key)
         misspelt = f"{key}{name[-1]}"
@@ -182,6 +173,18 @@ def cases() -> list[Case]:
     return found
 
 
+def reader(key: str) -> tuple[str, str]:
+    """(A run that has an option, what chooses the task or family that has it and is not the run's own)."""
+    preferred = READERS.get(key, "")
+    for run in (preferred, *CHOICES) if preferred else CHOICES:
+        task, families = CHOICES[run]
+        for family in families:
+            if key in schema(task, family):
+                return run, "" if family == families[0] else f"model.name={family} --config."
+    task = next(task for task in TASKS if key in schema(task, "seq2seq") and task != "regression")
+    return "words", f"task.name={task} --config."
+
+
 def name_of(key: str) -> str:
     """The last word of a key."""
     return key.rpartition(".")[2]
@@ -190,7 +193,9 @@ def name_of(key: str) -> str:
 def case(family: str, name: str, setting: str, *told: str, run: str = "") -> Case:
     """A training with this setting, which is to be refused with these words; "a=1 --config.b=2" are two settings."""
     key = setting.split("=")[0]
-    run = run or next((reader for prefix, reader in READERS.items() if key.startswith(prefix)), "words")
+    if not run:
+        run, selection = reader(key if key in ALL else key[:-1])
+        setting = f"{selection}{setting}"
     changes, decoy = DECOYS[run]
     if key in LATE:
         changes, decoy = {"train__num_steps": 1}, ""

@@ -3,14 +3,27 @@
 from case import Case
 from command_line import empty_file
 
-from attn_jax.cli.overrides import CONFIGS, keys, load_file
-from configs import base
+from attn_jax.cli.options import RunOptions, schema_of
+from attn_jax.cli.overrides import config_folder, load_file
+from attn_jax.evaluation.options import DecodeOptions, EvalOptions
+from attn_jax.models.families import FAMILIES, family
+from attn_jax.options import Option, flatten, options_of
+from attn_jax.tasks import TASKS
+from attn_jax.training.options import OptimizerOptions, TokenTrainOptions
 
-BASE = base.get_config()
-# Config -> options that have no meaning there: a name, or the beginning of names that ends in a dot.
+CONFIGS = config_folder()
+STORIES = tuple(
+    f"model.{name}"
+    for name in (
+        *("memory_size", "num_hops", "encoding", "tying", "nonlinear", "attend_empty", "noise", "linear_steps"),
+        *("margin", "num_grams", "roles", "adaptive", "episode", "gate_weight", "gate_steps", "fact_dropout"),
+        *("sentence_size", "num_slots", "halting", "threshold", "ponder_weight"),
+    )
+)
+# Config -> options that have no meaning there.
 UNREAD = {
     "quickstart": (
-        "model.stories.",
+        *STORIES,
         "model.degrees",
         "model.num_widths",
         "model.criterion",
@@ -74,7 +87,7 @@ UNREAD = {
         "model.recurrent_dropout",
         "model.self_attention",
         "model.readout_size",
-        "model.stories.",
+        *STORIES,
         "model.pooling",
         "model.degrees",
         "model.objective",
@@ -89,11 +102,11 @@ UNREAD = {
         "model.decoder",
         "model.input_feeding",
         "model.pooling",
-        "model.stories.num_slots",
-        "model.stories.halting",
-        "model.stories.episode",
-        "model.stories.num_grams",
-        "model.stories.margin",
+        "model.num_slots",
+        "model.halting",
+        "model.episode",
+        "model.num_grams",
+        "model.margin",
         "task.valid_size",
         "decode.beam_size",
     ),
@@ -104,7 +117,7 @@ UNREAD = {
         "model.encoder",
         "model.decoder",
         "model.dropout",
-        "model.stories.",
+        *STORIES,
         "task.vocabulary",
         "task.vocab_size",
         "task.buckets",
@@ -120,37 +133,54 @@ UNREAD = {
         "model.input_feeding",
         "model.num_queries",
         "model.penalty",
-        "model.stories.",
+        *STORIES,
         "task.operation",
     ),
-    "enja_none": ("model.attention.score", "model.attention.normalize", "model.input_feeding", "model.stories."),
+    "enja_none": ("model.attention.score", "model.attention.normalize", "model.input_feeding", *STORIES),
 }
-OTHER_VALUES = {"score": "dot", "normalize": "sparsemax", "method": "beam", "decoder": "bahdanau", "cell": "gru"}
+
+
+def all_options() -> dict[str, Option]:
+    """Every option that a run of some task and family has."""
+    found = options_of(TokenTrainOptions, "train.") | options_of(DecodeOptions, "decode.")
+    found |= options_of(EvalOptions, "eval.") | options_of(OptimizerOptions, "optimizer.") | options_of(RunOptions)
+    for kind in TASKS.values():
+        found |= options_of(kind, "task.")
+    for name in FAMILIES:
+        found |= options_of(family(name), "model.")
+    return found
+
+
+ALL = all_options()
 
 
 def cases() -> list[Case]:
     """One for each of these options, with a value other than its default; all are known to be sound elsewhere."""
     found = []
-    for config, prefixes in UNREAD.items():
-        given = load_file(CONFIGS / f"{config}.py", "get_config")
-        for key in keys(BASE):
-            if any(key == prefix or (prefix.endswith(".") and key.startswith(prefix)) for prefix in prefixes):
-                argv = [f"--config={CONFIGS}/{config}.py", f"--config.{key}={another(key, given[key])}"]
-                # Below a file there is no place for a run: so an option that is taken is known at once.
-                case = Case("unread", f"{config} {key}", [*argv, "--workdir={here}/file/new"], prepare=empty_file)
-                found.append(case._replace(words=(key,), decoy="cannot write"))
+    for config, unread in UNREAD.items():
+        base = load_file(CONFIGS / f"{config}.py", "get_config")
+        given, own = flatten(base), schema_of(base)
+        for key in unread:
+            value = another(own.get(key, ALL[key]), given.get(key, ALL[key].default), key)
+            argv = [f"--config={CONFIGS}/{config}.py", f"--config.{key}={value}"]
+            # Below a file there is no place for a run: so an option that is taken is known at once.
+            case = Case("unread", f"{config} {key}", [*argv, "--workdir={here}/file/new"], prepare=empty_file)
+            found.append(case._replace(words=(key,), decoy="cannot write"))
     return found
 
 
-def another(key: str, value: object) -> object:
+def another(option: Option, value: object, key: str) -> object:
     """A value that is neither the one of the config nor the default."""
+    default, choices = option.default, option.choices
+    if choices:
+        return next((choice for choice in choices if choice not in (value, default)), choices[0])
     if isinstance(value, bool):
-        return not BASE[key]
+        return not default
     if isinstance(value, float):
-        return 0.75 if 0.75 not in (value, BASE[key]) else 0.5
+        return 0.75 if 0.75 not in (value, default) else 0.5
     if isinstance(value, int):
-        return next(n for n in (3, 5, 7) if n not in (value, BASE[key]))
+        return next(n for n in (3, 5, 7) if n not in (value, default))
     if isinstance(value, tuple):
-        kind = {"task.labels": ("german",), "task.inputs": ("x",)}
-        return kind.get(key, (2, 3))
-    return next((other for name, other in OTHER_VALUES.items() if key.endswith(f".{name}")), "nonsense")
+        kind = {"eval.metrics": ("accuracy",), "task.buckets": (40,), "model.attention.width": (2.0,)}
+        return kind.get(key, ("x", "y") if option.each is str else (2, 3))
+    return "nonsense"

@@ -34,7 +34,7 @@ def finished(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("stories")
     config = babi_memn2n.get_config()
     changes = {"seeds": (3, 5, 9), "task.num_examples": 100, "train.num_steps": 6, "train.eval_every": 6}
-    changes |= {"model.stories.linear_steps": 2, "model.stories.memory_size": 4, "eval.num_pictures": 2}
+    changes |= {"model.linear_steps": 2, "model.memory_size": 4, "eval.num_pictures": 2}
     changes |= {"task.max_sentences": 0, "parallel": "single"}
     config.update_from_flattened_dict(changes)
     commands.train(config, workdir, commands.Files())
@@ -199,7 +199,7 @@ def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network)
     """Sources are batched by length, and short batches get few slots; see find_sentences."""
     config = importlib.import_module(f"configs.babi_{network}").get_config()
     config.update_from_flattened_dict({"task.size": "1k", "task.num_examples": 20, "task.numbers": (6,)})
-    config.update_from_flattened_dict({"model.hidden_size": 8, "model.stories.memory_size": 12})
+    config.update_from_flattened_dict({"model.hidden_size": 8, "model.memory_size": 12})
     task = build_task(config)
     assert task.source_vocabulary.shortest == 5
     setup = build_setup(config, task.kept)

@@ -20,10 +20,11 @@ from attn_jax.cli.build import build_setup
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor
-from attn_jax.evaluation.decode_options import DecodeOptions
+from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.text import check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.translate import Translation, Translator
+from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Words
@@ -224,7 +225,7 @@ def test_measuring_imports_no_plots():
 
 
 def test_wrong_options():
-    options = tiny_config().decode.to_dict()
+    config = tiny_config()
     for changes, words in (
         ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
         ({"beam_size": 0}, "decode.beam_size is 0; expected at least 1"),
@@ -239,9 +240,9 @@ def test_wrong_options():
         ({"top_p": 0.0}, "0 < top_p <= 1"),
     ):
         with pytest.raises(UserError, match=words):
-            DecodeOptions(**options | changes).check()
-    DecodeOptions(**options | {"method": "beam", "n_best": 5}).check()
-    DecodeOptions(**options | {"method": "sample", "n_best": 50, "beam_size": 1}).check()
+            read(DecodeOptions, config.decode.to_dict() | changes, "decode.")
+    assert DecodeOptions(method="beam", n_best=5).n_best == 5
+    assert DecodeOptions(method="sample", n_best=50, beam_size=1).n_best == 50
     with pytest.raises(UserError, match=r"unknown metric 'blue'; did you mean bleu?"):
         check_text_metrics(["chrf", "blue"], "13a")
     with pytest.raises(UserError, match="unknown BLEU tokenizer 'words'"):

@@ -41,7 +41,7 @@ def test_every_run_of_every_family_has_a_name_of_its_own():
     jobs = list(sweep.named(babi.sweep(), pathlib.Path("babi.py")))
     assert len(jobs) == sum(1 if f.joint else len(f.tasks) for f in babi.FAMILIES.values())
     lists = [job for job in jobs if job.config == "configs/babi_memnn.py" and job.overrides["task.numbers"] == (8,)]
-    assert lists[0].overrides["model.stories.num_hops"] == 8 and not lists[0].overrides["model.stories.roles"]
+    assert lists[0].overrides["model.num_hops"] == 8 and not lists[0].overrides["model.roles"]
 
 
 def test_the_table_shows_the_chosen_seed_all_seeds_and_the_paper():
@@ -63,7 +63,7 @@ def test_an_unknown_family_is_one_line(tmp_path):
 
 def save_config_of(workdir, number):
     """Writes the config.json of a run on one of the twenty tasks."""
-    config = base.get_config()
+    config = base.get_config(task="babi", model="memn2n")
     config.task.numbers = (number,)
     save_config(workdir, config)
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.models.encoder_options import build_encoder
+from attn_jax.cli.options import resolve
 from experiments import receptive_field as experiment
 
 SETTING = experiment.Setting(features=8, length=12, num_seeds=2, num_steps=2, batch_size=2, num_measured=16)
@@ -14,7 +14,8 @@ SETTING = experiment.Setting(features=8, length=12, num_seeds=2, num_steps=2, ba
 @pytest.mark.parametrize("variant", experiment.VARIANTS[1:-1], ids=lambda variant: variant.label)
 def test_formula_is_the_support_of_the_jacobian(variant):
     config = experiment.config_of(variant, SETTING)
-    encoder = build_encoder(config)
+    options = resolve(config)
+    encoder = options.model.build_encoder(options.setting)
     inputs = jax.random.normal(jax.random.key(0), (SETTING.length, SETTING.features))
     params = jax.jit(encoder.init)(jax.random.key(1), inputs[None], jnp.ones((1, SETTING.length), bool))["params"]
     before, after = experiment.reach(config.model)

@@ -24,7 +24,7 @@ def norms_of(cell, params, length=30):
     """The gradient norms by distance, of four directions along axes."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(4, length, 3)).astype(np.float32)
-    run = jax.jit(functools.partial(experiment.gradient_norms, Recurrence(cell, D)))
+    run = jax.jit(functools.partial(experiment.gradient_norms, Recurrence(cell=cell, features=D)))
     return np.asarray(run(params, inputs, np.eye(D, dtype=np.float32)[:4]))
 
 

@@ -67,7 +67,7 @@ def test_the_handwritten_gradient_is_that_of_a_plain_loop(name):
 @functools.cache
 def layer(name):
     """(parameters, compiled: inputs -> all the ways to run a layer of this cell)."""
-    module = Recurrence(CELLS[name], WIDTH)
+    module = Recurrence(cell=CELLS[name], features=WIDTH)
     params = params_of(module, X, MASK)
 
     def ways(x, mask):
@@ -141,7 +141,7 @@ def test_peephole_lstm_is_its_formula():
 
 
 def test_forget_gates_start_open_and_every_gate_starts_orthogonal():
-    params = compiled(Recurrence(CELLS["lstm"], WIDTH).init)(jax.random.key(0), X, MASK)["params"]
+    params = compiled(Recurrence(cell=CELLS["lstm"], features=WIDTH).init)(jax.random.key(0), X, MASK)["params"]
     np.testing.assert_array_equal(params["input"]["bias"].reshape(4, WIDTH), np.eye(4)[1][:, None].repeat(WIDTH, 1))
     for gate in np.split(np.asarray(params["kernel"]), 4, axis=-1):
         np.testing.assert_allclose(gate @ gate.T, np.eye(WIDTH), atol=1e-5)
@@ -151,21 +151,26 @@ def test_forget_gates_start_open_and_every_gate_starts_orthogonal():
 
 
 def test_a_recurrent_mask_keeps_the_mean():
-    mask = compiled(lambda rng: recurrent_mask(rng, 0.25, 500, 8, jnp.float32))(jax.random.key(0))
+    mask = compiled(lambda rng: recurrent_mask(rng, rate=0.25, batch_size=500, features=8, dtype=jnp.float32))(
+        jax.random.key(0)
+    )
     assert set(np.unique(mask)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
     assert abs(np.mean(mask) - 1) < 0.05
-    assert recurrent_mask(jax.random.key(0), 0.0, 2, 8, jnp.float32) is None
-    assert recurrent_mask(None, 0.5, 2, 8, jnp.float32) is None
+    small = dict(batch_size=2, features=8, dtype=jnp.float32)
+    assert recurrent_mask(jax.random.key(0), rate=0.0, **small) is None
+    assert recurrent_mask(None, rate=0.5, **small) is None
 
 
 def test_dropout_is_for_training_and_a_recurrent_mask_is_the_same_at_every_step():
-    rnn = RNN(CELLS["rnn"], 30, dropout=0.5, recurrent_dropout=0.5)
+    rnn = RNN(cell=CELLS["rnn"], features=30, dropout=0.5, recurrent_dropout=0.5)
     params = params_of(rnn, X, MASK)
     params["forward_0"]["kernel"] = np.eye(30, dtype=np.float32)  # so that a unit sees itself and nothing else
 
     @compiled
     def outputs(rng, x, mask):
-        return [rnn.apply({"params": params}, x, mask, train, rngs={"dropout": rng})[1] for train in (False, True)]
+        return [
+            rnn.apply({"params": params}, x, mask, train=train, rngs={"dropout": rng})[1] for train in (False, True)
+        ]
 
     (evaluated, trained), (again, other) = (outputs(jax.random.key(seed), X, MASK) for seed in (0, 1))
     np.testing.assert_array_equal(evaluated, again)
@@ -179,7 +184,7 @@ def test_dropout_is_for_training_and_a_recurrent_mask_is_the_same_at_every_step(
 def test_dropout_stands_between_the_layers():
     """The second layer hands on what it is given, so its outputs show which of the first layer's were dropped."""
     width = 20
-    rnn = RNN(CELLS["rnn"], width, num_layers=2, dropout=0.5)
+    rnn = RNN(cell=CELLS["rnn"], features=width, num_layers=2, dropout=0.5)
     params = params_of(rnn, X, MASK)
     params["forward_1"]["kernel"][:] = 0
     params["forward_1"]["input"] = {"kernel": np.eye(width, dtype=np.float32), "bias": np.zeros(width, np.float32)}
@@ -187,9 +192,9 @@ def test_dropout_stands_between_the_layers():
 
     @compiled
     def outputs(rng, x, mask):
-        below = RNN(CELLS["rnn"], width).apply({"params": first}, x, mask)[1]
+        below = RNN(cell=CELLS["rnn"], features=width).apply({"params": first}, x, mask)[1]
         return below, *(
-            rnn.apply({"params": params}, x, mask, train, rngs={"dropout": rng})[1] for train in (False, True)
+            rnn.apply({"params": params}, x, mask, train=train, rngs={"dropout": rng})[1] for train in (False, True)
         )
 
     below, evaluated, trained = (array[MASK] for array in outputs(jax.random.key(0), X, MASK))
@@ -218,7 +223,7 @@ def test_torch_computes_the_same(name, bidirectional):
     torch = pytest.importorskip("torch", reason="torch (requirements-oracles.txt) is the oracle")
     directions = 1 + bidirectional
     lengths, x, mask = LENGTHS[:2], X[:2], MASK[:2]  # torch knows no empty sequence
-    rnn = RNN(CELLS[name], WIDTH * directions, num_layers=2, bidirectional=bidirectional)
+    rnn = RNN(cell=CELLS[name], features=WIDTH * directions, num_layers=2, bidirectional=bidirectional)
     params = params_of(rnn, x, mask)
     shapes = jax.eval_shape(lambda: rnn.apply({"params": params}, jnp.asarray(x), jnp.asarray(mask)))
     d_last, d_outputs = fill(shapes, seed=4, scale=1.0)

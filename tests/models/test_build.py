@@ -1,20 +1,17 @@
 """What a run says of how its attention is computed."""
 
-import jax.numpy as jnp
 import pytest
 
-from attn_jax.cli.build import check_beam
+from attn_jax.cli.build import describe
+from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
-from attn_jax.evaluation.decode_options import DecodeOptions
-from attn_jax.models.encoder_options import build_stack
-from attn_jax.models.families import describe
+from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.models.setting import Setting
 from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax
 
 
 def changed(module, **values):
-    config = module.get_config()
-    config.update_from_flattened_dict({key.replace("__", "."): value for key, value in values.items()})
-    return config
+    return change(module.get_config(), {key.replace("__", "."): value for key, value in values.items()})
 
 
 @pytest.mark.parametrize(
@@ -28,25 +25,26 @@ def changed(module, **values):
     ],
 )
 def test_how_attention_is_computed_is_told(config, said):
-    assert describe(config).startswith(said)
+    assert describe(resolve(config)).startswith(said)
 
 
 @pytest.mark.parametrize("module", [enja_none, language_id_conv])
 def test_where_there_is_no_attention_nothing_is_said(module):
-    assert describe(module.get_config()) == ""
+    assert describe(resolve(module.get_config())) == ""
 
 
 def test_a_beam_is_at_most_as_wide_as_its_candidates_can_be_numbered():
-    options = DecodeOptions(**changed(enja_none, decode__method="beam", decode__beam_size=10_000).decode.to_dict())
-    check_beam(options, 214_748)
-    check_beam(options._replace(method="greedy"), 214_749)
+    options = DecodeOptions(method="beam", beam_size=10_000)
+    options.check_vocabulary(214_748)
+    DecodeOptions(beam_size=10_000).check_vocabulary(214_749)
     with pytest.raises(UserError, match=r"beam_size 10000 times 214,749 target tokens .* of at most 9999$"):
-        check_beam(options, 214_749)
+        options.check_vocabulary(214_749)
 
 
 def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():
     options = dict(model__positions="nape", model__num_heads=4, model__attention__normalize="scalable_entmax")
-    model = changed(enja_transformer, **options).model
-    layer = build_stack(model, jnp.float32, causal=True, has_source=True).make_layer()
+    model = resolve(changed(enja_transformer, **options)).model
+    stack = model.build_stack(Setting(), model.attention, source_attention=model.attention, causal=True)
+    layer = stack.make_layer()
     assert layer.make_attention().attention.normalize.num_scaled == 2
     assert layer.make_source_attention().attention.normalize.num_scaled == 0

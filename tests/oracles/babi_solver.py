@@ -1,22 +1,22 @@
-"""Answers the questions of the twenty bAbI tasks by their rules: an oracle to check stories and readers with.
+"""Rule-based solver of the twenty bAbI tasks: an oracle for generated stories and for the reader of the files.
 
-It knows nothing of attn_jax.tasks.babi.worlds, which makes stories by the same rules from the other end. On the files
+It repeats the words of attn_jax.tasks.babi.worlds on purpose: sharing no code, it can check the generator. On the files
 of version 1.2 (tests/oracles/test_babi_solver.py counts, with BABI_DIR naming their folder), 1,000 training and 1,000
 test questions of each task in en, 10,000 training questions of each but task 3 in en-10k:
 
-- every answer is the file's, with the exception of 1 training and 2 test questions of task 5 in en (18 training ones
-  in en-10k). They ask what A gave to B when A's and B's last business with two things was this, and the file names
-  the thing that was given first; nothing in the text tells that. Here it is the one given last.
-- the evidence is the file's, in its order, but in task 18, where a comparison can follow from several pairs of
-  statements: the file has another one in 98 training and 99 test questions of en (1,188 training ones of en-10k).
+- every answer equals the file's, except for 1 training and 2 test questions of task 5 in en (18 training ones in
+  en-10k). They ask what A gave to B after A gave B two different things; the file names the first thing, the solver the
+  last one, and the text does not decide.
+- the evidence equals the file's, in its order, except in task 18, where a comparison can follow from several pairs of
+  statements: the file has another pair in 98 training and 99 test questions of en (1,188 training ones of en-10k).
 
-What the answers rest on where one could think otherwise:
+Rules that could be read in another way:
 
-- task 8 lists things in the order in which the person first had them, not in that of the last time;
+- task 8 lists things in the order in which the person first had them, not in the order of the last gets;
 - tasks 3 and 14 ask for the place before the last stay at the named place;
-- task 16 takes the colour of the one of the same kind who is told of last, not that of most;
-- task 17 has something above another even if it is to its left too;
-- tasks 9 and 10 look at the person's last statement alone.
+- task 16 takes the colour of the last animal of the same kind, not the most frequent colour;
+- in task 17 a shape can be both above and left of another;
+- tasks 9 and 10 use only the last statement about the person.
 """
 
 import collections
@@ -48,7 +48,7 @@ DESTINATION = {"hungry": "kitchen", "thirsty": "kitchen", "bored": "garden", "ti
 
 
 def solve(number: int, statements: Statements, question: str) -> str:
-    """The answer to a question. Sentences are as attn_jax.tasks.babi.format.split_story gives them.
+    """Returns the answer to a question. Sentences are those of attn_jax.tasks.babi.format.split_story.
 
     Raises:
         UserError: see `explain`.
@@ -57,7 +57,7 @@ def solve(number: int, statements: Statements, question: str) -> str:
 
 
 def explain(number: int, statements: Statements, question: str) -> Answer:
-    """The answer to a question of task `number`, and the numbers of the statements that it rests on.
+    """Returns the answer to a question of task `number`, and the numbers of the supporting statements.
 
     Raises:
         UserError: no such task, a sentence that does not belong to it, or the statements do not tell the answer.
@@ -68,14 +68,14 @@ def explain(number: int, statements: Statements, question: str) -> Answer:
         if not answer or 0 in evidence:
             raise LookupError
         return answer, evidence
-    except (LookupError, ValueError, StopIteration) as error:  # someone or something was never told of
+    except (LookupError, ValueError, StopIteration) as error:  # a person or thing that no statement is about
         if isinstance(error, UserError):
             raise
         raise UserError(f"task {number}: the statements do not tell the answer to {question!r}") from None
 
 
 def what_is_north_of(statements: Statements, question: str) -> Answer:
-    """Task 4: a is north of b says as much as b is south of a."""
+    """Task 4: a is north of b if b is south of a."""
     found = {}
     for place, side, number, other in _steps(statements):
         found[side, other] = place, (number,)
@@ -86,7 +86,7 @@ def what_is_north_of(statements: Statements, question: str) -> Answer:
 
 
 def what_afraid_of(statements: Statements, question: str) -> Answer:
-    """Task 15."""
+    """Task 15: the fear of the person's kind."""
     (person,) = parse(r"what is (\w+) afraid of", question)
     kind, first = _told(r"(\w+) is a (\w+)", statements)[person]
     fears = _told(r"(\w+) are afraid of (\w+)", statements)
@@ -95,7 +95,7 @@ def what_afraid_of(statements: Statements, question: str) -> Answer:
 
 
 def what_colour(statements: Statements, question: str) -> Answer:
-    """Task 16."""
+    """Task 16: the colour of the last animal of the same kind."""
     (person,) = parse(r"what color is (\w+)", question)
     kinds, colours = _told(r"(\w+) is a (\w+)", statements), _told(r"(\w+) is (\w+)", statements)
     kind, first = kinds[person]
@@ -105,7 +105,7 @@ def what_colour(statements: Statements, question: str) -> Answer:
 
 
 def is_shape_there(statements: Statements, question: str) -> Answer:
-    """Task 17: shapes are one step apart on a grid."""
+    """Task 17: neighbours are one step apart on a grid."""
     sides = "|".join(SIDES)
     relations = [parse(rf"the ([\w ]+?) is ({sides}) the ([\w ]+)", text) for text in statements]
     a, side, b = parse(rf"is the ([\w ]+?) ({sides}) the ([\w ]+)", question)
@@ -123,7 +123,7 @@ def is_shape_there(statements: Statements, question: str) -> Answer:
 
 
 def is_larger(statements: Statements, question: str) -> Answer:
-    """Task 18: what follows from two comparisons; of several pairs the first."""
+    """Task 18: the first two comparisons that imply an answer."""
     if match := re.fullmatch(r"does the ([\w ]+) fit in the ([\w ]+)", question):
         small, large = match.groups()
     else:
@@ -144,7 +144,7 @@ def is_larger(statements: Statements, question: str) -> Answer:
 
 
 def which_way(statements: Statements, question: str) -> Answer:
-    """Task 19: in two steps."""
+    """Task 19: the way of two steps."""
     start, goal = parse(r"how do you go from the (\w+) to the (\w+)", question)
     ways = collections.defaultdict(list)
     for place, side, number, other in _steps(statements):
@@ -157,14 +157,14 @@ def which_way(statements: Statements, question: str) -> Answer:
 
 
 def why(statements: Statements, question: str) -> Answer:
-    """Task 20: someone's state tells where and why."""
+    """Task 20: the state of a person gives the place and the reason."""
     asked, person = parse(r"(where will|why did) (\w+) (?:go|go to the \w+|get the \w+)", question)
     state, number = _told(r"(\w+) is (\w+)", statements)[person]
     return state if asked == "why did" else DESTINATION[state], (number,)
 
 
 def _steps(statements: Statements) -> list[tuple[str, str, int, str]]:
-    """(a, side, number, b) where a is at this side of b, both ways round."""
+    """Lists (a, side, number, b) with a on this side of b, in both directions."""
     found = []
     for number, text in enumerate(statements, 1):
         a, side, b = parse(r"the (\w+) is (\w+) of the (\w+)", text)
@@ -173,7 +173,7 @@ def _steps(statements: Statements) -> list[tuple[str, str, int, str]]:
 
 
 def _told(pattern: str, statements: Statements) -> dict[str, tuple[str, int]]:
-    """{subject: (what is told of it, number)} of the statements that are written like the pattern."""
+    """Maps subject to (predicate, number) for the statements that match the pattern."""
     matches = [(re.fullmatch(pattern, text), number) for number, text in enumerate(statements, 1)]
     return {match[1]: (match[2], number) for match, number in matches if match}
 

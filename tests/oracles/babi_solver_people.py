@@ -1,4 +1,4 @@
-"""The half of oracles.babi_solver that is about people who move and handle things: tasks 1 to 3, 5 to 14."""
+"""Part of oracles.babi_solver: people who move and handle things, tasks 1 to 3 and 5 to 14."""
 
 import collections
 import itertools
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from attn_jax.errors import UserError
 
 Statements = Sequence[str]
-Answer = tuple[str, tuple[int, ...]]  # and the numbers of the statements that it rests on
+Answer = tuple[str, tuple[int, ...]]  # answer, numbers of the supporting statements
 
 MOVE = r"(?:moved|went|went back|journeyed|travelled) to the (\w+)"
 ALONE, TOGETHER = rf"(\w+) {MOVE}", rf"(\w+) and (\w+) {MOVE}"
@@ -22,10 +22,10 @@ TIMES = ("yesterday", "this morning", "this afternoon", "this evening")
 
 
 def parse(pattern: str, text: str) -> tuple[str, ...]:
-    """The parts of a sentence that is written like the pattern.
+    """Returns the groups of a sentence that matches the pattern.
 
     Raises:
-        UserError: it is not.
+        UserError: the sentence does not match.
     """
     match = re.fullmatch(pattern, text)
     if match is None:
@@ -34,14 +34,14 @@ def parse(pattern: str, text: str) -> tuple[str, ...]:
 
 
 class Stay(NamedTuple):
-    """A thing is at a place since, or still after, someone's move to it; "" and 0 where this was not told."""
+    """The place of a thing and the number of the move that brought it there; "" and 0 if unknown."""
 
     place: str
     move: int
 
 
 class Give(NamedTuple):
-    """That someone gave a thing to someone."""
+    """A gift of a thing."""
 
     number: int
     giver: str
@@ -50,7 +50,7 @@ class Give(NamedTuple):
 
 
 class World:
-    """Who and what is where after some statements; numbers are those of statements, the first is 1."""
+    """Places of people and things after some statements. Numbers are those of statements, counted from 1."""
 
     def __init__(self, statements: Statements):
         self.place: dict[str, str] = {}  # of a person
@@ -88,7 +88,7 @@ class World:
                     self.holder.pop(thing, None)
 
     def held(self, person: str) -> list[str]:
-        """What a person holds, in the order in which he or she first had it."""
+        """Things that a person holds, in the order he or she first had them."""
         return [thing for thing in self.handled[person] if self.holder.get(thing) == person]
 
     def _move(self, people: tuple[str, ...], place: str, numbers: tuple[int, ...]) -> None:
@@ -105,21 +105,21 @@ class World:
 
 
 def where_is_person(statements: Statements, question: str) -> Answer:
-    """Tasks 1, 11, 12, 13: where the person moved last."""
+    """Tasks 1, 11, 12, 13: the place of the person's last move."""
     (person,) = parse(r"where is (\w+)", question)
     world = World(statements)
     return world.place[person], world.moves[person]
 
 
 def is_person_there(statements: Statements, question: str) -> Answer:
-    """Task 6."""
+    """Task 6: compares with the place of the person's last move."""
     person, place = parse(r"is (\w+) in the (\w+)", question)
     world = World(statements)
     return "yes" if world.place[person] == place else "no", world.moves[person]
 
 
 def where_is_thing(statements: Statements, question: str) -> Answer:
-    """Task 2: evidence is the last get or drop, and the move of that person to where the thing is."""
+    """Task 2: evidence is the last get or drop, and the move that brought the thing to its place."""
     (thing,) = parse(r"where is the (\w+)", question)
     world = World(statements)
     stay = world.stays[thing][-1]
@@ -138,7 +138,7 @@ def where_was_thing(statements: Statements, question: str) -> Answer:
 
 
 def who_gave_what(statements: Statements, question: str) -> Answer:
-    """Task 5: about the last time that a thing was given; of several things, about that which was given last."""
+    """Task 5: the last gift that matches the question, among the last gift of each thing."""
     patterns = {
         r"what did (?P<giver>\w+) give to (?P<receiver>\w+)": "thing",
         r"who gave the (?P<thing>\w+)": "giver",
@@ -159,21 +159,21 @@ def who_gave_what(statements: Statements, question: str) -> Answer:
 
 
 def how_many(statements: Statements, question: str) -> Answer:
-    """Task 7: evidence is all that the person did with things, and was given, in order."""
+    """Task 7: evidence is all gets, drops and gifts of the person, in order."""
     (person,) = parse(r"how many objects is (\w+) carrying", question)
     world = World(statements)
     return NUMERALS[len(world.held(person))], tuple(sorted(itertools.chain(*world.handled[person].values())))
 
 
 def what_is_held(statements: Statements, question: str) -> Answer:
-    """Task 8: evidence is all that the person did, thing by thing."""
+    """Task 8: evidence is all gets and drops of the person, thing by thing."""
     (person,) = parse(r"what is (\w+) carrying", question)
     world = World(statements)
     return ",".join(world.held(person)) or "nothing", tuple(itertools.chain(*world.handled[person].values()))
 
 
 def is_person_there_maybe(statements: Statements, question: str) -> Answer:
-    """Tasks 9 and 10: by the last statement about the person."""
+    """Tasks 9 and 10: uses the last statement about the person."""
     person, asked = parse(r"is (\w+) in the (\w+)", question)
     number = max(n for n, text in enumerate(statements, 1) if text.split()[0] == person)
     text = statements[number - 1]
@@ -187,7 +187,7 @@ def is_person_there_maybe(statements: Statements, question: str) -> Answer:
 
 
 def where_before(statements: Statements, question: str) -> Answer:
-    """Task 14: the place one told time before the person was last at the named one."""
+    """Task 14: the place at the known time before the person's last stay at the named place."""
     person, place = parse(r"where was (\w+) before the (\w+)", question)
     times = "|".join(TIMES)
     told: dict[str, tuple[str, int]] = {}
@@ -201,5 +201,5 @@ def where_before(statements: Statements, question: str) -> Answer:
 
 
 def _last(place: str, places: list[str]) -> int:
-    """Index of the last one that is this place; there is always one before it."""
+    """Index of the last occurrence of the place after the first entry."""
     return max(i for i in range(1, len(places)) if places[i] == place)

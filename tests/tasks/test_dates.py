@@ -7,8 +7,7 @@ import unicodedata
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS
-from attn_jax.tasks.dates import EXAMPLES, FIRST, LAST, PIVOT, STYLES, TEST_SIZE, era_of, kanji_number
+from attn_jax.tasks.dates import EXAMPLES, FIRST, LAST, PIVOT, STYLES, TEST_SIZE, dates, era_of, kanji_number
 
 DAY = datetime.date(2026, 11, 21)
 FIRST_YEARS = {"明治": 1868, "大正": 1912, "昭和": 1926, "平成": 1989, "令和": 2019}
@@ -61,7 +60,7 @@ def century(text, year):
 
 @pytest.fixture(scope="module")
 def task():
-    return TASKS["dates"](num_examples=5000, valid_size=300)
+    return dates(num_examples=5000, valid_size=300)
 
 
 def test_all_styles_of_one_day():
@@ -143,13 +142,13 @@ def test_splits_share_no_day(task):
 
 
 def test_splits_are_the_same_days_however_many_examples(task):
-    few = TASKS["dates"](num_examples=10, valid_size=300)
+    few = dates(num_examples=10, valid_size=300)
     assert not set(few.splits["test"].target) & set(task.splits["train"].target)
 
 
 def test_deterministic_from_the_seed(task):
-    assert TASKS["dates"](num_examples=5000, valid_size=300).splits == task.splits
-    assert TASKS["dates"](num_examples=5000, valid_size=300, seed=1).splits != task.splits
+    assert dates(num_examples=5000, valid_size=300).splits == task.splits
+    assert dates(num_examples=5000, valid_size=300, seed=1).splits != task.splits
 
 
 def test_styles_are_about_equally_frequent(task):
@@ -163,12 +162,12 @@ def test_styles_are_about_equally_frequent(task):
 
 def test_takes_given_vocabularies(task):
     vocabularies = (task.source_vocabulary, task.target_vocabulary)
-    again = TASKS["dates"](num_examples=20, valid_size=5, vocabularies=vocabularies)
+    again = dates(num_examples=20, valid_size=5, vocabularies=vocabularies)
     assert again.source_vocabulary is task.source_vocabulary
 
 
 def test_wrong_sizes():
     with pytest.raises(UserError, match=r"task\.num_examples -1 and task\.valid_size 5: expected"):
-        TASKS["dates"](num_examples=-1, valid_size=5)
+        dates(num_examples=-1, valid_size=5)
     with pytest.raises(UserError, match="expected >= 0 and >= 1"):
-        TASKS["dates"](num_examples=1, valid_size=0)
+        dates(num_examples=1, valid_size=0)

@@ -7,8 +7,7 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS
-from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
+from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect, inflection
 from attn_jax.tasks.vocabulary import UNK, Characters, Inflections, from_json
 from configs.base import get_config
 
@@ -17,7 +16,7 @@ DEFAULTS = {"data_dir": "", "language": "", "size": "high", "num_examples": 0, "
 
 
 def build(**options):
-    return TASKS["inflection"](**(DEFAULTS | options))
+    return inflection(**(DEFAULTS | options))
 
 
 def described():
@@ -147,10 +146,9 @@ def test_vocabularies_know_all_of_training_and_come_back(task):
     assert (again.source_vocabulary, again.target_vocabulary) == both
 
 
-def test_a_config_makes_it_whatever_its_vocabulary():
-    config = get_config()
-    config.task.name, config.task.vocabulary, config.task.vocab_size = "inflection", "words", (5, 5)
-    config.task.num_examples, config.task.min_count = 50, 40
+def test_a_config_makes_it():
+    config = get_config(task="inflection")
+    config.task.num_examples = 50
     task = build_task(config)
     assert task.name == "inflection" and len(task.examples) == 6 and len(task.splits["train"]) == 50
     assert all(UNK not in task.target_vocabulary.encode(form) for form in task.splits["train"].target)

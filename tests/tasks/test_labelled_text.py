@@ -4,9 +4,8 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS
 from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.labelled_text import label_vocabulary, read_labelled
+from attn_jax.tasks.labelled_text import label_vocabulary, labelled_text, read_labelled
 from attn_jax.tasks.vocabulary import EOS, UNK, Characters, Words, from_json
 from configs.base import get_config
 
@@ -33,7 +32,7 @@ def task(tmp_path):
     write(tmp_path / "train.tsv", [f"x{i} is a text" for i in range(50)])
     write(tmp_path / "valid.tsv", [f"v{i} is a text" for i in range(7)])
     write(tmp_path / "test.tsv", [f"t{i} is a text" for i in range(6)])
-    return lambda **options: TASKS["labelled_text"](data_dir=tmp_path, **(DEFAULTS | options))
+    return lambda **options: labelled_text(data_dir=tmp_path, **(DEFAULTS | options))
 
 
 def together(pairs):
@@ -98,8 +97,8 @@ def test_the_text_has_the_vocabulary_asked_for(task):
 
 
 def test_a_config_makes_it(tmp_path, task):
-    config = get_config()
-    config.data_dir, config.task.name, config.task.valid_size = str(tmp_path), "labelled_text", 5
+    config = get_config(task="labelled_text")
+    config.data_dir, config.task.valid_size = str(tmp_path), 5
     config.task.train = ("train.tsv", "")
     assert build_task(config).name == "labelled_text"
 

@@ -10,8 +10,15 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS
-from attn_jax.tasks.language_id import HELD_OUT_SHARE, LANGUAGES, NUM_LEMMAS, TEST_SIZE, make_lexicons, read_lexicons
+from attn_jax.tasks.language_id import (
+    HELD_OUT_SHARE,
+    LANGUAGES,
+    NUM_LEMMAS,
+    TEST_SIZE,
+    language_id,
+    make_lexicons,
+    read_lexicons,
+)
 from attn_jax.tasks.vocabulary import EOS, UNK, Characters, from_json
 from configs.base import get_config
 
@@ -20,7 +27,7 @@ LEFT_OUT = "lemmas of several languages, left out"
 
 
 def build(**options):
-    return TASKS["language_id"](**(DEFAULTS | options))
+    return language_id(**(DEFAULTS | options))
 
 
 def items(pairs):
@@ -79,8 +86,8 @@ def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
 
 def test_the_same_data_in_every_process(task):
     script = (
-        "import hashlib; from attn_jax.tasks import TASKS; "
-        f"print(hashlib.sha256(repr(TASKS['language_id'](**{DEFAULTS}).splits).encode()).hexdigest())"
+        "import hashlib; from attn_jax.tasks.language_id import language_id; "
+        f"print(hashlib.sha256(repr(language_id(**{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
@@ -105,8 +112,8 @@ def test_a_label_is_one_known_token(task):
 
 
 def test_a_config_makes_it():
-    config = get_config()
-    config.task.name, config.task.labels, config.task.num_examples = "language_id", ("valu", "tekin"), 50
+    config = get_config(task="language_id")
+    config.task.labels, config.task.num_examples = ("valu", "tekin"), 50
     task = build_task(config)
     assert set(task.splits["train"].target) == {"valu", "tekin"} and task.stats["languages"] == 2
 

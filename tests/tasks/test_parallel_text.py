@@ -3,7 +3,8 @@
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS, Pairs
+from attn_jax.tasks import Pairs
+from attn_jax.tasks.parallel_text import parallel_text
 from attn_jax.tasks.vocabulary import UNK, Words
 
 DEFAULTS = {
@@ -30,7 +31,7 @@ def task(tmp_path):
     write("train", 50)
     write("valid", 7, "v")
     write("test", 6, "t")
-    return lambda **options: TASKS["parallel_text"](data_dir=tmp_path, **(DEFAULTS | options))
+    return lambda **options: parallel_text(data_dir=tmp_path, **(DEFAULTS | options))
 
 
 def together(pairs):

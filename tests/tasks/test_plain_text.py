@@ -11,7 +11,6 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS
 from attn_jax.tasks.batching import Batches, encode_pairs, eval_batches
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.plain_text import (
@@ -25,6 +24,7 @@ from attn_jax.tasks.plain_text import (
     TRANSITIVE,
     make_blocks,
     make_sentences,
+    plain_text,
 )
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, UNK, SentencePiece
 from configs.base import get_config
@@ -50,7 +50,7 @@ def build(**options):
     options = DEFAULTS | options
     if options["vocabulary"] == "sentencepiece":
         options |= {"vocab_size": (5, 60)}
-    return TASKS["plain_text"](**options)
+    return plain_text(**options)
 
 
 @pytest.fixture
@@ -207,8 +207,8 @@ def test_the_text_made_here_is_the_same_in_every_process():
     assert len(set(every)) == len(every)
     assert all(UNK not in task.target_vocabulary.encode(text) for text in every)
     script = (
-        "import hashlib; from attn_jax.tasks import TASKS; "
-        f"print(hashlib.sha256(repr(TASKS['plain_text'](**{DEFAULTS}).splits).encode()).hexdigest())"
+        "import hashlib; from attn_jax.tasks.plain_text import plain_text; "
+        f"print(hashlib.sha256(repr(plain_text(**{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
@@ -222,8 +222,8 @@ def test_the_text_made_here_is_the_same_in_every_process():
 
 
 def test_a_config_makes_it():
-    config = get_config()
-    config.task.name, config.task.block, config.task.num_examples = "plain_text", 32, 40
+    config = get_config(task="plain_text")
+    config.task.block, config.task.num_examples = 32, 40
     assert {len(text.split()) for text in build_task(config).splits["train"].target} == {32}
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS, Pairs
+from attn_jax.tasks import Pairs
 from attn_jax.tasks.batching import Batches, encode_pairs
-from attn_jax.tasks.sequences import NUM_EXAMPLES, OPERATIONS, SCARCE, TEST_SIZE, make_pairs, owner
+from attn_jax.tasks.sequences import NUM_EXAMPLES, OPERATIONS, SCARCE, TEST_SIZE, make_pairs, owner, sequences
 from attn_jax.tasks.vocabulary import UNK, from_json
 from configs.base import get_config
 
@@ -29,7 +29,7 @@ DEFAULTS = {
 
 
 def build(**options):
-    return TASKS["sequences"](**(DEFAULTS | options))
+    return sequences(**(DEFAULTS | options))
 
 
 def numbers(text):
@@ -116,8 +116,8 @@ def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
 
 def test_the_same_seed_gives_the_same_data_in_every_process(task):
     script = (
-        "import hashlib; from attn_jax.tasks import TASKS; "
-        f"print(hashlib.sha256(repr(TASKS['sequences'](**{DEFAULTS}).splits).encode()).hexdigest())"
+        "import hashlib; from attn_jax.tasks.sequences import sequences; "
+        f"print(hashlib.sha256(repr(sequences(**{DEFAULTS}).splits).encode()).hexdigest())"
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
@@ -155,8 +155,8 @@ def test_one_vocabulary_knows_all_symbols():
 
 
 def test_a_config_makes_batches():
-    config = get_config()
-    config.task.name, config.task.num_examples, config.task.test_lengths = "sequences", 64, (20,)
+    config = get_config(task="sequences")
+    config.task.num_examples, config.task.test_lengths = 64, (20,)
     task = build_task(config)
     pairs = encode_pairs(task.splits["train"], task.source_vocabulary, task.target_vocabulary)
     batch = Batches(pairs, (17,), 8).batch_at(0)

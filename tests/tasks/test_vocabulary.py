@@ -19,7 +19,7 @@ from attn_jax.tasks.vocabulary import (
     Characters,
     Inflections,
     SentencePiece,
-    Stories,
+    StoryWords,
     Words,
     from_json,
 )
@@ -113,20 +113,22 @@ def test_text_that_looks_special_is_unknown():
 
 def test_stories_are_in_lower_case_and_know_where_statements_end():
     for lines in (["Mary left . Where is Mary ?"], ["mary mary left where is", "<unk>"], ["? ? mary left where is ?"]):
-        vocabulary = Stories.train(lines, vocab_size=100, min_count=1)
+        vocabulary = StoryWords.train(lines, vocab_size=100, min_count=1)
         assert vocabulary.tokens([PERIOD_ID, QUESTION_ID]) == [".", "?"] and len(vocabulary) == 10
         mary, *ends = vocabulary.encode("MARY . ?")
         assert ends == [PERIOD_ID, QUESTION_ID] and UNK not in [mary, *vocabulary.encode("IS LEFT")]
-    assert Stories.train(["b a a"], vocab_size=7).encode("a b .") == [6, UNK, PERIOD_ID]
+    assert StoryWords.train(["b a a"], vocab_size=7).encode("a b .") == [6, UNK, PERIOD_ID]
     with pytest.raises(UserError, match="vocab_size 6 is too small; the smallest possible is 7"):
-        Stories.train(["a"], vocab_size=6)
+        StoryWords.train(["a"], vocab_size=6)
     with pytest.raises(UserError, match=r"a vocabulary of stories whose first entries are not \. \?"):
         from_json({"kind": "stories", "tokens": ["?", ".", "a"], "longest": 3})
-    longest = Stories.train(["a . b . c ?", "a . c ?"], vocab_size=100)
+    longest = StoryWords.train(["a . b . c ?", "a . c ?"], vocab_size=100)
     assert longest.longest == from_json(longest.to_json()).longest == 2
-    lengths = Stories.train(["a b c . b c . a b ?", "a ?"], vocab_size=100)
+    assert longest.to_json()["kind"] == "stories"  # as in the work directories of earlier versions
+    assert isinstance(from_json({"kind": "stories", "tokens": [".", "?", "a"], "longest": 3}), StoryWords)
+    lengths = StoryWords.train(["a b c . b c . a b ?", "a ?"], vocab_size=100)
     assert lengths.shortest == from_json(lengths.to_json()).shortest == 3
-    assert Stories.train(["a ?", "a"], vocab_size=100).shortest == 1  # there is no statement
+    assert StoryWords.train(["a ?", "a"], vocab_size=100).shortest == 1  # there is no statement
 
 
 def test_characters_are_code_points():

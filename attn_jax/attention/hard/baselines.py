@@ -7,7 +7,7 @@ nothing else. None of them may depend on the key that is drawn, or the gradient 
 optimizers.keep_running), and descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -29,6 +29,8 @@ class Sampled(NamedTuple):
 
 class NoBaseline(nn.Module):
     """b = 0; also where the draw has its own baseline (leave-one-out), or the soft loss serves as one."""
+
+    of_each_key: ClassVar[bool] = False  # it has a value for each key
 
     def value(self, hidden: Float[Array, "b t h"]) -> Float[Array, "b t"] | None:
         """b, from a state of the decoder at each step that does not depend on the draw; None: none of this kind."""
@@ -89,6 +91,8 @@ class PerCoordinate(NoBaseline):
     The logits of attention are source positions, of which the first `max_length` have a baseline of their own.
     """
 
+    of_each_key: ClassVar[bool] = True
+
     max_length: int
 
     def setup(self):
@@ -113,6 +117,8 @@ class Critic(NoBaseline):
     A baseline may know the target, for the draw knows nothing of it. One product for all keys, where f itself is a
     readout and a softmax over the vocabulary for each. Trained on sum_n mass_n (g_{x_n} - f_n)^2.
     """
+
+    of_each_key: ClassVar[bool] = True
 
     features: int
 

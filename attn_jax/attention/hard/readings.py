@@ -1,6 +1,7 @@
 """Readings: each draw under the name that a config gives it, with what it may be combined with."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -47,6 +48,16 @@ class Reading:
     per_step: bool = False  # one row, so that what was read may be fed back into a recurrent state
     random: bool = True
     distinct: bool = False  # no key twice, so there have to be as many keys as samples
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of the function."""
+        return tuple(inspect.signature(self.function).parameters)[2:]
+
+    @property
+    def exact_rows(self) -> bool:
+        """Every key has a row of its own."""
+        return getattr(self.function, "func", self.function) is every
 
     @property
     def num_keys(self) -> int:

@@ -6,6 +6,8 @@
 Leading axes (batch, heads, beams) are arbitrary and broadcast; a score knows nothing of them.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 
 from attn_jax.errors import UserError
@@ -18,6 +20,8 @@ Scores = Float[Array, "... q k"]
 
 class Score(nn.Module):
     """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k]."""
+
+    own_width: ClassVar[bool] = False  # projected keys, and so queries, have `features` columns
 
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
         """The part of the score that needs no query."""

@@ -34,6 +34,7 @@ class Kernel(Score):
     exact: bool = False
 
     compact = False  # whether k is 0 from some distance on
+    has_gradient = True  # with respect to the width
 
     def log_kernel(self, squares: Float[Array, "..."]) -> Float[Array, "..."]:
         """log k(u), -inf where k is 0, of u^2."""
@@ -88,6 +89,7 @@ class Boxcar(Kernel):
     """k = 1 if u <= 1, else 0: all keys within a width count alike. It has no gradient, so no width is learned."""
 
     compact = True
+    has_gradient = False
 
     def log_kernel(self, squares):
         return jnp.where(squares <= 1, 0.0, -jnp.inf).astype(squares.dtype)

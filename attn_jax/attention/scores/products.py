@@ -1,5 +1,7 @@
 """Scores: how well each key answers each query. See score.py for what all of them share, kernels.py for kernels."""
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -78,6 +80,7 @@ class TanhKey(Score):
     Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention). The query has `features` columns.
     """
 
+    own_width: ClassVar[bool] = True
     features: int
 
     def setup(self):

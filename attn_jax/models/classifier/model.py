@@ -1,7 +1,7 @@
-"""A class for a text: any encoder, a way to make one vector of its states, a softmax.
+"""Text classification: any encoder, pooling of its states to one vector, a softmax over the classes.
 
-A class is a sentence of one word, so everything that asks a sequence model can ask this one: the first target token is
-the class, after which eos is certain.
+A class is a target of one word, so a classifier has the methods of a sequence model: the first target token is the
+class, and after it eos has probability one.
 """
 
 from typing import ClassVar
@@ -16,7 +16,7 @@ from attn_jax.outputs.loss import nll_and_correct
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, kw_only=True):
     """softmax(W2 relu(W1 pooled + b1) + b2) over the target vocabulary; see Lin 2017, section 4.1."""
 
     source_vocab_size: int
@@ -25,7 +25,7 @@ class Classifier(nn.Module):
     pooling: nn.Module
     output: nn.Module
     features: int
-    penalty: float = 0.0  # share of the pooling's penalty in the loss
+    penalty: float = 0.0  # weight of the pooling's penalty in the loss
     dropout: float = 0.0
     pad: int = 0
     eos: int = 3
@@ -34,31 +34,37 @@ class Classifier(nn.Module):
 
     def setup(self):
         init = nn.initializers.normal(self.embedding_size**-0.5)
-        self.embedding = nn.Embed(self.source_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype)
+        self.embedding = nn.Embed(
+            num_embeddings=self.source_vocab_size,
+            features=self.embedding_size,
+            embedding_init=init,
+            dtype=self.dtype,
+        )
         self.inner = nn.Dense(self.features, dtype=self.dtype)
         self.drop = nn.Dropout(self.dropout)
 
-    def read(self, source: Int[Array, "b s"], train: bool = False):
-        """(hidden [b, d], weights [b, r, s], penalty [b])."""
+    def read(self, source: Int[Array, "b s"], *, train: bool = False):
+        """(hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""
         mask = source != self.pad
         embedded = self.embedding(source) * self.embedding_size**0.5
-        _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train)
-        vector, weights, penalty = self.pooling(states, mask, train)
+        _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train=train)
+        vector, weights, penalty = self.pooling(states, mask, train=train)
         hidden = nn.relu(self.inner(self.drop(vector, deterministic=not train)))
         return self.drop(hidden, deterministic=not train), weights, penalty
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """The positions that count: the class alone."""
+        """True at the target positions that count: the class."""
         return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
 
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Training: (what is minimized, negative log-likelihood) [b, t], both zero after the class."""
+    def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """(training loss, negative log-likelihood), each [b, t] and zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
-        loss, nll = self.output.loss(hidden, targets[:, 0])
+        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples classes
+        loss, nll = self.output.loss(hidden, targets[:, 0], rng=rng)
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], correct [b, t], weights [b, t, s]: the mean over the queries)."""
+        """(nll [b, t], 1 where no class is more probable [b, t], weights [b, t, s], the mean over the queries)."""
         hidden, weights, _ = self.read(source)
         nll, correct = nll_and_correct(self.output.log_probs(hidden), targets[:, 0])
         weights = jnp.mean(weights, axis=1, keepdims=True)
@@ -70,11 +76,12 @@ class Classifier(nn.Module):
         return self.read(source)[1]
 
     def start(self, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+        """(log p of each class, number of steps taken: 0)."""
         hidden, _, _ = self.read(source)
         return self.output.log_probs(hidden), jnp.zeros(len(source), jnp.int32)
 
     def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """The class, then eos."""
+        """The class at the first step, then eos."""
         return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:

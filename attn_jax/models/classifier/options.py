@@ -1,43 +1,92 @@
-"""From the config of a classifier to its module."""
+"""Options of classifiers."""
 
-from ml_collections import ConfigDict
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
 
-from attn_jax.errors import UserError, lookup
+from attn_jax.attention import Attention
 from attn_jax.layers.pooling import MeanPooling, StructuredPooling
-from attn_jax.models.attention_options import build_attention
+from attn_jax.models.attention_options import HeadAttentionOptions
 from attn_jax.models.base import Model
 from attn_jax.models.classifier.model import Classifier
-from attn_jax.models.encoder_options import DTYPES, build_encoder, build_output, soft_reading
+from attn_jax.models.encoder_options import EncoderOptions, build_output, width_of_head
+from attn_jax.models.setting import Setting
+from attn_jax.options import option, section
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.vocabulary import EOS
 
 
-def build_classifier(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
-    """config.model as an encoder and a class."""
-    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
-    if model.tie_embeddings:
-        raise UserError("model.tie_embeddings: a classifier has no embedding of its classes")
-    pooling = lookup(POOLINGS, model.pooling, "model.pooling")(model)
-    module = Classifier(
-        source_vocab_size=source_vocab_size,
-        embedding_size=model.hidden_size if model.encoder == "transformer" else model.embedding_size,
-        encoder=build_encoder(config),
-        pooling=pooling,
-        output=build_output(config, target_vocab_size),
-        features=model.readout_size,
-        penalty=model.penalty if isinstance(pooling, StructuredPooling) else 0.0,  # its queries are kept apart
-        dropout=model.dropout,
-        eos=EOS,
-        dtype=dtype,
-    )
-    return Model(module)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(EncoderOptions):
+    """Options of an encoder and a class."""
+
+    name: str = option("classifier", "the family")
+    embedding_size: int = option(256, "width of the embeddings; a Transformer's is hidden_size", at_least=1)
+    readout_size: int = option(256, "width of the hidden layer before the classes", at_least=1)
+    pooling: str = option("mean", "one state of all: their mean, or learned queries", choices=("mean", "structured"))
+    num_queries: int = option(8, "structured: learned queries (Lin 2017)", at_least=1)
+    penalty: float = option(0.0, "structured: weight of |A A' - I|^2 in the loss", at_least=0)
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention of encoder and pooling")
+
+    @property
+    def embedded_size(self) -> int:
+        """Width of the embedded tokens."""
+        return self.hidden_size if self.encoder_kind.has_heads else self.embedding_size
+
+    @property
+    def of_encoder(self) -> HeadAttentionOptions:
+        """Options of attention in the encoder."""
+        return self.attention
+
+    def build(self, sizes: TextSizes, setting: Setting) -> Model:
+        """Builds the model.
+
+        Raises:
+            UserError: sizes do not fit each other.
+        """
+        pooling = POOLINGS[self.pooling]
+        module = Classifier(
+            source_vocab_size=sizes.source_vocab_size,
+            embedding_size=self.embedded_size,
+            encoder=self.build_encoder(setting),
+            pooling=pooling.build(self),
+            output=build_output(setting, sizes.target_vocab_size, False),
+            features=self.readout_size,
+            penalty=self.penalty if pooling.has_queries else 0.0,  # its queries are kept apart
+            dropout=self.dropout,
+            eos=EOS,
+            dtype=setting.dtype,
+        )
+        return Model(module)
+
+    @property
+    def main_attention(self) -> tuple[Attention, int] | None:
+        """The attention module that a person asks about, and the width of its queries; None where there is none."""
+        if not self.encoder_kind.has_heads and not POOLINGS[self.pooling].has_queries:
+            return None
+        heads = self.encoder_kind.has_heads
+        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads) if heads else self.hidden_size
+        return self.attention.build(width), width
 
 
-def build_structured(model: ConfigDict) -> StructuredPooling:
-    """Learned queries that ask as config.model.attention says."""
-    if model.attention.window != "global" or model.attention.normalize == "monotonic":
-        raise UserError("model.pooling structured takes no window and no monotonic attention")
-    width = model.attention.features if model.attention.score == "tanh_key" else model.hidden_size
-    return StructuredPooling(build_attention(model.attention, width, soft_reading(model)), model.num_queries, width)
+class Pooling(NamedTuple):
+    """A way from the states of a sequence to one."""
+
+    build: Callable[[ClassifierOptions], MeanPooling | StructuredPooling]
+    has_queries: bool = False
 
 
-POOLINGS = {"mean": lambda model: MeanPooling(), "structured": build_structured}
+def build_mean(options: ClassifierOptions) -> MeanPooling:
+    """Builds the mean of the states."""
+    return MeanPooling()
+
+
+def build_structured(options: ClassifierOptions) -> StructuredPooling:
+    """Builds attention with learned queries, as wide as a score that has no keys of its own needs them."""
+    score = options.attention.scores[options.attention.score]
+    width = options.attention.features if score.own_width else options.hidden_size
+    attention = options.attention.build(width)
+    return StructuredPooling(attention=attention, num_queries=options.num_queries, features=width)
+
+
+POOLINGS = {"mean": Pooling(build_mean), "structured": Pooling(build_structured, has_queries=True)}

@@ -1,10 +1,10 @@
-"""Local polynomials: attention that reads not the mean of the values near the query but a polynomial fitted there.
+"""Local polynomials: a weighted polynomial fit around each query instead of a weighted mean of the values.
 
     minimize over c   sum_k weights_k |values_k - sum_i c_i P_i(keys_k - query)|^2,        P = 1, z, z^2, ...
 
-and the answer is the polynomial at the query itself, c_0. Of degree 0 it is the mean, so Nadaraya-Watson; of degree 1
-it has no bias at the boundary to first order (Fan & Gijbels 1996, chapter 3). It is linear in the values: c_0 is
-another set of weights times the values, which sum to one but may be negative.
+The prediction is c_0, the polynomial at the query. Degree 0 is the weighted mean (Nadaraya-Watson); degree 1 has no
+first-order bias at the boundary (Fan & Gijbels 1996, chapter 3). c_0 is linear in the values: it is effective weights
+times values, and these weights sum to one but can be negative.
 """
 
 import itertools
@@ -16,20 +16,20 @@ from flax import struct
 
 from attn_jax.types import Array, Bool, Callable, Float
 
-RIDGE = 1e-4  # on the scaled moments of degree >= 1: where the keys do not determine the polynomial, it is the mean
+RIDGE = 1e-4  # added to the scaled moments of degree >= 1; keys too few for a polynomial then give the mean
 
 
 @struct.dataclass
 class Moments:
-    """Sums over keys of exp(score - top): P_i P_j in `design`, P_i values in `response`; they add up over chunks."""
+    """Running sums over keys, weighted by exp(score - max_score)."""
 
-    top: Float[Array, "... q"]  # largest score so far, -inf where there was no key
-    design: Float[Array, "... q p p"]
-    response: Float[Array, "... q p v"]
+    max_score: Float[Array, "... q"]  # largest score so far; -inf before the first key
+    design: Float[Array, "... q p p"]  # sum of P_i P_j
+    response: Float[Array, "... q p v"]  # sum of P_i values
 
 
 def monomials(offset: Float[Array, "... d"], degree: int) -> Float[Array, "... p"]:
-    """1, z_i, z_i z_j with i <= j, ...: all products of up to `degree` columns."""
+    """1, z_i, z_i z_j with i <= j, ...: all products of up to `degree` columns of the offset z."""
     columns = [offset[..., i] for i in range(offset.shape[-1])]
     products = [jnp.ones(offset.shape[:-1], offset.dtype)]
     for size in range(1, degree + 1):
@@ -39,27 +39,32 @@ def monomials(offset: Float[Array, "... d"], degree: int) -> Float[Array, "... p
 
 
 def intercept(design: Float[Array, "... p p"]) -> Float[Array, "... p"]:
-    """The c with design c = (1, 0, ...): what the monomials are multiplied with to give the polynomial at the query.
+    """Solves design c = (1, 0, ...): c . P(keys_k - query) is the effective weight of key k over its own weight.
 
-    The moments are scaled to a unit diagonal, and a small ridge lies on all but the first, so the weights sum to one
-    and there is always a solution: zeros where there are no keys at all.
+    The design is scaled to a unit diagonal, and a small ridge is added to all but the first entry, so a solution always
+    exists and the effective weights sum to one. Without keys c is zero.
     """
     diagonal = jnp.diagonal(design, axis1=-2, axis2=-1)
-    scale = jnp.where(diagonal > 0, jax.lax.rsqrt(jnp.where(diagonal > 0, diagonal, 1.0)), 0.0)
+    is_positive = diagonal > 0
+    scale = jnp.where(is_positive, jax.lax.rsqrt(jnp.where(is_positive, diagonal, 1.0)), 0.0)
     size = design.shape[-1]
     if size == 1:
         return jnp.square(scale)
     scaled = design * scale[..., :, None] * scale[..., None, :]
-    # Where a moment is zero its row is that of the identity: the coefficient is zero.
     first = jnp.zeros(size, design.dtype).at[0].set(1.0)
-    fill = jnp.where(diagonal > 0, RIDGE * (1 - first), 1.0)
-    solved = solve(scaled + fill[..., None] * jnp.eye(size, dtype=design.dtype), first)
-    return solved * scale * scale[..., :1]
+    # Monomials that are zero at all keys get a row of the identity matrix, and so the coefficient zero.
+    ridge = jnp.where(is_positive, RIDGE * (1 - first), 1.0)
+    solution = solve(scaled + ridge[..., None] * jnp.eye(size, dtype=design.dtype), first)
+    return solution * scale * scale[..., :1]
 
 
 def solve(matrix: Float[Array, "... p p"], right: Float[Array, "p"]) -> Float[Array, "... p"]:
-    """matrix^-1 right of positive definite matrices, by elimination, written out: p is small, the axes are many."""
+    """matrix^-1 right for positive definite matrices, by unrolled Gaussian elimination.
+
+    Fast for small p and many leading axes.
+    """
     size = matrix.shape[-1]
+    # Row i of the augmented matrix is rows[i] = [matrix[i, 0], ..., matrix[i, p - 1], right[i]].
     rows = [
         [matrix[..., i, j] for j in range(size)] + [jnp.broadcast_to(right[i], matrix.shape[:-2])] for i in range(size)
     ]
@@ -77,7 +82,7 @@ def solve(matrix: Float[Array, "... p p"], right: Float[Array, "p"]) -> Float[Ar
 def effective_weights(
     weights: Float[Array, "... q k"], query: Float[Array, "... q d"], keys: Float[Array, "... k d"], degree: int
 ) -> Float[Array, "... q k"]:
-    """The weights that read the local polynomial: effective @ values is its value at the query. Degree 0: `weights`."""
+    """Weights with effective @ values = the local polynomial at the query; for degree 0 these are `weights`."""
     if degree == 0:
         return weights
     basis = monomials(keys[..., None, :, :] - query[..., :, None, :], degree)
@@ -86,11 +91,13 @@ def effective_weights(
 
 
 def no_moments(query: Float[Array, "q d"], size: int, num_values: int) -> Moments:
-    """Those of no keys."""
+    """Moments before the first key: zeros."""
     q = len(query)
-    shapes = (q,), (q, size, size), (q, size, num_values)
-    top, design, response = (jnp.zeros(shape, query.dtype) for shape in shapes)
-    return Moments(top - jnp.inf, design, response)
+    return Moments(
+        max_score=jnp.full(q, -jnp.inf, query.dtype),
+        design=jnp.zeros((q, size, size), query.dtype),
+        response=jnp.zeros((q, size, num_values), query.dtype),
+    )
 
 
 def add_keys(
@@ -100,20 +107,20 @@ def add_keys(
     basis: Float[Array, "q k p"],
     values: Float[Array, "k v"],
 ) -> Moments:
-    """The moments with some more keys, as a streaming softmax takes them (Milakov & Gimelshein 2018)."""
+    """Adds keys to the moments, with the update of a streaming softmax (Milakov & Gimelshein 2018)."""
     mask = mask & (scores > -jnp.inf)
-    top = jnp.maximum(moments.top, jnp.max(scores, axis=-1, where=mask, initial=-jnp.inf))
-    top = jax.lax.stop_gradient(top)  # any constant near the largest score does
-    shift = jnp.where(top > -jnp.inf, top, 0.0)
-    before = jnp.exp(moments.top - shift)
+    max_score = jnp.maximum(moments.max_score, jnp.max(scores, axis=-1, where=mask, initial=-jnp.inf))
+    max_score = jax.lax.stop_gradient(max_score)  # the prediction does not depend on it
+    shift = jnp.where(max_score > -jnp.inf, max_score, 0.0)
+    rescale = jnp.exp(moments.max_score - shift)
     weights = jnp.where(mask, jnp.exp(jnp.where(mask, scores, 0.0) - shift[:, None]), 0.0)
     weighted = weights[..., None] * basis
     design = jnp.einsum("qki,qkj->qij", weighted, basis)
     response = jnp.einsum("qki,kv->qiv", weighted, values)
     return Moments(
-        top,
-        before[:, None, None] * moments.design + design,
-        before[:, None, None] * moments.response + response,
+        max_score=max_score,
+        design=rescale[:, None, None] * moments.design + design,
+        response=rescale[:, None, None] * moments.response + response,
     )
 
 
@@ -126,29 +133,40 @@ def streamed_moments(
     chunk: int,
     exclude: Array | None = None,
 ) -> Moments:
-    """The moments of all keys, `chunk` of them at a time: nothing of size [q, k] is ever in memory.
+    """Moments of all keys, computed in chunks of keys, so that no array of size [q, k] is in memory.
 
-    score(query, keys) -> [q, k]. `exclude` [q] is a key that a query does not see: itself, for leave-one-out. In the
-    backward pass each chunk is computed again.
+    Args:
+        score: (query, keys) -> scores [q, k].
+        query: points of the fits.
+        keys: inputs of the training points.
+        values: targets of the training points.
+        degree: of the polynomials.
+        chunk: number of keys at a time; the backward pass computes each chunk again.
+        exclude: index of a key that each query does not see [q]: itself, for leave-one-out.
     """
-    total = len(keys)
-    rows = -(-total // chunk) * chunk
-    padded = [jnp.pad(x, ((0, rows - total), (0, 0))).reshape(-1, chunk, x.shape[-1]) for x in (keys, values)]
-    places = jnp.arange(rows).reshape(-1, chunk)
+    num_keys = len(keys)
+    num_rows = -(-num_keys // chunk) * chunk
+    pad = ((0, num_rows - num_keys), (0, 0))
+    key_chunks, value_chunks = (jnp.pad(x, pad).reshape(-1, chunk, x.shape[-1]) for x in (keys, values))
+    index_chunks = jnp.arange(num_rows).reshape(-1, chunk)
 
     @jax.checkpoint
     def body(moments: Moments, part: tuple) -> tuple[Moments, None]:
-        some_keys, some_values, place = part
-        mask = jnp.broadcast_to(place < total, (len(query), chunk))
-        mask = mask if exclude is None else mask & (place != exclude[:, None])
+        some_keys, some_values, index = part
+        mask = jnp.broadcast_to(index < num_keys, (len(query), chunk))
+        mask = mask if exclude is None else mask & (index != exclude[:, None])
         basis = monomials(some_keys - query[:, None], degree) if degree else jnp.ones((len(query), chunk, 1))
-        return add_keys(moments, score(query, some_keys), mask, basis.astype(query.dtype), some_values), None
+        moments = add_keys(
+            moments, scores=score(query, some_keys), mask=mask, basis=basis.astype(query.dtype), values=some_values
+        )
+        return moments, None
 
     size = jax.eval_shape(lambda x: monomials(x, degree), query).shape[-1]
-    moments, _ = jax.lax.scan(body, no_moments(query, size, values.shape[-1]), (*padded, places))
+    start = no_moments(query, size=size, num_values=values.shape[-1])
+    moments, _ = jax.lax.scan(body, start, (key_chunks, value_chunks, index_chunks))
     return moments
 
 
 def read(moments: Moments) -> Float[Array, "q v"]:
-    """The local polynomial at each query; zeros where no key was in reach."""
+    """Local polynomial at each query; zero if no key is in reach."""
     return jnp.einsum("qp,qpv->qv", intercept(moments.design), moments.response)

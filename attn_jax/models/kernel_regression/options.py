@@ -1,34 +1,100 @@
-"""From the config of a kernel regression to objects."""
+"""Options of kernel regression."""
 
-from ml_collections import ConfigDict
+import dataclasses
+from typing import ClassVar
 
-from attn_jax.attention.hard.readings import READINGS
-from attn_jax.attention.scores.kernels import KERNELS
-from attn_jax.models.attention_options import build_attention
+from attn_jax.attention.scores import KERNELS
+from attn_jax.errors import UserError
+from attn_jax.models.attention_options import AttentionOptions
+from attn_jax.models.kernel_regression.criteria import CRITERIA
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection
+from attn_jax.models.setting import Setting
+from attn_jax.options import option, section
+from attn_jax.tasks.sizes import PointSizes
 
 STEP = 2**0.25  # between the widths of a mixture
+LARGEST_DEGREE = 5
+EXACT_COLUMNS = 16  # up to so many, distances are differences squared; beyond, a product of matrices
 
 
-def build_kernel_regression(config: ConfigDict, features: int, count: int) -> KernelRegression:
-    """config.model for `count` training points of so many inputs.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelOptions:
+    """Options of the kernel."""
 
-    A width that is learned starts at n^(-1 / (d + 4)), in standard deviations of each input (Scott 1992, equation
-    6.42); those of a mixture are around it, two thirds of them wider.
-    """
-    model, size = config.model, config.model.num_widths
-    compared = model.projection_size or features
-    attention = build_attention(model.attention, compared, READINGS["expectation"])
-    fixed = tuple(float(width) for width in model.attention.width)
-    initial = fixed or (count ** (-1 / (compared + 4)),)
-    score = KERNELS[model.attention.score](initial=initial, per_column=model.attention.per_column, exact=compared <= 16)
-    first = size // 3 if size > 1 else 0
-    return KernelRegression(
-        attention=attention.clone(score=score),
-        projection=Projection(model.projection_size, model.hidden_size) if model.projection_size else None,
-        degrees=tuple(model.degrees),
-        widths=tuple(STEP ** (i - first) for i in range(size)),
-        criterion=model.criterion,
-        fixed=bool(fixed),
-        chunk=model.chunk,
+    score: str = option("gaussian", "the kernel", choices=KERNELS)
+    normalize: str = option(
+        "kernel_sum", "Nadaraya-Watson weights; softmax: the same for gaussian", choices=("kernel_sum", "softmax")
     )
+    width: tuple = option((), "one width, or one for each column; (): learned")
+    per_column: bool = option(False, "a learned width for each column")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KernelRegressionOptions:
+    """Options of kernel regression."""
+
+    sizes: ClassVar[type] = PointSizes
+    has_label_smoothing: ClassVar[bool] = False
+    reads_stories: ClassVar[bool] = False
+    has_weights: ClassVar[bool] = True
+    main_attention: ClassVar[None] = None
+
+    name: str = option("kernel_regression", "the family")
+    degrees: tuple = option((0,), "of the local polynomials, mixed: 0 reads the mean, 1 a line fitted nearby, ...")
+    num_widths: int = option(1, "widths that are mixed, each 2^(1/4) times the one before", at_least=1)
+    criterion: str = option("leave_one_out", "what the width minimizes", choices=CRITERIA)
+    projection_size: int = option(0, "columns that a learned network makes of the inputs; 0: none", at_least=0)
+    hidden_size: int = option(256, "width of that network", at_least=1)
+    chunk: int = option(1024, "training points read at a time", at_least=1)
+    attention: KernelOptions = section(KernelOptions)
+
+    def __post_init__(self):
+        attention = self.attention
+        if attention.normalize == "softmax" and attention.score != "gaussian":
+            raise UserError(f"model.attention.normalize {attention.normalize}: a kernel regression needs kernel_sum")
+        if not self.degrees or any(
+            not isinstance(degree, int) or not 0 <= degree <= LARGEST_DEGREE for degree in self.degrees
+        ):
+            raise UserError(
+                f"model.degrees {tuple(self.degrees)}: expected one or more integers of 0 to {LARGEST_DEGREE}, such as "
+                "(0, 1)"
+            )
+        if not KERNELS[attention.score].has_gradient and not attention.width and self.num_widths == 1:
+            raise UserError(
+                f"model.attention.score {attention.score} has no gradient; set model.attention.width, or "
+                "model.num_widths"
+            )
+        if self.projection_size and tuple(self.degrees) != (0,):
+            raise UserError(
+                "model.projection_size needs model.degrees (0,): a polynomial is one of the inputs themselves"
+            )
+
+    def build(self, sizes: PointSizes, setting: Setting) -> KernelRegression:
+        """Builds the model for `count` training points of `features` inputs.
+
+        A width that is learned starts at n^(-1 / (d + 4)), in standard deviations of each input (Scott 1992, equation
+        6.42); those of a mixture are around it, two thirds of them wider.
+
+        Raises:
+            UserError: the width does not fit the inputs.
+        """
+        compared = self.projection_size or sizes.features
+        weights = AttentionOptions(**dataclasses.asdict(self.attention))
+        fixed = tuple(float(width) for width in self.attention.width)
+        initial = fixed or (sizes.count ** (-1 / (compared + 4)),)
+        attention = weights.build(compared)
+        score = KERNELS[self.attention.score](
+            initial=initial, per_column=self.attention.per_column, exact=compared <= EXACT_COLUMNS
+        )
+        first = self.num_widths // 3 if self.num_widths > 1 else 0
+        return KernelRegression(
+            attention=attention.clone(score=score),
+            projection=Projection(features=self.projection_size, hidden_size=self.hidden_size)
+            if self.projection_size
+            else None,
+            degrees=tuple(self.degrees),
+            widths=tuple(STEP ** (i - first) for i in range(self.num_widths)),
+            criterion=CRITERIA[self.criterion],
+            fixed=bool(fixed),
+            chunk=self.chunk,
+        )

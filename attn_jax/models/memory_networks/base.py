@@ -1,19 +1,19 @@
-"""Stories: what every memory network needs to find its sentences in a row of tokens, and what it is from outside.
+"""The parts that all memory networks share: the layout of a story in a row of tokens, and the adapter to Model.
 
-A source is statements and a question, one after the other (see attn_jax/tasks/babi/task.py):
+A source is several statements and a question (see attn_jax/tasks/babi/task.py):
 
     mary moved to the bathroom . john went to the hallway . where is mary ?
 
-The memory has a slot for each of the last `memory_size` statements, in their order: slot 0 is the first of those kept.
-Where empty slots count for nothing, it has no more slots than a row of the batch has room for statements: sources are
-batched with others of their length, so most batches need a fraction of what the longest story does.
+The memory has one slot for each of the last `memory_size` statements, in the order of the story: slot 0 is the oldest
+of them. Networks that mask empty slots can use fewer slots for short sources; batches hold sources of similar length,
+so most batches need far fewer slots than the longest story.
 
-A module that answers has two methods,
+A network for stories is a module with two methods,
 
-    answer(source, train, step) -> Answered(log_probs [b, v], hops [b, h, n])
-    losses(source, answers [b], evidence [b, e], step) -> (what is minimized [b], negative log-likelihood [b])
+    answer(source, train, step) -> Answer(log_probs [b, v], hops [b, h, n])
+    losses(source, answers [b], evidence [b, e], step) -> (training loss [b], negative log-likelihood [b])
 
-and StoryModel makes of it what the rest of the project asks of a model.
+and StoryModel turns it into a Model.
 """
 
 import dataclasses
@@ -32,35 +32,38 @@ from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params
 
 
 @struct.dataclass
-class Story:
-    """Where each token of a source stands."""
+class StoryLayout:
+    """The memory slot and the position in its sentence of each token of a source."""
 
-    size: int = struct.field(pytree_node=False)  # slots
-    slot: Int[Array, "b s"]  # of its statement in the memory; `size` for all that is in none
-    position: Int[Array, "b s"]  # within its statement or question, 0 the first word
-    length: Int[Array, "b s"]  # words of its statement or question
-    asked: Bool[Array, "b s"]  # words of the question
-    count: Int[Array, "b"]  # statements in the memory
-    cut: Int[Array, "b"]  # statements before these, that the memory has no slot for
+    size: int = struct.field(pytree_node=False)  # number of slots
+    slot: Int[Array, "b s"]  # slot of the token's statement; `size` for tokens of no statement in the memory
+    position: Int[Array, "b s"]  # index of the token in its statement or question, from 0
+    length: Int[Array, "b s"]  # number of words of the token's statement or question
+    is_question: Bool[Array, "b s"]  # True for words of the question
+    count: Int[Array, "b"]  # number of statements in the memory
+    num_cut: Int[Array, "b"]  # number of earlier statements, which have no slot
 
     def mask(self) -> Bool[Array, "b n"]:
-        """The slots that hold a statement."""
+        """Mask of the slots that hold a statement."""
         return jnp.arange(self.size) < self.count[:, None]
 
     def age(self) -> Int[Array, "b n"]:
-        """0 for the last statement, 1 for the one before, ...; 0 also for empty slots."""
+        """Age of each slot: 0 for the last statement, 1 for the one before it, ...; 0 for empty slots."""
         return jnp.maximum(self.count[:, None] - 1 - jnp.arange(self.size), 0)
 
     def slot_of(self, number: Int[Array, "b e"]) -> Int[Array, "b e"]:
-        """The slot of the statement with this number, 1 the story's first; -1 where it is 0 (none) or cut."""
-        return jnp.maximum(number - 1 - self.cut[:, None], -1)
+        """Slot of the statement with this number, counted from 1; -1 for number 0 (none) and for cut statements."""
+        return jnp.maximum(number - 1 - self.num_cut[:, None], -1)
 
 
-def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 0) -> Story:
-    """The places of a source's tokens. A mark (period or question mark) is no word and stands nowhere.
+def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 0) -> StoryLayout:
+    """Finds the sentences of each source. Periods and question marks end a sentence and belong to none.
 
-    With `shortest`, the tokens of the shortest statement there can be, its period included, the memory has as many
-    slots as a row has room for, `memory_size` at most; with 0 it has `memory_size`.
+    Args:
+        source: token ids.
+        memory_size: largest number of slots.
+        shortest: number of tokens of the shortest possible statement, period included; the memory then has only as many
+            slots as statements of this length fit in a row. 0 always gives `memory_size` slots.
     """
     if shortest:
         memory_size = max(1, min(memory_size, source.shape[1] // shortest))
@@ -70,73 +73,83 @@ def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 
     word = ~mark & (source != PAD) & (source != EOS) & (source != BOS)
     number = jnp.cumsum(end, axis=1) - end  # statements that ended before the token
     total = jnp.sum(end, axis=1)
-    cut = jnp.maximum(total - memory_size, 0)
-    asked = word & (number == total[:, None])
-    slot = jnp.where(word & ~asked & (number >= cut[:, None]), number - cut[:, None], memory_size)
+    num_cut = jnp.maximum(total - memory_size, 0)
+    is_question = word & (number == total[:, None])
+    in_memory = word & ~is_question & (number >= num_cut[:, None])
+    slot = jnp.where(in_memory, number - num_cut[:, None], memory_size)
     after_mark = jnp.pad(mark, ((0, 0), (1, 0)))[:, :-1]
     start = jax.lax.cummax(jnp.where(after_mark, index, 0), axis=1)
     stop = jax.lax.cummin(jnp.where(mark, index, source.shape[1]), axis=1, reverse=True)
     # A question without a mark ends where its words do.
     stop = jnp.minimum(stop, 1 + jnp.max(jnp.where(word, index, -1), axis=1, keepdims=True))
-    return Story(memory_size, slot, index - start, jnp.maximum(stop - start, 1), asked, total - cut, cut)
+    return StoryLayout(
+        size=memory_size,
+        slot=slot,
+        position=index - start,
+        length=jnp.maximum(stop - start, 1),
+        is_question=is_question,
+        count=total - num_cut,
+        num_cut=num_cut,
+    )
 
 
 def bags(
-    source: Int[Array, "b s"], story: Story, weight: Float[Array, "b s *w"], vocab_size: int
+    source: Int[Array, "b s"], layout: StoryLayout, weight: Float[Array, "b s *w"], vocab_size: int
 ) -> tuple[Float[Array, "b n v *w"], Float[Array, "b v *w"]]:
-    """(of each statement, of the question): the summed weight, or several, of each word of the vocabulary.
+    """Weighted word counts of each statement and of the question, for one weight or several (*w) per token.
 
-    With these counts an embedding of a whole memory is one matrix product, and so is its gradient; for small
-    vocabularies that is several times faster than gathering rows and scattering their gradients.
+    Embedding a memory is then a matrix product with these counts, and so is the gradient. For small vocabularies this
+    is several times faster than gathering rows and scattering their gradients.
     """
     rows = jnp.broadcast_to(jnp.arange(len(source))[:, None], source.shape)
-    slot = jnp.where(story.asked, story.size, jnp.where(story.slot == story.size, story.size + 1, story.slot))
-    counts = jnp.zeros((len(source), story.size + 1, vocab_size, *weight.shape[2:]), weight.dtype)
+    # The question gets a slot after those of the statements; other tokens get the one after it, which is out of range.
+    slot = jnp.where(layout.slot == layout.size, layout.size + 1, layout.slot)
+    slot = jnp.where(layout.is_question, layout.size, slot)
+    counts = jnp.zeros((len(source), layout.size + 1, vocab_size, *weight.shape[2:]), weight.dtype)
     counts = counts.at[rows, slot, source].add(weight, mode="drop")
     return counts[:, :-1], counts[:, -1]
 
 
-def sum_words(words: Float[Array, "b s d"], story: Story) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
-    """(of each statement, of the question): the sum of the vectors of its words."""
-    slots = jax.nn.one_hot(story.slot, story.size, dtype=words.dtype)  # all zero for a word in none
-    return jnp.einsum("bsn,bsd->bnd", slots, words), jnp.einsum("bs,bsd->bd", story.asked.astype(words.dtype), words)
+def sum_words(words: Float[Array, "b s d"], layout: StoryLayout) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
+    """Sums of the word vectors of each statement and of the question."""
+    slots = jax.nn.one_hot(layout.slot, layout.size, dtype=words.dtype)  # zeros for words that are in no slot
+    is_question = layout.is_question.astype(words.dtype)
+    return jnp.einsum("bsn,bsd->bnd", slots, words), jnp.einsum("bs,bsd->bd", is_question, words)
 
 
-def centred_position(story: Story) -> Float[Array, "b s"]:
-    """4 (j - (J + 1) / 2) / J of the j-th of J words: that part of the position encoding which the word decides."""
-    return 4 * (story.position + 1 - (story.length + 1) / 2) / story.length
+def centred_position(layout: StoryLayout) -> Float[Array, "b s"]:
+    """4 (j - (J + 1) / 2) / J for the j-th of J words: the factor of the position encoding that depends on the word."""
+    return 4 * (layout.position + 1 - (layout.length + 1) / 2) / layout.length
 
 
 def centred_feature(features: int) -> Float[Array, "d"]:
-    """(k - (d + 1) / 2) / d for k = 1 ... d: the other part of the position encoding.
+    """(k - (d + 1) / 2) / d for k = 1 ... d: the factor of the position encoding that depends on the feature.
 
     weight[k, j] = 1 + centred_feature[k] * centred_position[j] is the position encoding of Sukhbaatar 2015
-    (arXiv 1503.08895), section 4.1, twice as large and shifted by half a step, as in their code. (There J is that
-    of the longest sentence, and the vectors of time are weighted as well.)
+    (arXiv 1503.08895), section 4.1, twice as large and shifted by half a step, as in their code. (Their code takes J
+    from the longest sentence and also weights the time vectors.)
     """
     return (jnp.arange(1, features + 1) - (features + 1) / 2) / features
 
 
 @struct.dataclass
-class Answered:
-    """What a module makes of a story."""
+class Answer:
+    """The answer of a network to each story, and the weights it read the memory with."""
 
     log_probs: Float[Array, "b v"]
-    hops: Float[Array, "b h n"]  # how much each hop or episode read of each slot
+    hops: Float[Array, "b h n"]  # weight of each slot in each hop or episode
 
 
 @dataclasses.dataclass(frozen=True)
 class StoryModel(Model):
-    """A module that answers questions about stories, as pure functions.
+    """A network for stories as pure functions of (params, batch).
 
-    An answer is a sentence of one word: the first target token is the answer, after which eos is certain. An answer
-    that training never had is unk, and never counts as right.
+    The first target token is the answer; the second is eos, with probability one. Answers that never occur in training
+    are unk and always count as wrong.
     """
 
-    training = "losses"
-
     def eval_fn(self, params: Params, batch: Batch) -> Metrics:
-        """Of the answers: nll, the share that is right, the entropy of what the hops read."""
+        """Means over the answers of the nll, the accuracy, and the entropy of the weights of the hops."""
         answers = _first(batch["target_out"])
         answered = self.answer(params, batch["source"])
         nll, correct = nll_and_correct(answered.log_probs, answers)
@@ -154,22 +167,23 @@ class StoryModel(Model):
         return -nll * self._real(batch)
 
     def attention_weights(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
-        """For the answer, the mean over the hops of the weight of the statement that each token is part of."""
+        """Weight of each source token for the answer: the weight of its statement, averaged over the hops."""
         weights = jnp.mean(self.answer(params, batch["source"]).hops, axis=1)
-        story = find_sentences(jnp.asarray(batch["source"]), weights.shape[1])
+        layout = find_sentences(jnp.asarray(batch["source"]), weights.shape[1])
         weights = jnp.pad(weights, ((0, 0), (0, 1)))
-        of_token = jnp.take_along_axis(weights, story.slot, axis=1)[:, None]
+        of_token = jnp.take_along_axis(weights, layout.slot, axis=1)[:, None]
         return jnp.pad(of_token, ((0, 0), (0, batch["target_out"].shape[1] - 1), (0, 0)))
 
-    def answer(self, params: Params, source: Int[Array, "b s"]) -> Answered:
-        """log p of every answer, and what was read."""
+    def answer(self, params: Params, source: Int[Array, "b s"]) -> Answer:
+        """Log-probabilities of all answers, and the weights of the hops."""
         return self.module.apply({"params": params}, jnp.asarray(source), method="answer")
 
     def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+        """The memory of decoding (the answer's log-probabilities) and its state (the number of tokens so far)."""
         return self.answer(params, source).log_probs, jnp.zeros(len(source), jnp.int32)
 
     def step(self, params: Params, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """The answer, then eos."""
+        """One decoding step: the answer first, then eos."""
         return one_word(memory, state, EOS)
 
     def _arguments(self, batch: Batch, step: Int[Array, ""]):

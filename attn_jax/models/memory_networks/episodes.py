@@ -1,10 +1,13 @@
-"""Episodes: how a dynamic memory network looks over its facts once, for a question and what it remembers so far.
+"""Gates and episodes: one pass of a dynamic memory network over its facts, given the question and its memory state.
 
     gates   = normalize(score([question; memory], facts))      the attention of attn_jax.attention
     context = episode(prepare(facts), attended, mask)          a sum of facts, or a GRU over them that the gates drive
 
-A gate network is a score like any other, and softmax a normalizer like any other.
+The gate network is a score and the gates are attention weights. GATE_SCORES and GATES hold the score and the normalizer
+that only these networks offer.
 """
+
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -15,17 +18,17 @@ from attn_jax.layers.rnn import CELLS, Cell, Recurrence, scan_cell
 from attn_jax.types import Array, Bool, Float, Int
 
 
-class GateNetwork(Score):
-    """v . tanh(W z + b) + c, z = how a fact f agrees with question q and memory m; the query is [q; m].
+class GateNetwork(Score, kw_only=True):
+    """v . tanh(W z + b) + c, where z compares a fact f with the question q and the memory m; the query is [q; m].
 
-    z = [f * q, |f - q|, f * m, |f - m|], * elementwise: Xiong 2016 (arXiv 1603.01417), equations 8 and 9. With `whole`
-    there are also f, q and m themselves, and f'Bq and f'Bm: Kumar 2016 (arXiv 1506.07285), section 2.3.
+    z = [f * q, |f - q|, f * m, |f - m|], * elementwise: Xiong 2016 (arXiv 1603.01417), equations 8 and 9. With
+    `all_terms`, z also has f, q, m, f'Bq and f'Bm: Kumar 2016 (arXiv 1506.07285), section 2.3.
 
-    W is in parts, so that those without m, equal in every pass, are computed once.
+    W is split by term, so that the products without m, which are equal in every pass, are computed once.
     """
 
     features: int  # width of the hidden layer
-    whole: bool = False
+    all_terms: bool = False
 
     @nn.compact
     def __call__(
@@ -34,23 +37,25 @@ class GateNetwork(Score):
         fact = projected_keys[..., None, :, :]
         question, memory = jnp.split(query[..., :, None, :], 2, axis=-1)
         hidden = 0.0
-        bilinear = nn.Dense(fact.shape[-1], use_bias=False, name="bilinear") if self.whole else None
+        bilinear = nn.Dense(fact.shape[-1], use_bias=False, name="bilinear") if self.all_terms else None
         for name, other in (("question", question), ("memory", memory)):
             parts = [fact * other, jnp.abs(fact - other)]
-            if self.whole:
+            if self.all_terms:
                 parts.append(jnp.sum(fact * bilinear(other), axis=-1, keepdims=True))
                 hidden += nn.Dense(self.features, use_bias=False, name=f"{name}_alone")(other)
             layer = nn.Dense(self.features, use_bias=name == "memory", name=name)
             hidden += layer(jnp.concatenate(parts, axis=-1))
-        if self.whole:
+        if self.all_terms:
             hidden += nn.Dense(self.features, use_bias=False, name="fact_alone")(fact)
         return nn.Dense(1, name="vector")(jnp.tanh(hidden))[..., 0]
 
 
-def logistic(scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = None) -> Float[Array, "... k"]:
-    """weights_i = sigmoid(scores_i): a gate for each key, which knows nothing of the others. They need not sum to one.
+def independent_sigmoid(
+    scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = None
+) -> Float[Array, "... k"]:
+    """weights_i = sigmoid(scores_i), one gate for each key, independent of the other keys. Rows need not sum to one.
 
-    A normalizer, see attn_jax.attention.normalizers.elementwise: exactly 0 where the mask is False, whatever the score.
+    Otherwise a normalizer like those of attn_jax.attention.normalizers.elementwise: exactly 0 where the mask is False.
     """
     if mask is None:
         return nn.sigmoid(scores)
@@ -58,14 +63,18 @@ def logistic(scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = 
     return jnp.where(mask, nn.sigmoid(jnp.where(mask, scores, 0.0)), 0.0)
 
 
-def one_of_all(scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Float[Array, "b"]:
-    """-log softmax(scores)[slot], the cross entropy of gates that sum to one; 0 where slot is -1."""
+def softmax_cross_entropy(
+    scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]
+) -> Float[Array, "b"]:
+    """-log softmax(scores)[slot], the loss of gates that sum to one; 0 where slot is -1."""
     log_gates = jax.nn.log_softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)
     return -jnp.sum(jnp.where(_chosen(slot, mask), log_gates, 0.0), axis=-1)
 
 
-def each_alone(scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Float[Array, "b"]:
-    """-log sigmoid(scores)[slot] - the sum over the others of log(1 - sigmoid(scores)); 0 where slot is -1."""
+def sigmoid_cross_entropy(
+    scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]
+) -> Float[Array, "b"]:
+    """-log sigmoid(scores)[slot] - sum over other slots j of log(1 - sigmoid(scores)[j]); 0 where slot is -1."""
     scores = jnp.where(mask, scores, 0.0)
     log_gates = jnp.where(_chosen(slot, mask), nn.log_sigmoid(scores), nn.log_sigmoid(-scores))
     return -jnp.sum(jnp.where(mask & (slot >= 0)[:, None], log_gates, 0.0), axis=-1)
@@ -75,8 +84,23 @@ def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n
     return (jnp.arange(mask.shape[-1]) == slot[:, None]) & mask
 
 
+independent_sigmoid.gate_loss = sigmoid_cross_entropy
+
+# The scores and normalizers that only these networks offer, besides SCORES and NORMALIZERS of attn_jax.attention.
+GATE_SCORES = {"gate_network": GateNetwork}
+GATES = {"logistic": independent_sigmoid}
+
+
+def gate_loss_of(normalize: Callable) -> Callable:
+    """Returns the loss that trains gates on the slot of a supporting fact: the normalizer's `gate_loss`, if it has one.
+
+    The default is the cross entropy of a softmax of the scores, also for normalizers such as sparsemax.
+    """
+    return getattr(normalize, "gate_loss", softmax_cross_entropy)
+
+
 class SoftEpisode(nn.Module):
-    """context = sum_i g_i f_i, the context of the attention itself. Xiong 2016, section 3.3."""
+    """context = sum_i g_i f_i, the context of the attention. Xiong 2016, section 3.3."""
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         return facts
@@ -103,9 +127,9 @@ def _attention_gru(extra, state, projected, recurrent):
     return (gate * n + (1 - gate) * state[0],)
 
 
-# Cells whose projected input has one more column, the gate.
+# Cells whose projected input has the gate as one more column.
 EPISODE_CELLS = {
-    # Kumar 2016, section 2.3: a gate of zero skips the fact.
+    # Kumar 2016, section 2.3: a gate of zero leaves the state unchanged.
     "gated_gru": Cell(num_gates=3, num_states=1, update=_gated_gru, extra={"candidate_bias": 1}),
     # Xiong 2016, equation 11: the gate is the update gate.
     "attention_gru": Cell(num_gates=2, num_states=1, update=_attention_gru, extra={"candidate_bias": 1}),
@@ -113,13 +137,13 @@ EPISODE_CELLS = {
 
 
 class GatedEpisode(Recurrence):
-    """context = the last state of a GRU over the facts, in their order, that takes in a fact as far as its gate says.
+    """context = the last state of a GRU over the facts, whose updates are weighted by the gates.
 
     `cell` is one of EPISODE_CELLS.
     """
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "n b gd"]:
-        """W f + b: the same in every pass."""
+        """W f + b, which is the same in every pass."""
         return jnp.swapaxes(self.project(facts), 0, 1)
 
     def __call__(
@@ -127,6 +151,6 @@ class GatedEpisode(Recurrence):
     ) -> Float[Array, "b d"]:
         size = prepared.shape[1]
         projected = jnp.concatenate([prepared, attended.weights[:, 0].T[..., None]], axis=-1)
-        nothing_dropped = jnp.ones((size, self.features), self.dtype)
-        (last,), _ = scan_cell(self.cell, self._params(), self.initial_state(size), projected, mask.T, nothing_dropped)
+        ones = jnp.ones((size, self.features), self.dtype)  # no dropout of the state
+        (last,), _ = scan_cell(self.cell, self._params(), self.initial_state(size), projected, mask.T, ones)
         return last

@@ -3,14 +3,14 @@
     m_i = sum_j A x_ij + T_A(age of i)      c_i = sum_j C x_ij + T_C(age of i)      u = sum_j B q_j
     o = sum_i softmax(u . m)_i c_i          u <- u + o                              answer = softmax(W u)
 
-so a hop is the one formula with score dot, keys m and values c. In the words of Weston 2015: I is the sum over the
-words, G gives each statement its slot, O are the hops, R is the softmax.
+so a hop is attention with score dot, keys m and values c. In terms of Weston 2015: I is the sum over the words, G puts
+each statement into a slot, O are the hops, R is the softmax.
 
-Adjacent tying: the values of a hop are the keys of the next, B the keys of the first, W the values of the last.
-Layer-wise tying: all hops have the same keys and values, and u <- H u + o.
+Adjacent tying: the values of a hop are the keys of the next, B is the table of the first keys, W the table of the last
+values. Layer-wise tying: all hops share their keys and values, and u <- H u + o.
 
-In the authors' code the slots of the memory that a story leaves empty are read, too, as m = c = 0: a hop that finds
-nothing has somewhere to look. The paper does not say so.
+The authors' code also reads the empty slots of the memory, as m = c = 0, so a hop that finds nothing can attend to
+them. The paper does not mention it.
 """
 
 import math
@@ -24,8 +24,8 @@ from attn_jax.attention import Attention
 from attn_jax.attention.normalizers import linear
 from attn_jax.attention.scores.base import Score
 from attn_jax.models.memory_networks.base import (
-    Answered,
-    Story,
+    Answer,
+    StoryLayout,
     bags,
     centred_feature,
     centred_position,
@@ -36,21 +36,21 @@ from attn_jax.types import Array, Float, Int, PRNGKeyArray
 INIT = nn.initializers.normal(0.1)
 
 
-class MemN2N(nn.Module):
-    """An answer from `num_hops` readings of a story."""
+class MemN2N(nn.Module, kw_only=True):
+    """An end-to-end memory network with `num_hops` hops."""
 
     vocab_size: int
     features: int
     num_hops: int
-    memory_size: int
+    memory_size: int  # largest number of statements in the memory
     score: Score
     normalize: Callable
-    adjacent: bool = True  # else layer-wise tying
-    position_encoding: bool = True  # else a statement is the bag of its words
-    nonlinear: bool = False  # u <- relu(u + o), as for 10,000 questions
-    attend_empty: bool = False  # else empty slots are masked
-    noise: float = 0.0  # in training, empty memories are put in, at most this share of the statements (section 4.1)
-    linear_steps: int = 0  # linear start: so many training steps without the normalizer (section 4.2)
+    adjacent: bool = True  # adjacent tying; False: layer-wise tying
+    position_encoding: bool = True  # False: bag of words
+    nonlinear: bool = False  # u <- relu(u + o), used by the paper for the data set of 10,000 questions
+    attend_empty: bool = False  # False: empty slots are masked
+    noise: float = 0.0  # empty memories inserted in training, at most this share of the statements (section 4.1)
+    linear_steps: int = 0  # linear start: number of training steps without the normalizer (section 4.2)
 
     def setup(self):
         words, times = (self.vocab_size, self.features), (self.memory_size, self.features)
@@ -64,15 +64,15 @@ class MemN2N(nn.Module):
         self.attention = Attention(score=self.score, normalize=self.normalize)
         self.linear = Attention(score=self.score, normalize=linear)
 
-    def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answered:
-        """log p of every word as the answer, and the weights of each hop."""
-        story = find_sentences(source, self.memory_size)
-        memories, u = self.embed(source, story, train)
-        # An empty slot has neither words nor an age: its memories are zero.
-        mask, hops = None if self.attend_empty else story.mask(), []
+    def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answer:
+        """Log-probabilities of all answers, and the weights of each hop."""
+        layout = find_sentences(source, self.memory_size)
+        memories, u = self.embed(source, layout, train=train)
+        # The keys and values of an empty slot are zero: it has neither words nor an age.
+        mask, hops = None if self.attend_empty else layout.mask(), []
         for hop in range(self.num_hops):
             keys, values = (memories[hop], memories[hop + 1]) if self.adjacent else memories
-            memory = self.attention.prepare(keys, values, mask)
+            memory = self.attention.prepare(keys, values=values, mask=mask)
             attended = self.attention(u[:, None], memory)
             context = attended.context[:, 0]
             if train and self.linear_steps:
@@ -81,55 +81,53 @@ class MemN2N(nn.Module):
             u = nn.relu(u) if self.nonlinear else u
             hops.append(attended.weights[:, 0])
         logits = u @ (self.embeddings[-1] if self.adjacent else self.out).T
-        return Answered(jax.nn.log_softmax(logits), jnp.stack(hops, axis=1))
+        return Answer(log_probs=jax.nn.log_softmax(logits), hops=jnp.stack(hops, axis=1))
 
     def losses(
         self, source: Int[Array, "b s"], answers: Int[Array, "b"], evidence: Int[Array, "b e"], step: Int[Array, ""]
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
-        """Training: the negative log-likelihood of the answers. The evidence is not looked at."""
+        """Returns -log p(answer) as the training loss and as the nll; the evidence is not used."""
         log_probs = self.answer(source, train=True, step=step).log_probs
         nll = -jnp.take_along_axis(log_probs, answers[:, None], axis=-1)[:, 0]
         return nll, nll
 
     def embed(
-        self, source: Int[Array, "b s"], story: Story, train: bool
+        self, source: Int[Array, "b s"], layout: StoryLayout, train: bool
     ) -> tuple[list[Float[Array, "b n d"]], Float[Array, "b d"]]:
-        """(the statements by each table, the question)."""
-        noisy = train and self.noise > 0
-        rng = self.make_rng("sample") if noisy else None
-        ages = noisy_ages(rng, story, self.noise) if noisy else story.age()
-        onehot = jax.nn.one_hot(jnp.where(story.mask(), ages, -1), story.size)
-        # All tables side by side: [v + n, t d].
+        """Returns the memory vectors of the statements, one array per table, and the vector of the question."""
+        ages = noisy_ages(self.make_rng("sample"), layout, self.noise) if train and self.noise > 0 else layout.age()
+        onehot = jax.nn.one_hot(jnp.where(layout.mask(), ages, -1), layout.size)
+        # All tables side by side, words above ages: [v + n, t d].
         tables = jnp.concatenate([jnp.concatenate(part, axis=1) for part in (self.embeddings, self.times)])
-        weights = [jnp.ones(source.shape)] + ([centred_position(story)] if self.position_encoding else [])
-        counts, asked = bags(source, story, jnp.stack(weights, axis=-1), self.vocab_size)
+        weights = [jnp.ones(source.shape)] + ([centred_position(layout)] if self.position_encoding else [])
+        counts, question_counts = bags(source, layout, jnp.stack(weights, axis=-1), self.vocab_size)
         memories = rows_times(jnp.concatenate([counts[..., 0], onehot], axis=-1), tables)
         table = self.embeddings[0] if self.adjacent else self.question
-        question = asked[..., 0] @ table
+        question = question_counts[..., 0] @ table
         if self.position_encoding:
             feature = centred_feature(self.features)
             memories += jnp.tile(feature, len(self.embeddings)) * rows_times(counts[..., 1], tables[: self.vocab_size])
-            question += feature * (asked[..., 1] @ table)
+            question += feature * (question_counts[..., 1] @ table)
         return jnp.split(memories, len(self.embeddings), axis=-1), question
 
 
 def rows_times(rows: Float[Array, "b n v"], table: Float[Array, "v d"]) -> Float[Array, "b n d"]:
-    """rows @ table, two axes of rows laid out as one: the faster layout under vmap over tables."""
+    """rows @ table, with the first two axes of rows merged, which is faster under vmap over tables."""
     return (rows.reshape(-1, rows.shape[-1]) @ table).reshape(*rows.shape[:-1], -1)
 
 
-def noisy_ages(rng: PRNGKeyArray, story: Story, noise: float) -> Int[Array, "b n"]:
-    """The age of each statement when empty memories stand between them, at most that of the memory's last slot.
+def noisy_ages(rng: PRNGKeyArray, layout: StoryLayout, noise: float) -> Int[Array, "b n"]:
+    """Ages of the statements after random empty memories are inserted between them, at most layout.size - 1.
 
-    Of a story with n statements up to ceil(noise n) are put in, each number of them and each place as likely.
+    For n statements, the number of insertions is uniform on 0 ... ceil(noise n) and so is each place of insertion.
     """
-    ages = story.age()
-    most = jnp.ceil(noise * story.count).astype(jnp.int32)
-    blanks = math.ceil(noise * story.size)
-    number, place = jax.random.split(rng)
-    number = jax.random.randint(number, most.shape, 0, most + 1)
-    # Empty memory m stands after the newest place[m] statements.
-    place = jax.random.randint(place, (len(most), blanks), 0, story.count[:, None] + 1)
-    put_in = jnp.arange(blanks) < number[:, None]
-    older = ages[:, :, None] >= place[:, None, :]
-    return jnp.minimum(ages + jnp.sum(older & put_in[:, None, :], axis=-1), story.size - 1)
+    ages = layout.age()
+    most = jnp.ceil(noise * layout.count).astype(jnp.int32)
+    blanks = math.ceil(noise * layout.size)
+    number_rng, place_rng = jax.random.split(rng)
+    number = jax.random.randint(number_rng, most.shape, 0, most + 1)
+    # Empty memory m is inserted after the newest place[m] statements.
+    place = jax.random.randint(place_rng, (len(most), blanks), 0, layout.count[:, None] + 1)
+    is_inserted = jnp.arange(blanks) < number[:, None]
+    is_older = ages[:, :, None] >= place[:, None, :]
+    return jnp.minimum(ages + jnp.sum(is_older & is_inserted[:, None, :], axis=-1), layout.size - 1)

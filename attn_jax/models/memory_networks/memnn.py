@@ -2,25 +2,25 @@
 
 Four parts:
 
-    I   a sentence becomes features: its words and, hashed, the three-word pieces of it (NG)
-    G   a statement is written into the next slot of the memory
-    O   supporting facts are chosen one after the other: o_k = argmax_i s_O([q, m_o1, ..., m_ok-1], m_i)
-    R   the answer is the word with the largest s_R([q, m_o1, ..., m_oK], w)
+    I   features of a sentence: its words and, hashed, its three-word pieces (NG)
+    G   writes a statement into the next slot of the memory
+    O   chooses supporting facts one after the other: o_k = argmax_i s_O([q, m_o1, ..., m_ok-1], m_i)
+    R   chooses the word with the largest s_R([q, m_o1, ..., m_oK], w) as the answer
 
-The facts end where the stop memory is chosen (AM). s(x, y) = embed(x) . embed(y) with embed linear or, with NL, two
-layers of tanh (in R of x alone; a word has a vector), and a block of the matrix of its own for the question, the
-candidate, and each supporting fact, or, where these are a list rather than links with roles, for the last of them and
-for those before it. So O is attention with score dot and normalizer hardmax, read one fact per hop. It is trained on
-the supporting facts, not through the reading, by a margin ranking loss.
+The chain of facts ends when the stop memory is chosen (AM). s(x, y) = embed(x) . embed(y), where embed is linear or,
+with NL, two layers of tanh (in R for x only; each word has a vector). The matrix of embed has separate blocks for the
+question, for the candidate, and either for each supporting fact or for the last fact and all facts before it. So O is
+attention with score dot and normalizer hardmax that reads one fact per hop. It is trained by a margin ranking loss on
+the true supporting facts, not by gradients through the hops.
 
-Statements are compared in pairs, because it matters which was earlier (arXiv 1410.3916, section 3.4):
+Statements are compared in pairs, because their order matters (arXiv 1410.3916, section 3.4):
 
     s(x, y, y') = embed(x) . (embed(y) - embed(y')
                               + t_1 [x older than y] + t_2 [x older than y'] + t_3 [y older than y'])
 
-where the age of x is that of the last fact in it, y is the older of the two, and y' wins where this is negative. The
-best statement is the one left after each has met the winner among those before it. It meets the stop memory last, with
-embed(x) . (embed(y) - stop + t_4 [x older than y]): that nothing of what comes after it matters ends a list.
+where x has the age of its last fact, y is the older of the two statements, and y' wins if s is negative. The best
+statement is the winner of a tournament in story order: each statement meets the winner so far. Last, the best statement
+meets the stop memory, with embed(x) . (embed(y) - stop + t_4 [x older than y]).
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.models.memory_networks.base import Answered, Story, bags, find_sentences
+from attn_jax.models.memory_networks.base import Answer, StoryLayout, bags, find_sentences
 from attn_jax.tasks.vocabulary import PAD
 from attn_jax.types import Array, Bool, Float, Int
 
 INIT = nn.initializers.normal(0.1)
 
 
-class Blocks(nn.Module):
-    """embed(x): the sum over the parts of x of their features times the part's own block; with NL, tanh(V tanh(.))."""
+class Blocks(nn.Module, kw_only=True):
+    """embed(x): the sum over the parts of x of features times block of the part; with NL, tanh(V tanh(.) + b)."""
 
     num_blocks: int
     num_inputs: int
@@ -50,34 +50,35 @@ class Blocks(nn.Module):
             self.second = nn.Dense(self.features)
 
     def __call__(self, parts: Sequence[tuple[int, Float[Array, "... i"]]]) -> Float[Array, "... d"]:
-        """The parts are (block, features)."""
+        """Embeds parts, given as pairs (index of the block, features)."""
         total = sum(features @ self.table[block] for block, features in parts)
         return jnp.tanh(self.second(jnp.tanh(total))) if self.nonlinear else total
 
 
-class MemNN(nn.Module):
-    """An answer from a chain of at most `num_facts` statements, chosen one by one."""
+class MemNN(nn.Module, kw_only=True):
+    """A memory network that answers from a chain of at most `num_facts` statements."""
 
     vocab_size: int
     features: int
     num_facts: int
-    memory_size: int
+    memory_size: int  # largest number of statements in the memory
     margin: float = 0.1
-    num_grams: int = 0  # NG: three-word pieces are hashed into so many features; 0: words alone
+    num_grams: int = 0  # NG: number of features that three-word pieces are hashed into; 0: words only
     nonlinear: bool = False  # NL
-    adaptive: bool = True  # AM: a stop memory ends the chain; else it has num_facts links
-    roles: bool = True  # the first fact, the second, ... have blocks of their own; else they are a list
+    stop_memory: bool = True  # AM: a stop memory can end the chain; False: chains of exactly num_facts facts
+    block_per_fact: bool = True  # False: one block for the last fact and one for all facts before it
     dropout: float = 0.0  # of the features
 
     def setup(self):
         inputs = self.vocab_size + self.num_grams
-        common = dict(features=self.features, nonlinear=self.nonlinear)
-        # Of O: the question, each fact so far, or the last one, and those before it.
-        self.asking = Blocks(self.num_facts + 1 if self.roles else 3, inputs, **common)
-        self.candidate = Blocks(1, inputs, **common)
+        common = dict(num_inputs=inputs, features=self.features, nonlinear=self.nonlinear)
+        # O: block 0 is for the question, the others are for the facts chosen so far.
+        self.asking = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 3, **common)
+        self.candidate = Blocks(num_blocks=1, **common)
         self.stop = self.param("stop", INIT, (self.features,))
         self.order = self.param("order", INIT, (4, self.features))  # t_1 to t_4
-        self.answering = Blocks(self.num_facts + 1 if self.roles else 2, inputs, **common)  # of R
+        # R: block 0 is for the question, the others are for the facts.
+        self.answering = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 2, **common)
         self.words = self.param("words", INIT, (self.vocab_size, self.features))
         self.drop = nn.Dropout(self.dropout)
 
@@ -85,24 +86,27 @@ class MemNN(nn.Module):
 
     def write(
         self, source: Int[Array, "b s"], train: bool
-    ) -> tuple[Story, Float[Array, "b n i"], Float[Array, "b i"], Float[Array, "b n d"]]:
-        """The story in the memory: (places, features of the statements, of the question, the statements embedded)."""
-        story = find_sentences(source, self.memory_size)
-        memory, question = bags(source, story, jnp.ones(source.shape), self.vocab_size)
+    ) -> tuple[StoryLayout, Float[Array, "b n i"], Float[Array, "b i"], Float[Array, "b n d"]]:
+        """Returns the layout, the features of the statements and of the question, and the statements' keys."""
+        layout = find_sentences(source, self.memory_size)
+        memory, question = bags(source, layout, jnp.ones(source.shape), self.vocab_size)
         if self.num_grams:
-            grams = three_grams(source, story, self.num_grams)
-            grams = bags(grams, story, jnp.ones(source.shape), self.num_grams)
-            memory = jnp.concatenate([memory, grams[0]], axis=-1)
-            question = jnp.concatenate([question, grams[1]], axis=-1)
+            grams = three_grams(source, layout, self.num_grams)
+            memory_grams, question_grams = bags(grams, layout, jnp.ones(source.shape), self.num_grams)
+            memory = jnp.concatenate([memory, memory_grams], axis=-1)
+            question = jnp.concatenate([question, question_grams], axis=-1)
         memory, question = self.drop(memory, deterministic=not train), self.drop(question, deterministic=not train)
-        return story, memory, question, self.candidate([(0, memory)])
+        return layout, memory, question, self.candidate([(0, memory)])
 
     # O
 
     def ask(self, question: Float[Array, "b i"], facts: list[Float[Array, "b i"]]) -> Float[Array, "b d"]:
-        """embed([question, facts so far])."""
-        blocks = range(1, len(facts) + 1) if self.roles else [*[2] * (len(facts) - 1), 1]
-        return self.asking([(0, question), *zip(blocks, facts, strict=False)])
+        """embed([question, facts so far]) of O: the query for the next fact."""
+        if self.block_per_fact:
+            blocks = list(range(1, len(facts) + 1))
+        else:
+            blocks = [*[2] * (len(facts) - 1), *[1] * min(len(facts), 1)]  # the last fact has block 1
+        return self.asking([(0, question), *zip(blocks, facts, strict=True)])
 
     def pairwise(
         self,
@@ -111,9 +115,14 @@ class MemNN(nn.Module):
         slot: Int[Array, "b"],
         last: Int[Array, "b"],
     ) -> Float[Array, "b n"]:
-        """By how much the statement in `slot` wins against each: s(x, y, y') where it is y, its negative where y'.
+        """Margin by which the statement in `slot` wins against each other: s(x, y, y') if it is y, -s if it is y'.
 
-        `last` is the slot of x's last fact. A question is younger than all statements: its slot is memory_size.
+        Args:
+            asking: embed(x).
+            keys: embedded statements.
+            slot: of the statement.
+            last: slot of the last fact in x; memory_size if x is only the question, which is younger than every
+                statement.
         """
         slots = jnp.arange(keys.shape[1])
         key = jnp.take_along_axis(keys, slot[:, None, None], axis=1)
@@ -126,14 +135,14 @@ class MemNN(nn.Module):
     def bonus(
         self, asking: Float[Array, "b d"], before_older: Bool[Array, "b n"], before_newer: Bool[Array, "b n"]
     ) -> Float[Array, "b n"]:
-        """What the order of x and of two statements adds to s(x, y, y'), y being the older."""
+        """The terms of s(x, y, y') that depend on the order of x, the older statement y and the newer one y'."""
         first, second, third = jnp.split(asking @ self.order[:3].T, 3, axis=-1)
         return first * before_older + second * before_newer + third
 
     def best(
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], mask: Bool[Array, "b n"], last: Int[Array, "b"]
     ) -> Int[Array, "b"]:
-        """The slot that is left when each statement has met the winner among those before it."""
+        """Slot of the winner when each statement meets the winner among the statements before it."""
         values = jnp.einsum("bd,bnd->bn", asking, keys)
 
         def meet(winner: Int[Array, "b"], slot: Int[Array, ""]):
@@ -146,98 +155,114 @@ class MemNN(nn.Module):
 
     def chain(
         self,
-        story: Story,
+        layout: StoryLayout,
         memory: Float[Array, "b n i"],
         question: Float[Array, "b i"],
         keys: Float[Array, "b n d"],
     ) -> Float[Array, "b h n"]:
-        """The facts chosen, one-hot; all zero from where the stop memory was chosen."""
-        mask = story.mask()
+        """One-hot weights of the chosen facts; zeros once the stop memory is chosen."""
+        mask = layout.mask()
         last = jnp.full(len(question), self.memory_size)
-        going, hops, facts = story.count > 0, [], []
+        continues, hops, facts = layout.count > 0, [], []
         for hop in range(self.num_facts):
             asking = self.ask(question, facts)
-            slot = self.best(asking, keys, mask, last)
-            if self.adaptive and hop:
-                going &= self.stop_gain(asking, keys, slot, last) > 0
-            weights = jax.nn.one_hot(slot, self.memory_size) * going[:, None]
+            slot = self.best(asking, keys=keys, mask=mask, last=last)
+            if self.stop_memory and hop:
+                continues &= self.stop_gain(asking, keys=keys, slot=slot, last=last) > 0
+            weights = jax.nn.one_hot(slot, self.memory_size) * continues[:, None]
             facts.append(jnp.einsum("bn,bni->bi", weights, memory))
-            last = jnp.where(going, slot, last)
+            last = jnp.where(continues, slot, last)
             hops.append(weights)
         return jnp.stack(hops, axis=1)
 
     def stop_gain(
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], slot: Int[Array, "b"], last: Int[Array, "b"]
     ) -> Float[Array, "b"]:
-        """By how much the statement in `slot` wins against the stop memory."""
+        """Margin by which the statement in `slot` wins against the stop memory."""
         return jnp.take_along_axis(self.stop_gains(asking, keys, last), slot[:, None], axis=1)[:, 0]
 
     def stop_gains(
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], last: Int[Array, "b"]
     ) -> Float[Array, "b n"]:
-        """By how much each statement does."""
-        after = last[:, None] < jnp.arange(keys.shape[1])
-        return jnp.einsum("bd,bnd->bn", asking, keys - self.stop) + (asking @ self.order[3])[:, None] * after
+        """Margin by which each statement wins against the stop memory."""
+        is_newer = last[:, None] < jnp.arange(keys.shape[1])
+        return jnp.einsum("bd,bnd->bn", asking, keys - self.stop) + (asking @ self.order[3])[:, None] * is_newer
 
     # R
 
     def respond(
         self, memory: Float[Array, "b n i"], question: Float[Array, "b i"], hops: Float[Array, "b h n"]
     ) -> Float[Array, "b v"]:
-        """s_R of every word."""
+        """s_R of all words, given the weights of the facts."""
         facts = jnp.einsum("bhn,bni->bhi", hops, memory)
-        blocks = [hop + 1 if self.roles else 1 for hop in range(self.num_facts)]
+        blocks = [hop + 1 if self.block_per_fact else 1 for hop in range(self.num_facts)]
         parts = zip(blocks, jnp.moveaxis(facts, 1, 0), strict=True)
         return self.answering([(0, question), *parts]) @ self.words.T
 
-    def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answered:
-        """log softmax of s_R, and the facts it was made from."""
-        story, memory, question, keys = self.write(source, train)
-        hops = self.chain(story, memory, question, keys)
-        return Answered(jax.nn.log_softmax(self.respond(memory, question, hops)), hops)
+    def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answer:
+        """Log-softmax of s_R, and the one-hot weights of the chosen facts."""
+        layout, memory, question, keys = self.write(source, train)
+        hops = self.chain(layout, memory=memory, question=question, keys=keys)
+        return Answer(log_probs=jax.nn.log_softmax(self.respond(memory, question, hops)), hops=hops)
 
     def losses(
         self, source: Int[Array, "b s"], answers: Int[Array, "b"], evidence: Int[Array, "b e"], step: Int[Array, ""]
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
-        """Training on the true chain: the margin ranking loss of each of its links and of the answer (equation 6).
+        """Margin ranking loss of the true chain (arXiv 1410.3916, equation 6), and -log p(answer).
 
-        sum over all other statements of max(0, margin - what the fact f wins by), likewise against the stop memory, and
-        sum over all other words w of max(0, margin - s_R(x, r) + s_R(x, w)).
+        The sum over the facts f of the evidence of
+
+            sum over other statements y of max(0, margin - margin by which f wins against y)
+            + max(0, margin - margin by which f wins against the stop memory), from the second fact on
+
+        then, where the chain ends before num_facts, sum over statements y of max(0, margin + margin by which y wins
+        against the stop memory), and last sum over words w other than the answer r of
+        max(0, margin - s_R(x, r) + s_R(x, w)).
         """
-        story, memory, question, keys = self.write(source, True)
-        mask = story.mask()
-        slots = story.slot_of(evidence)[:, : self.num_facts]
-        slots = jnp.pad(slots, ((0, 0), (0, max(self.num_facts - slots.shape[1], 0))), constant_values=-1)
-        facts = jax.nn.one_hot(slots, self.memory_size)  # all zero where there is no fact
-        last, loss, so_far = jnp.full(len(question), self.memory_size), 0.0, []
-        before = jnp.ones(len(question), bool)
+        layout, memory, question, keys = self.write(source, True)
+        mask = layout.mask()
+        slots = self._true_slots(layout, evidence)
+        weights = jax.nn.one_hot(slots, self.memory_size)  # zeros where the chain has ended
+        last = jnp.full(len(question), self.memory_size)
+        facts, continues, loss = [], jnp.ones(len(question), bool), 0.0
         for hop in range(self.num_facts):
-            asking, slot = self.ask(question, so_far), jnp.maximum(slots[:, hop], 0)
-            is_fact = slots[:, hop] >= 0
-            others = mask & (jnp.arange(self.memory_size) != slot[:, None]) & is_fact[:, None]
-            loss += jnp.sum(jnp.where(others, nn.relu(self.margin - self.pairwise(asking, keys, slot, last)), 0), -1)
-            if self.adaptive and hop:
-                loss += jnp.where(is_fact, nn.relu(self.margin - self.stop_gain(asking, keys, slot, last)), 0)
-                ends = before & ~is_fact  # here the stop memory has to win against all
-                others = nn.relu(self.margin + self.stop_gains(asking, keys, last))
-                loss += jnp.sum(jnp.where(mask & ends[:, None], others, 0), axis=-1)
-            so_far.append(jnp.einsum("bn,bni->bi", facts[:, hop], memory))
-            last, before = jnp.where(is_fact, slot, last), before & is_fact
-        scores = self.respond(memory, question, facts)
-        right = jnp.take_along_axis(scores, answers[:, None], axis=-1)
-        is_other = jnp.arange(self.vocab_size) != answers[:, None]
-        loss += jnp.sum(jnp.where(is_other, nn.relu(self.margin - right + scores), 0), axis=-1)
+            asking = self.ask(question, facts)
+            slot, is_fact = jnp.maximum(slots[:, hop], 0), slots[:, hop] >= 0
+            is_other = jnp.arange(self.memory_size) != slot[:, None]
+            statement_losses = nn.relu(self.margin - self.pairwise(asking, keys=keys, slot=slot, last=last))
+            loss += jnp.sum(jnp.where(mask & is_other & is_fact[:, None], statement_losses, 0), axis=-1)
+            if self.stop_memory and hop:
+                stop_loss = nn.relu(self.margin - self.stop_gain(asking, keys=keys, slot=slot, last=last))
+                loss += jnp.where(is_fact, stop_loss, 0)
+                ends_here = continues & ~is_fact  # the stop memory has to win against all statements
+                end_losses = nn.relu(self.margin + self.stop_gains(asking, keys=keys, last=last))
+                loss += jnp.sum(jnp.where(mask & ends_here[:, None], end_losses, 0), axis=-1)
+            facts.append(jnp.einsum("bn,bni->bi", weights[:, hop], memory))
+            last, continues = jnp.where(is_fact, slot, last), continues & is_fact
+        scores = self.respond(memory, question, weights)
+        loss += self._answer_loss(scores, answers)
         nll = -jnp.take_along_axis(jax.nn.log_softmax(scores), answers[:, None], axis=-1)[:, 0]
         return loss, nll
 
+    def _true_slots(self, layout: StoryLayout, evidence: Int[Array, "b e"]) -> Int[Array, "b h"]:
+        """Slots of the first num_facts statements of the evidence; -1 after the last one."""
+        slots = layout.slot_of(evidence)[:, : self.num_facts]
+        return jnp.pad(slots, ((0, 0), (0, max(self.num_facts - slots.shape[1], 0))), constant_values=-1)
 
-def three_grams(source: Int[Array, "b s"], story: Story, num_grams: int) -> Int[Array, "b s"]:
-    """For each word a number in 0 ... num_grams - 1 that stands for it and the two words after it in its sentence.
+    def _answer_loss(self, scores: Float[Array, "b v"], answers: Int[Array, "b"]) -> Float[Array, "b"]:
+        """sum over the other words of max(0, margin - score of the answer + score of the word)."""
+        right = jnp.take_along_axis(scores, answers[:, None], axis=-1)
+        is_other = jnp.arange(self.vocab_size) != answers[:, None]
+        return jnp.sum(jnp.where(is_other, nn.relu(self.margin - right + scores), 0), axis=-1)
 
-    Shorter pieces, at the end of a sentence, have pad in the place of what is missing.
+
+def three_grams(source: Int[Array, "b s"], layout: StoryLayout, num_grams: int) -> Int[Array, "b s"]:
+    """Hashes each word together with the next two words of its sentence, to a number in 0 ... num_grams - 1.
+
+    Words missing at the end of a sentence count as pad.
     """
-    left = story.length - 1 - story.position  # words after this one
-    following = [jnp.where(left >= k, jnp.roll(source, -k, axis=1), PAD) for k in (1, 2)]
+    num_after = layout.length - 1 - layout.position  # words after this one in its sentence
+    following = [jnp.where(num_after >= k, jnp.roll(source, -k, axis=1), PAD) for k in (1, 2)]
     code = source.astype(jnp.uint32)
     for other in following:
         code = code * jnp.uint32(1_000_003) + other.astype(jnp.uint32) * jnp.uint32(0x9E3779B1)

@@ -1,6 +1,7 @@
-"""Sequence to sequence with any encoder and any of the recurrent decoders in decoders.py."""
+"""The sequence-to-sequence model: any encoder, and a recurrent decoder (decoders.py)."""
 
 from functools import partial
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -8,101 +9,134 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Memory
 from attn_jax.attention.hard.readings import expectation
-from attn_jax.models.seq2seq.decoders import Decoder, DecoderState, Steps
-from attn_jax.models.seq2seq.objectives import SoftAlignment, TokenLosses
-from attn_jax.models.seq2seq.recurrent_stack import Encoded
+from attn_jax.models.seq2seq.decoder_base import Decoder, DecodeState, StepOutputs
+from attn_jax.models.seq2seq.objectives import Readout, SoftObjective, TokenLosses
+from attn_jax.models.seq2seq.recurrent_stack import EncoderStates
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
-class Seq2SeqModule(nn.Module):
-    """Embeddings, encoder, decoder, output layer, and how they make a loss: the alignment (see objectives.py)."""
+class Seq2SeqModule(nn.Module, kw_only=True):
+    """p(target | source): embeddings, encoder, recurrent decoder, output layer, and the objective of training.
+
+    The state of decoding is (DecodeState of the decoder, state of the objective).
+    """
 
     source_vocab_size: int
     target_vocab_size: int
     embedding_size: int
-    encoder: nn.Module  # see rnn.py, encoders.py, transformer.py
+    encoder: nn.Module  # RNN, Convolution or TransformerStack, see layers/
     decoder: Decoder
-    output: nn.Module
-    alignment: SoftAlignment = SoftAlignment()
+    output: nn.Module  # see outputs/
+    objective: SoftObjective = SoftObjective()  # see objectives.py
     dropout: float = 0.0
     pad: int = 0
     dtype: Dtype = jnp.float32
+    preserve_adopted_names: ClassVar[bool] = True  # for the name of the objective
+
+    def __post_init__(self):
+        # Checkpoints have the parameters of an objective (a learned baseline, an inference network) under "alignment",
+        # whatever the field is called.
+        if self.objective.name is None:
+            self.objective = self.objective.clone(name="alignment")
+        super().__post_init__()
 
     def setup(self):
         init = nn.initializers.normal(0.1)
         self.source_embedding = nn.Embed(
-            self.source_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype
+            num_embeddings=self.source_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
         self.target_embedding = nn.Embed(
-            self.target_vocab_size, self.embedding_size, embedding_init=init, dtype=self.dtype
+            num_embeddings=self.target_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
         self.drop = nn.Dropout(self.dropout)
-        self.drop_alike = nn.Dropout(self.dropout, broadcast_dims=(-2,))  # for all candidates of a step
+        self.drop_alike = nn.Dropout(self.dropout, broadcast_dims=(-2,))  # the same for all contexts of a step
 
-    def encode(self, source: Int[Array, "b s"], train: bool = False) -> Encoded:
+    def encode(self, source: Int[Array, "b s"], *, train: bool = False) -> EncoderStates:
+        """Computes the states of the source."""
         mask = source != self.pad
         embedded = self.drop(self.source_embedding(source), deterministic=not train)
-        last, states = self.encoder(embedded, mask, train)
-        if not isinstance(last, tuple):  # a vector for the whole source: every state of every layer starts from it
+        last, states = self.encoder(embedded, mask, train=train)
+        if not isinstance(last, tuple):  # one vector [b, d] for the source stands for each state of one layer
             last = ((last,) * self.decoder.stack.cell.num_states,)
-        return Encoded(self.drop(states, deterministic=not train), mask, last)
+        return EncoderStates(states=self.drop(states, deterministic=not train), mask=mask, last=last)
 
     def unroll(
-        self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False
-    ) -> tuple[PyTree, Steps]:
-        """Teacher forced: (the memory, what each step leaves); in training each row as often as it has trajectories."""
-        encoded = self.encode(source, train)
+        self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False
+    ) -> tuple[PyTree, StepOutputs]:
+        """The teacher-forced pass: (memory, outputs of all steps).
+
+        In training each row is repeated for each of the trajectories of the objective.
+        """
+        encoded = self.encode(source, train=train)
         embedded = self.drop(self.target_embedding(target_in), deterministic=not train)
-        if train and self.alignment.num_trajectories > 1:
-            repeat = partial(jnp.repeat, repeats=self.alignment.num_trajectories, axis=0)
+        if train and self.objective.num_trajectories > 1:
+            repeat = partial(jnp.repeat, repeats=self.objective.num_trajectories, axis=0)
             encoded, embedded = jax.tree.map(repeat, (encoded, embedded))
         memory, state = self.decoder.start(encoded)
-        steps = self.decoder.unroll(memory, state, embedded, train)
-        return memory, steps.replace(hidden=self.drop(steps.hidden, deterministic=not train))
+        steps = self.decoder.unroll(memory, state, embedded, train=train)
+        return memory, steps.replace(readout=self.drop(steps.readout, deterministic=not train))
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """The positions that count."""
+        """True at the target positions that count."""
         return targets != self.pad
 
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> TokenLosses:
-        """Training: what is minimized at each target position, and its negative log-likelihood, [b, t]."""
+    def losses(
+        self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]
+    ) -> TokenLosses:
+        """Computes the training loss of each target token, and its negative log-likelihood."""
         memory, steps = self.unroll(source, target_in, train=True)
-        return self.alignment.losses(self, memory, steps, targets, targets != self.pad)
+        return self.objective.losses(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """(nll [b, t], correct [b, t], weights [b, t, s])."""
         memory, steps = self.unroll(source, target_in)
-        return self.alignment.evaluate(self, memory, steps, targets, targets != self.pad)
+        return self.objective.evaluate(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
-    def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, tuple[DecoderState, PyTree]]:
+    def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, tuple[DecodeState, PyTree]]:
         memory, state = self.decoder.start(self.encode(source))
-        return memory, (state, self.alignment.start(self, memory))
+        return memory, (state, self.objective.start(self.make_readout(), memory))
 
-    def step(self, memory: PyTree, state: tuple[DecoderState, PyTree], token: Int[Array, "b"]):
-        decoder_state, aligned = state
+    def step(self, memory: PyTree, state: tuple[DecodeState, PyTree], token: Int[Array, "b"]):
+        decoder_state, objective_state = state
         decoder_state, steps = self.decoder.step(memory, decoder_state, self.target_embedding(token))
-        aligned, log_probs = self.alignment.step(self, memory, aligned, token, steps)
-        return (decoder_state, aligned), log_probs
+        objective_state, log_probs = self.objective.step(self.make_readout(), memory, objective_state, token, steps)
+        return (decoder_state, objective_state), log_probs
 
-    def hidden_losses(self, hidden: Float[Array, "... d"], targets: Int[Array, "..."]):
-        """(training loss, nll) of each target."""
-        return self.output.loss(hidden, targets, self.target_embedding.embedding)
+    def make_readout(self) -> Readout:
+        """The functions that an objective uses."""
+        return Readout(
+            losses=self.readout_losses,
+            log_probs=self.log_probs,
+            row_losses=self.row_losses,
+            row_log_probs=self.row_log_probs,
+            embed=self.target_embedding,
+            scores=self.decoder.scores,
+            vocab_size=self.output.vocab_size,
+        )
 
-    def output_log_probs(self, hidden: Float[Array, "... d"]) -> Float[Array, "... v"]:
-        return self.output.log_probs(hidden, self.target_embedding.embedding)
+    def readout_losses(self, readout: Float[Array, "... d"], targets: Int[Array, "..."]):
+        """(training loss, negative log-likelihood) of each target."""
+        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
+        return self.output.loss(readout, targets, embedding=self.target_embedding.embedding, rng=rng)
+
+    def log_probs(self, readout: Float[Array, "... d"]) -> Float[Array, "... v"]:
+        """log p(word) of each word of the target vocabulary."""
+        return self.output.log_probs(readout, embedding=self.target_embedding.embedding)
 
     def row_losses(
-        self, memory: Memory, steps: Steps, rows: Float[Array, "b t n s"] | None, targets: Int[Array, "b t"]
+        self, memory: Memory, steps: StepOutputs, rows: Float[Array, "b t n s"] | None, targets: Int[Array, "b t"]
     ) -> tuple[Float[Array, "b t n"], Float[Array, "b t n"]]:
-        """(training loss, nll) of each target for each row of weights to read with, all keys if None."""
-        hidden = self.drop_alike(self._row_hidden(memory, steps, rows), deterministic=False)
-        return self.hidden_losses(hidden, jnp.broadcast_to(targets[..., None], hidden.shape[:-1]))
+        """(training loss, negative log-likelihood) of each target, for each row of weights; see Readout."""
+        readout = self.drop_alike(self._row_readout(memory, steps, rows), deterministic=False)
+        return self.readout_losses(readout, jnp.broadcast_to(targets[..., None], readout.shape[:-1]))
 
-    def row_log_probs(self, memory: Memory, steps: Steps, rows: Float[Array, "... n s"] | None):
-        """log p(word) [..., n, v] for each row of weights to read with, all keys if None; "..." as in steps."""
-        return self.output_log_probs(self._row_hidden(memory, steps, rows))
+    def row_log_probs(
+        self, memory: Memory, steps: StepOutputs, rows: Float[Array, "... n s"] | None
+    ) -> Float[Array, "... n v"]:
+        """log p(word) for each row of weights; see Readout."""
+        return self.log_probs(self._row_readout(memory, steps, rows))
 
-    def _row_hidden(self, memory: Memory, steps: Steps, rows: Float[Array, "... n s"] | None):
-        values = memory.values if steps.top.ndim == 2 else memory.values[:, None]
+    def _row_readout(self, memory: Memory, steps: StepOutputs, rows: Float[Array, "... n s"] | None):
+        values = memory.values if steps.hidden.ndim == 2 else memory.values[:, None]
         context = values if rows is None else expectation(rows, values)
-        return self.decoder.readout(steps.top[..., None, :], context, steps.embedded[..., None, :])
+        return self.decoder.readout(steps.hidden[..., None, :], context, steps.embedded[..., None, :])

@@ -1,219 +1,352 @@
-"""From the config of a recurrent sequence-to-sequence model to its module."""
+"""Options of recurrent sequence-to-sequence models."""
 
-import inspect
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
-from ml_collections import ConfigDict
-
-from attn_jax.attention import SCORES, WINDOWS
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
 from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
-from attn_jax.attention.hard.readings import READINGS, Reading
-from attn_jax.attention.scores.kernels import KERNELS
-from attn_jax.errors import UserError, check_known, lookup
+from attn_jax.attention.hard.monotonic import MonotonicSelection
+from attn_jax.attention.hard.readings import Reading
+from attn_jax.attention.normalizers import softmax
+from attn_jax.attention.scores import General
+from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS, RNN
-from attn_jax.models.attention_options import build_attention, construct
+from attn_jax.models.attention_options import (
+    DETERMINISTIC,
+    AttentionOverrides,
+    DroppedAttentionOptions,
+    configured,
+    make,
+    sums_to_one,
+)
 from attn_jax.models.base import Model
-from attn_jax.models.encoder_options import DTYPES, build_encoder, build_output
+from attn_jax.models.encoder_options import EncoderOptions, build_output, width_of_head
+from attn_jax.models.seq2seq.decoder_base import Decoder
 from attn_jax.models.seq2seq.decoders import DECODERS
 from attn_jax.models.seq2seq.model import Seq2SeqModule
 from attn_jax.models.seq2seq.objectives import (
-    ElboAlignment,
-    HardAlignment,
+    ElboObjective,
+    HardObjective,
     InferenceNetwork,
-    MarginalAlignment,
-    MarkovAlignment,
-    SoftAlignment,
-    TrajectoryAlignment,
+    MarginalObjective,
+    MarkovObjective,
+    SoftObjective,
+    TrajectoryObjective,
 )
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Stack
+from attn_jax.models.setting import Setting
+from attn_jax.options import option, section
+from attn_jax.tasks.sizes import TextSizes
+
+SAMPLED = tuple(name for name in READINGS if name not in DETERMINISTIC)
+# model.objective -> the readings it can use.
+OBJECTIVES = {"soft": DETERMINISTIC, "hard": SAMPLED, "marginal": ("enumeration", "reinforce"), "elbo": SAMPLED}
+LATENT = {"hard": HardObjective, "marginal": MarginalObjective, "elbo": ElboObjective}
+# model.attention.transition -> (a key before the last one has probability 0, the distance has a score of its own).
+TRANSITIONS = {
+    "independent": None,
+    "monotonic": (True, False),
+    "first_order": (False, True),
+    "monotonic_first_order": (True, True),
+}
+FEEDS = ("mean", "read")
 
 
-def build_seq2seq(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
-    """config.model as a sequence-to-sequence model."""
-    model = config.model
-    dtype = lookup(DTYPES, config.dtype, "dtype")
-    cell = lookup(CELLS, model.cell, "model.cell")
-    decoder = lookup(DECODERS, model.decoder, "model.decoder")
-    sutskever = model.decoder == "none" and not model.feed_summary
-    width = "hidden_size" if sutskever else "readout_size"  # of what the output layer takes
-    if model.tie_embeddings and model.embedding_size != model[width]:
-        raise UserError(
-            f"model.tie_embeddings needs model.embedding_size and model.{width} to be equal, "
-            f"got {model.embedding_size} and {model[width]}"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LatentAttentionOptions(DroppedAttentionOptions):
+    """Options of attention in a recurrent decoder, soft or latent."""
+
+    normalize: str = option("softmax", "normalizer of the scores", choices=(*NORMALIZERS, "monotonic"))
+    window: str = option("global", "keys that are seen: all, or those around a position", choices=("global", *WINDOWS))
+    window_size: int = option(10, "local_m, local_p: keys further than this from the centre are not seen", at_least=1)
+    read: str = option("expectation", "how the values are read: the gradient estimator", choices=READINGS)
+    num_samples: int = option(1, "evaluations of the loss for each token, where the reading samples", at_least=1)
+    temperature: float = option(1.0, "of relaxed readings", at_least=1e-6)
+    baseline: str = option(
+        "default", "of readings that sample; default: learned, where it can be used", choices=("default", *BASELINES)
+    )
+    feed: str = option(
+        "mean", "what goes on into the decoder's state: the mean context, or the one read", choices=FEEDS
+    )
+    k_max: int = option(0, "latent contexts: keys that evaluation sums over; 0: all", at_least=0, affects="results")
+    transition: str = option("independent", "marginal: a key's probability given the key before", choices=TRANSITIONS)
+    jump_size: int = option(5, "first_order: distances beyond this count as this", at_least=1)
+
+    @property
+    def is_monotonic(self) -> bool:
+        """The weights of a query depend on those of the query before."""
+        return self.normalize not in NORMALIZERS
+
+    @property
+    def normalizers(self) -> Mapping[str, Any]:
+        return NORMALIZERS | {"monotonic": softmax}
+
+    def build(self, query_features: int, **facts: Any) -> Attention:
+        attention = super().build(query_features, **facts)
+        if self.is_monotonic and self.window in WINDOWS:
+            raise UserError("model.attention.normalize monotonic takes no model.attention.window")
+        if self.is_monotonic:
+            return attention.clone(monotonic=MonotonicSelection())
+        if self.window in WINDOWS:
+            fields = {"size": self.window_size, "features": self.features}
+            return attention.clone(window=make(WINDOWS[self.window], fields))
+        return attention
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seq2SeqOptions(EncoderOptions):
+    """Options of a recurrent sequence-to-sequence model."""
+
+    name: str = option("seq2seq", "the family")
+    embedding_size: int = option(256, "width of the embeddings", at_least=1)
+    readout_size: int = option(256, "width of the attentional hidden state, which the output layer takes", at_least=1)
+    decoder: str = option("luong", "step then attend, attend then step, or no attention", choices=DECODERS)
+    input_feeding: bool = option(True, "luong: the attentional hidden state enters the next step")
+    feed_summary: bool = option(False, "none: the encoder's summary enters every step (Cho 2014)")
+    bridge: str = option("dense", "decoder's first state from the encoder's last; hidden: c = 0", choices=BRIDGES)
+    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
+    self_attention: bool = option(False, "luong without input feeding: the decoder also reads its own past states")
+    objective: str = option(
+        "soft", "one context; expected loss; likelihood, contexts summed out; its bound", choices=OBJECTIVES
+    )
+    inference_size: int = option(0, "elbo: width of the network that sees the target")
+    attention: LatentAttentionOptions = section(LatentAttentionOptions, "attention to the source")
+    encoder_attention: AttentionOverrides = section(AttentionOverrides, "a Transformer encoder's own attention")
+    decoder_attention: AttentionOverrides = section(AttentionOverrides, "self_attention's own attention")
+
+    @property
+    def embedded_size(self) -> int:
+        """Width of the embedded tokens."""
+        return self.embedding_size
+
+    @property
+    def of_encoder(self) -> DroppedAttentionOptions:
+        """Options of attention in the encoder."""
+        if self.attention.window in WINDOWS or self.attention.is_monotonic:
+            if self.encoder_kind.has_heads:
+                raise UserError(
+                    "a Transformer takes no model.attention.window, and no model.attention.normalize monotonic"
+                )
+        return self.encoder_attention.over(self.attention)
+
+    @property
+    def has_weights(self) -> bool:
+        """There are weights of attention to look at."""
+        return DECODERS[self.decoder].uses_attention
+
+    @property
+    def is_latent(self) -> bool:
+        """The loss is over the contexts of single keys."""
+        return self.objective in LATENT or TRANSITIONS[self.attention.transition] is not None
+
+    def build(self, sizes: TextSizes, setting: Setting) -> Model:
+        """Builds the model.
+
+        Raises:
+            UserError: options do not go together.
+        """
+        decoder = self.build_decoder(setting)
+        width = decoder.readout_features
+        if self.tie_embeddings and self.embedding_size != width:
+            name = "readout_size" if width == self.readout_size else "hidden_size"
+            raise UserError(
+                f"model.tie_embeddings needs model.embedding_size and model.{name} to be equal, "
+                f"got {self.embedding_size} and {width}"
+            )
+        needs_every_layer = BRIDGES[self.bridge].needs_every_layer
+        if needs_every_layer and not self.encoder_kind.state_per_layer and self.num_layers > 1:
+            raise UserError(
+                f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
+                f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
+            )
+        read, objective = build_objective(self, decoder)
+        if decoder.uses_attention:
+            decoder = decoder.clone(attention=self.attention.build(self.hidden_size, read=read))
+        if self.self_attention:
+            decoder = decoder.clone(self_attention=self.build_self_attention(decoder))
+        module = Seq2SeqModule(
+            source_vocab_size=sizes.source_vocab_size,
+            target_vocab_size=sizes.target_vocab_size,
+            embedding_size=self.embedding_size,
+            encoder=self.build_encoder(setting),
+            decoder=decoder,
+            output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
+            objective=objective,
+            dropout=self.dropout,
+            dtype=setting.dtype,
         )
-    if model.share_embeddings:
-        raise UserError("model.share_embeddings is for model.name transformer and language_model; seq2seq has two")
-    if model.bridge == "copy" and model.encoder != "rnn" and model.num_layers > 1:
-        raise UserError(
-            f"model.bridge copy needs a last state of each of model.num_layers {model.num_layers} layers; "
-            f"model.encoder {model.encoder} has one; use dense, hidden or zeros"
+        return Model(module)
+
+    def build_decoder(self, setting: Setting) -> Decoder:
+        """Builds the decoder, as yet without its attention."""
+        stack = Stack(
+            bridge=BRIDGES[self.bridge],
+            cell=CELLS[self.cell],
+            features=self.hidden_size,
+            num_layers=self.num_layers,
+            dropout=self.dropout,
+            recurrent_dropout=self.recurrent_dropout,
+            dtype=setting.dtype,
         )
-    read, alignment = build_alignment(config)
-    attention = None if model.decoder == "none" else build_attention(model.attention, model.hidden_size, read)
-    own = None
-    if model.self_attention:
-        latent = model.objective != "soft" or model.attention.transition != "independent"
-        if model.decoder != "luong" or model.input_feeding or latent or attention.monotonic or attention.window:
+        fields = {
+            "stack": stack,
+            "features": self.readout_size,
+            "input_feeding": self.input_feeding,
+            "feed_summary": self.feed_summary,
+            "max_length": setting.max_decode_length,
+        }
+        return make(DECODERS[self.decoder], fields)
+
+    def build_self_attention(self, decoder: Decoder) -> Attention:
+        """Builds the attention of the decoder to its own past states."""
+        local = self.attention.is_monotonic or self.attention.window in WINDOWS
+        if not decoder.takes_self_attention or decoder.feeds_attention or self.is_latent or local:
             raise UserError(
                 "model.self_attention of a recurrent decoder needs model.decoder luong, model.input_feeding False, "
                 "model.objective soft, and neither model.attention.window nor monotonic attention"
             )
-        own = build_attention(model.attention, model.hidden_size, READINGS["expectation"])
-    options = {
-        "input_feeding": model.input_feeding,
-        "feed_summary": model.feed_summary,
-        "attention": attention,
-        "self_attention": own,
-        "max_length": config.decode.max_length,
-        "features": model.readout_size,
-    }
-    common = dict(cell=cell, features=model.hidden_size, num_layers=model.num_layers, dtype=dtype)
-    common |= dict(dropout=model.dropout, recurrent_dropout=model.recurrent_dropout)
-    # What a step reads besides the embedded token: nothing, the hidden state before, the context, or the summary.
-    extra = {"none": model.feed_summary, "luong": model.input_feeding}.get(model.decoder, True)
-    stack = Stack(bridge=lookup(BRIDGES, model.bridge, "model.bridge"), has_extra=extra, **common)
-    module = Seq2SeqModule(
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        embedding_size=model.embedding_size,
-        encoder=build_encoder(config),
-        decoder=construct(decoder, options | {"stack": stack}),
-        output=build_output(config, target_vocab_size),
-        alignment=alignment,
-        dropout=model.dropout,
-        dtype=dtype,
-    )
-    return Model(module)
+        return self.decoder_attention.over(self.attention).build(self.hidden_size)
+
+    @property
+    def main_attention(self) -> tuple[Attention, int] | None:
+        """The attention module that a person asks about, and the width of its queries; None where there is none."""
+        if self.encoder_kind.has_heads:
+            width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
+            return self.of_encoder.build(width), width
+        if not DECODERS[self.decoder].uses_attention:
+            return None
+        return self.attention.build(
+            self.hidden_size, read=build_objective(self, self.build_decoder(Setting()))[0]
+        ), self.hidden_size
 
 
-SAMPLED = [name for name in READINGS if name not in ("expectation", "top")]
-OBJECTIVES = {
-    "soft": ["expectation", "top"],
-    "hard": SAMPLED,
-    "marginal": ["enumeration", "reinforce"],
-    "elbo": SAMPLED,
-}
-FEEDS = ("mean", "read")
-TRANSITIONS = ("independent", "monotonic", "first_order", "monotonic_first_order")
-
-
-def build_alignment(config: ConfigDict) -> tuple[Reading, SoftAlignment]:
-    """(what the decoder reads with, how the loss is made) of model.objective, reading, baseline and transition."""
-    model, options = config.model, config.model.attention
-    allowed = lookup(OBJECTIVES, model.objective, "model.objective")
-    check_known(options.transition, TRANSITIONS, "model.attention.transition")
-    check_known(options.feed, FEEDS, "model.attention.feed")
-    reading = lookup(READINGS, options.read, "model.attention.read")
-    if reading.name not in allowed:
+def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading, SoftObjective]:
+    """Builds (the reading of the decoder, the objective) from objective, read, baseline, feed and transition."""
+    attention = options.attention
+    reading = READINGS[attention.read]
+    if attention.read not in (allowed := OBJECTIVES[options.objective]):
         raise UserError(
-            f"model.objective {model.objective} cannot use model.attention.read {reading.name}; "
+            f"model.objective {options.objective} cannot use model.attention.read {attention.read}; "
             f"it can use {', '.join(allowed)}"
         )
-    baseline = choose_baseline(model, reading)
-    reading = configure_reading(options, reading, baseline)
-    if options.transition != "independent":
-        return READINGS["expectation"], build_markov(model, reading)
-    if model.objective == "soft":
-        return reading, SoftAlignment()
-    if model.decoder == "none":
-        raise UserError(f"model.objective {model.objective} needs attention, but model.decoder is none")
-    compact = tuple(name for name, kernel in KERNELS.items() if kernel.compact)
-    unnormalized = {"window": tuple(WINDOWS), "normalize": ("linear", "rela", "monotonic"), "score": compact}
-    for name, values in unnormalized.items():
-        if options[name] in values:
-            raise UserError(
-                f"model.objective {model.objective} needs weights that sum to one; those of model.attention.{name} "
-                f"{options[name]} need not"
-            )
-    fields = {"features": options.features, "max_length": options.max_length}
-    module = construct(BASELINES[baseline], fields)
-    if options.feed == "read":
-        return build_trajectories(model, reading, baseline, module)
-    kind = {"hard": HardAlignment, "marginal": MarginalAlignment, "elbo": ElboAlignment}[model.objective]
-    network = {"inference": build_inference(model)} if kind is ElboAlignment else {}
-    fields = dict(reading=reading, baseline=module, soft_baseline=baseline == "soft", k_max=options.k_max)
+    baseline = choose_baseline(options, reading)
+    reading = configure_reading(attention, reading, baseline)
+    if TRANSITIONS[attention.transition] is not None:
+        return READINGS["expectation"], build_markov(options, decoder, reading)
+    if options.objective not in LATENT:
+        return reading, SoftObjective()
+    if not decoder.uses_attention:
+        raise UserError(f"model.objective {options.objective} needs attention, but model.decoder is {options.decoder}")
+    check_sum(options)
+    module = make(BASELINES[baseline], {"features": attention.features, "max_length": attention.max_length})
+    if attention.feed != "mean":
+        return build_trajectories(options, reading, baseline, module)
+    kind = LATENT[options.objective]
+    network = {"inference": build_inference(options)} if kind is ElboObjective else {}
+    fields = dict(reading=reading, baseline=module, soft_baseline=baseline == "soft", k_max=attention.k_max)
     return READINGS["expectation"], kind(**fields, **network)
 
 
-def choose_baseline(model: ConfigDict, reading: Reading) -> str:
-    """model.attention.baseline; "default" is the learned one where the reading can use one."""
-    name = model.attention.baseline
-    check_known(name, (*BASELINES, "default"), "model.attention.baseline")
+def check_sum(options: Seq2SeqOptions) -> None:
+    """Checks that the weights sum to one: they are the probabilities of the latent contexts.
+
+    Raises:
+        UserError: they need not.
+    """
+    attention = options.attention
+    entries = {
+        "window": attention.window not in WINDOWS,
+        "normalize": not attention.is_monotonic and sums_to_one(NORMALIZERS[attention.normalize]),
+        "score": not getattr(SCORES[attention.score], "compact", False),
+    }
+    for name, fine in entries.items():
+        if not fine:
+            raise UserError(
+                f"model.objective {options.objective} needs weights that sum to one; those of model.attention.{name} "
+                f"{getattr(attention, name)} need not"
+            )
+
+
+def choose_baseline(options: Seq2SeqOptions, reading: Reading) -> str:
+    """Chooses the baseline: "default" is the learned one where the reading can use one."""
+    name = options.attention.baseline
     if name == "default":
-        return "learned" if "learned" in reading.baselines and model.objective != "soft" else "none"
-    if name not in reading.baselines or (model.objective == "marginal" and name in ("per_coordinate", "critic")):
+        return "learned" if "learned" in reading.baselines and options.objective in LATENT else "none"
+    per_key = BASELINES[name].of_each_key and options.objective == "marginal"
+    if name not in reading.baselines or per_key:
         raise UserError(
             f"model.attention.read {reading.name} cannot use model.attention.baseline {name} for model.objective "
-            f"{model.objective}; it can use {', '.join(reading.baselines)}"
+            f"{options.objective}; it can use {', '.join(reading.baselines)}"
         )
     return name
 
 
-def configure_reading(options: ConfigDict, reading: Reading, baseline: str) -> Reading:
-    """The reading with those options of model.attention that it takes and, for leave-one-out, its own baseline."""
-    given = {"num_samples": options.num_samples, "temperature": options.temperature}
+def configure_reading(attention: LatentAttentionOptions, reading: Reading, baseline: str) -> Reading:
+    """Gives the reading those options that it takes and, for leave-one-out, its own baseline."""
+    given = {"num_samples": attention.num_samples, "temperature": attention.temperature}
     if baseline == "leave_one_out":
-        if options.num_samples < 2:
+        if attention.num_samples < 2:
             raise UserError(
                 "model.attention.baseline leave_one_out needs model.attention.num_samples of at least 2, got "
-                f"{options.num_samples}"
+                f"{attention.num_samples}"
             )
         given["leave_one_out"] = True
-    takes = inspect.signature(reading.function).parameters
-    return reading.configure(**{name: value for name, value in given.items() if name in takes})
+    return configured(reading, **given)
 
 
-def build_markov(model: ConfigDict, reading: Reading) -> MarkovAlignment:
-    """Alignments that depend on the one before, summed out exactly."""
-    transition = model.attention.transition
-    if model.objective != "marginal" or reading.name != "enumeration":
+def build_markov(options: Seq2SeqOptions, decoder: Decoder, reading: Reading) -> MarkovObjective:
+    """Builds the objective whose contexts depend on the one before and are summed out exactly."""
+    attention = options.attention
+    if options.objective != "marginal" or not reading.exact_rows:
         raise UserError(
-            f"model.attention.transition {transition} is summed out exactly; it needs model.objective marginal and "
-            f"model.attention.read enumeration, got {model.objective} and {reading.name}"
+            f"model.attention.transition {attention.transition} is summed out exactly; it needs model.objective "
+            f"marginal and model.attention.read enumeration, got {options.objective} and {reading.name}"
         )
-    if model.decoder != "luong" or model.input_feeding:
+    if not decoder.uses_attention or decoder.feeds_attention:
         raise UserError(
-            f"model.attention.transition {transition} needs a state that knows nothing of the attention: "
+            f"model.attention.transition {attention.transition} needs a state that knows nothing of the attention: "
             "model.decoder luong and model.input_feeding False"
         )
-    needed = {"normalize": "softmax", "window": "global", "feed": "mean", "k_max": 0}
-    for name, value in needed.items():
-        if model.attention[name] != value:
+    for name, value in {"normalize": "softmax", "window": "global", "feed": "mean", "k_max": 0}.items():
+        if getattr(attention, name) != value:
             raise UserError(
-                f"model.attention.transition {transition} sums over all keys by their scores; it needs "
-                f"model.attention.{name} {value}, got {model.attention[name]}"
+                f"model.attention.transition {attention.transition} sums over all keys by their scores; it needs "
+                f"model.attention.{name} {value}, got {getattr(attention, name)}"
             )
-    jump_size = model.attention.jump_size if "first_order" in transition else 0
-    return MarkovAlignment(monotonic="monotonic" in transition, jump_size=jump_size)
+    monotonic, jumps = TRANSITIONS[attention.transition]
+    return MarkovObjective(monotonic=monotonic, jump_size=attention.jump_size if jumps else 0)
 
 
 def build_trajectories(
-    model: ConfigDict, reading: Reading, baseline: str, module: NoBaseline
-) -> tuple[Reading, TrajectoryAlignment]:
-    """Hard attention whose samples enter the decoder's state."""
-    if model.objective != "hard" or not reading.per_step:
+    options: Seq2SeqOptions, reading: Reading, baseline: str, module: NoBaseline
+) -> tuple[Reading, TrajectoryObjective]:
+    """Builds hard attention whose samples enter the decoder's state."""
+    if options.objective != "hard" or not reading.per_step:
         readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
         raise UserError(
             f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
-            f"got {model.objective} and {reading.name}"
+            f"got {options.objective} and {reading.name}"
         )
-    if baseline in ("soft", "per_coordinate", "critic"):
+    if baseline == "soft" or BASELINES[baseline].of_each_key:
         raise UserError(
             f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
             "none, running_mean, learned, leave_one_out"
         )
-    if reading.name != "reinforce":
-        return reading, TrajectoryAlignment(baseline=module)
-    several, own = model.attention.num_samples, baseline == "leave_one_out"
+    if "leave_one_out" not in reading.options:
+        return reading, TrajectoryObjective(baseline=module)
     one = reading.configure(num_samples=1, leave_one_out=False)
-    return one, TrajectoryAlignment(num_trajectories=several, leave_one_out=own, baseline=module)
+    several, own = options.attention.num_samples, baseline == "leave_one_out"
+    return one, TrajectoryObjective(num_trajectories=several, leave_one_out=own, baseline=module)
 
 
-def build_inference(model: ConfigDict) -> InferenceNetwork:
-    """The network of the ELBO that sees the target."""
-    if model.inference_size < 2 or model.inference_size % 2:
+def build_inference(options: Seq2SeqOptions) -> InferenceNetwork:
+    """Builds the network of the ELBO, which sees the target."""
+    size = options.inference_size
+    if size < 2 or size % 2:
         raise UserError(
             "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
-            f"least 2, got {model.inference_size}"
+            f"least 2, got {size}"
         )
-    rnn = RNN(lookup(CELLS, model.cell, "model.cell"), model.inference_size, bidirectional=True)
-    return InferenceNetwork(rnn, SCORES["general"](query_features=model.inference_size))
+    rnn = RNN(cell=CELLS[options.cell], features=size, bidirectional=True)
+    return InferenceNetwork(rnn=rnn, score=General(query_features=size))

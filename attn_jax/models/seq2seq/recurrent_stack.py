@@ -1,6 +1,7 @@
-"""The recurrent layers of a decoder, and the bridges over which they get their first state from the encoder."""
+"""The recurrent layers of a decoder, and the bridges that make their first states from the states of the encoder."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -11,52 +12,130 @@ from attn_jax.types import Array, Bool, Dtype, Float
 
 
 @struct.dataclass
-class Encoded:
-    """The source as the encoder leaves it."""
+class EncoderStates:
+    """The encoded source."""
 
     states: Float[Array, "b s d"]
     mask: Bool[Array, "b s"]  # True at real tokens
-    last: tuple[State, ...]  # of each layer
+    last: tuple[State, ...]  # final state of each layer
 
 
-class Stack(nn.Module):
-    """The recurrent layers of a decoder, from the bridge to the top hidden state.
+class Bridge:
+    """The first states of a decoder's layers, made from the encoder's.
 
-    Input of a step = [embedded; extra], where `extra` (a context, say) is known only inside the loop.
-    W [embedded; extra] is taken apart, so that the embedded half is one product for all steps.
+    `needs_every_layer`: the encoder must have as many layers as the decoder, each of the same width.
+    """
+
+    needs_every_layer: ClassVar[bool] = False
+
+    def num_projections(self, cell: Cell) -> int:
+        """The number of linear maps [width of an encoder state -> width of a decoder state] for each layer."""
+        return 0
+
+    def start(
+        self, encoded: EncoderStates, layers: Sequence[Recurrence], projections: Sequence[nn.Dense]
+    ) -> tuple[State, ...]:
+        """The first state of each of the layers; `projections` has num_projections entries for each, in order."""
+        raise NotImplementedError
+
+
+class DenseBridge(Bridge):
+    """h = tanh(W last_h + b) and c = W last_c + b in each layer.
+
+    A decoder with more layers than the encoder takes the states of the encoder's last layer for the rest.
+    """
+
+    def num_projections(self, cell: Cell) -> int:
+        return cell.num_states
+
+    def start(self, encoded, layers, projections):
+        states, count = [], len(projections) // len(layers)
+        for index in range(len(layers)):
+            last = encoded.last[min(index, len(encoded.last) - 1)]
+            dense = projections[index * count : (index + 1) * count]
+            h = jnp.tanh(dense[0](last[0]))
+            states.append((h, *(layer(part) for layer, part in zip(dense[1:], last[1:], strict=True))))
+        return tuple(states)
+
+
+class HiddenBridge(Bridge):
+    """h = tanh(W last_h + b) and c = 0 in each layer: the cell state of the encoder is not used."""
+
+    def num_projections(self, cell: Cell) -> int:
+        return 1
+
+    def start(self, encoded, layers, projections):
+        states = []
+        for index, (layer, dense) in enumerate(zip(layers, projections, strict=True)):
+            h = jnp.tanh(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))
+            states.append((h, *(jnp.zeros_like(h) for _ in range(1, layer.cell.num_states))))
+        return tuple(states)
+
+
+class CopyBridge(Bridge):
+    """The last states of the encoder, unchanged (Sutskever 2014, arXiv 1409.3215)."""
+
+    needs_every_layer: ClassVar[bool] = True
+
+    def start(self, encoded, layers, projections):
+        return encoded.last
+
+
+class ZerosBridge(Bridge):
+    """Zeros: the source enters through the attention alone."""
+
+    def start(self, encoded, layers, projections):
+        return tuple(layer.initial_state(encoded.states.shape[0]) for layer in layers)
+
+
+BRIDGES = {"dense": DenseBridge(), "hidden": HiddenBridge(), "copy": CopyBridge(), "zeros": ZerosBridge()}
+
+
+class Stack(nn.Module, kw_only=True):
+    """The recurrent layers of a decoder: embedded tokens in, hidden states of the last layer out.
+
+    The input of a step is [embedded; extra], where `extra` (a context, say) may be known only inside the loop. The
+    product W [embedded; extra] is therefore split, and the part of the embedded tokens computed for all steps at once.
     """
 
     cell: Cell
     features: int
     num_layers: int
-    bridge: Callable
-    has_extra: bool = False
-    dropout: float = 0.0
+    bridge: Bridge
+    dropout: float = 0.0  # between the layers
     recurrent_dropout: float = 0.0
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.layers = [Recurrence(self.cell, self.features, dtype=self.dtype) for _ in range(self.num_layers)]
+        self.layers = [
+            Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
+        ]
         self.between = nn.Dropout(self.dropout)
-        if self.has_extra:
-            self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
-        count = {dense_bridge: self.cell.num_states, hidden_bridge: 1}.get(self.bridge, 0) * self.num_layers
+        # Has parameters only where a decoder gives an `extra`: a flax module that is never called has none.
+        self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
+        count = self.bridge.num_projections(self.cell) * self.num_layers
         self.bridges = [nn.Dense(self.features, dtype=self.dtype) for _ in range(count)]
 
-    def start(self, encoded: Encoded) -> tuple[State, ...]:
+    def start(self, encoded: EncoderStates) -> tuple[State, ...]:
         """The state of each layer before the first step."""
-        return self.bridge(self, encoded)
+        return self.bridge.start(encoded, self.layers, self.bridges)
 
     def project(self, embedded: Float[Array, "... e"]) -> Float[Array, "... gd"]:
-        """The part of the first layer's input that is known before the loop."""
+        """Projects embedded tokens to the gates of the first layer: W embedded + b."""
         return self.layers[0].project(embedded)
 
     def masks(self, batch_size: int, train: bool) -> tuple:
-        """One variational dropout mask per layer, or None."""
+        """One variational dropout mask [b, d] for each layer, or None for each."""
         if not train or not self.recurrent_dropout:
             return (None,) * self.num_layers
         return tuple(
-            recurrent_mask(self.make_rng("dropout"), self.recurrent_dropout, batch_size, self.features, self.dtype)
+            recurrent_mask(
+                self.make_rng("dropout"),
+                rate=self.recurrent_dropout,
+                batch_size=batch_size,
+                features=self.features,
+                dtype=self.dtype,
+            )
             for _ in range(self.num_layers)
         )
 
@@ -64,66 +143,35 @@ class Stack(nn.Module):
         self,
         states: tuple[State, ...],
         projected: Float[Array, "b gd"],
+        *,
         extra: Float[Array, "b x"] | None = None,
         masks: tuple = (),
         train: bool = False,
     ) -> tuple[State, ...]:
-        """One step of every layer; the top hidden state is the result's [-1][0]."""
+        """Computes one step of every layer; the hidden state of the last layer is the result's [-1][0]."""
         masks = masks or (None,) * self.num_layers
         projected = projected if extra is None else projected + self.extra(extra)
         new = []
         for index, layer in enumerate(self.layers):
             if index > 0:
                 projected = layer.project(self.between(new[-1][0], deterministic=not train))
-            new.append(layer.step(states[index], projected, masks[index]))
+            new.append(layer.step(states[index], projected, dropped=masks[index]))
         return tuple(new)
 
     def run(
         self,
         states: tuple[State, ...],
         embedded: Float[Array, "b t e"],
+        *,
         extra: Float[Array, "b x"] | None = None,
         train: bool = False,
     ) -> Float[Array, "b t d"]:
-        """All steps at once, layer after layer; possible when `extra` is the same at every step."""
+        """Computes all steps at once, layer after layer, for an `extra` that is the same at every step."""
         masks = self.masks(embedded.shape[0], train)
         everywhere = jnp.ones(embedded.shape[:2], bool)
         outputs = embedded
         for index, layer in enumerate(self.layers):
             outputs = self.between(outputs, deterministic=not train) if index > 0 else outputs
             offset = self.extra(extra)[:, None] if index == 0 and extra is not None else None
-            outputs = layer(outputs, everywhere, states[index], masks[index], offset=offset)[1]
+            _, outputs = layer(outputs, everywhere, state=states[index], dropped=masks[index], offset=offset)
         return outputs
-
-
-def dense_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
-    """h = tanh(W last_h + b) and c = W last_c + b, layer by layer; the top encoder layer serves the missing ones."""
-    states, count = [], stack.cell.num_states
-    for index in range(stack.num_layers):
-        last = encoded.last[min(index, len(encoded.last) - 1)]
-        dense = stack.bridges[index * count : (index + 1) * count]
-        h = jnp.tanh(dense[0](last[0]))
-        states.append((h, *(layer(part) for layer, part in zip(dense[1:], last[1:], strict=True))))
-    return tuple(states)
-
-
-def hidden_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
-    """h = tanh(W last_h + b) and c = 0, layer by layer: only what the encoder says aloud."""
-    states = []
-    for index, dense in enumerate(stack.bridges):
-        h = jnp.tanh(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))
-        states.append((h, *(jnp.zeros_like(h) for _ in range(1, stack.cell.num_states))))
-    return tuple(states)
-
-
-def copy_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
-    """The encoder's last states as they are (Sutskever 2014); both stacks are equally wide and deep."""
-    return encoded.last
-
-
-def zeros_bridge(stack: Stack, encoded: Encoded) -> tuple[State, ...]:
-    """Zeros: everything has to come through the attention."""
-    return tuple(layer.initial_state(encoded.states.shape[0]) for layer in stack.layers)
-
-
-BRIDGES = {"dense": dense_bridge, "hidden": hidden_bridge, "copy": copy_bridge, "zeros": zeros_bridge}

@@ -12,77 +12,88 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
 @struct.dataclass
-class Cached:
-    """What changes from step to step of a Transformer."""
+class DecodeState:
+    """The state of decoding; "..." is empty, or the axis of beams in a search."""
 
-    position: Int[Array, "b ..."]  # where the next token stands
-    caches: tuple[Memory, ...]
+    position: Int[Array, "b ..."]  # of the next token
+    caches: tuple[Memory, ...]  # keys and values of the tokens so far, for each layer
 
 
 class TeacherForced(nn.Module, kw_only=True):
-    """What the models made of stacks share: embeddings, and the losses of `unroll`.
+    """Base of the Transformers: embeddings, and the losses of the teacher-forced pass.
 
-    A subclass has unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d], what the heads of
-    the last layer see of the source, on average [b, t, s]).
+    A subclass defines the pass, unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d],
+    attention weights on the source, the mean over the heads of the last layer [b, t, s]).
     """
 
     source_vocab_size: int
     target_vocab_size: int
     features: int
     output: nn.Module
-    max_length: int  # tokens that decoding may generate: slots of the caches
+    max_length: int  # most tokens that decoding may generate
     share_embeddings: bool = False
     pad: int = 0
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.target_embedding = Embedding(self.target_vocab_size, self.features, self.dtype)
+        self.target_embedding = Embedding(vocab_size=self.target_vocab_size, features=self.features, dtype=self.dtype)
         if not self.share_embeddings:
-            self.source_embedding = Embedding(self.source_vocab_size, self.features, self.dtype)
+            self.source_embedding = Embedding(
+                vocab_size=self.source_vocab_size, features=self.features, dtype=self.dtype
+            )
 
     def embed_source(self, source: Int[Array, "b s"]) -> Float[Array, "b s d"]:
+        """Embeddings of the source tokens."""
         return (self.target_embedding if self.share_embeddings else self.source_embedding)(source)
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """The positions that count."""
+        """True at the target positions that count."""
         return targets != self.pad
 
-    def loss(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Training: (what is minimized, negative log-likelihood) of each target position [b, t]."""
+    def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """(training loss, negative log-likelihood) of each target token, each [b, t]."""
         states, _ = self.unroll(source, target_in, train=True)
-        return self.output.loss(states, targets, self.target_embedding.weights)
+        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
+        return self.output.loss(states, targets, embedding=self.target_embedding.weights, rng=rng)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], correct [b, t], weights [b, t, s])."""
+        """(nll [b, t], 1 where no token is more probable than the target [b, t], weights [b, t, s])."""
         states, weights = self.unroll(source, target_in)
         nll, correct = nll_and_correct(self.log_probs(states), targets)
         return nll, correct, weights
 
     def log_probs(self, states: Float[Array, "... d"]) -> Float[Array, "... v"]:
-        return self.output.log_probs(states, self.target_embedding.weights)
+        """log p(word) of each word of the target vocabulary."""
+        return self.output.log_probs(states, embedding=self.target_embedding.weights)
 
 
 class Transformer(TeacherForced, kw_only=True):
-    """An encoder and a causal stack that attends to it. The encoder is a stack, or any other: see encoders.py."""
+    """An encoder, and a causal stack that attends to its states. Any encoder of layers/ will do."""
 
     encoder: nn.Module
     decoder: TransformerStack
 
-    def encode(self, source: Int[Array, "b s"], train: bool = False) -> tuple[Memory, ...]:
-        """What each layer of the decoder reads."""
+    def encode(self, source: Int[Array, "b s"], *, train: bool = False) -> tuple[Memory, ...]:
+        """The memory that each layer of the decoder reads."""
         mask = source != self.pad
-        _, states = self.encoder(self.embed_source(source), mask, train)
+        _, states = self.encoder(self.embed_source(source), mask, train=train)
         return self.decoder.read_source(states, mask)
 
-    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
-        read = self.encode(source, train)
-        states, _, attended = self.decoder.run(self.target_embedding(target_in), target_in != self.pad, read, train)
+    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
+        memory = self.encode(source, train=train)
+        states, _, attended = self.decoder.run(
+            self.target_embedding(target_in), target_in != self.pad, source=memory, train=train
+        )
         return states, jnp.mean(attended.weights, axis=-3)
 
-    def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, Cached]:
+    def start(self, source: Int[Array, "b s"]) -> tuple[PyTree, DecodeState]:
         caches = self.decoder.start(len(source), self.max_length)
-        return self.encode(source), Cached(jnp.zeros(len(source), jnp.int32), caches)
+        return self.encode(source), DecodeState(position=jnp.zeros(len(source), jnp.int32), caches=caches)
 
-    def step(self, memory: PyTree, state: Cached, token: Int[Array, "b"]) -> tuple[Cached, Float[Array, "b v"]]:
-        states, caches = self.decoder.step(self.target_embedding(token), state.position, state.caches, memory)
-        return Cached(state.position + 1, caches), self.log_probs(states)
+    def step(
+        self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
+    ) -> tuple[DecodeState, Float[Array, "b v"]]:
+        states, caches = self.decoder.step(
+            self.target_embedding(token), position=state.position, caches=state.caches, source=memory
+        )
+        return DecodeState(position=state.position + 1, caches=caches), self.log_probs(states)

@@ -1,8 +1,8 @@
-"""A decoder-only language model: one causal stack over the source and then the target.
+"""A decoder-only language model: one causal stack over the source, followed by the target.
 
     source tokens, eos, bos, target tokens, eos, pad ...
 
-The loss is that of the target. With an empty source this is plain language modelling.
+The loss is that of the target tokens. With an empty source this is plain language modelling.
 """
 
 from typing import ClassVar
@@ -18,31 +18,31 @@ from attn_jax.types import Array, Float, Int
 
 
 @struct.dataclass
-class Continued:
-    """What changes from step to step."""
+class DecodeState:
+    """The state of decoding; "..." is empty, or the axis of beams in a search."""
 
-    position: Int[Array, "b ..."]  # where the next token stands
-    first: Int[Array, "b ..."]  # the token that begins the target in place of bos, or -1
-    caches: tuple[Memory, ...]
+    position: Int[Array, "b ..."]  # of the next token
+    first: Int[Array, "b ..."]  # the token that `step` reads in place of bos; -1 for bos and after the first step
+    caches: tuple[Memory, ...]  # keys and values of the tokens so far, for each layer
 
 
 class LanguageModel(TeacherForced, kw_only=True):
     """p(target | source) by one causal stack (Radford 2018; Liu 2018, arXiv 1801.10198).
 
-    With `continue_source` a source given to decoding is the beginning of the target itself: after
-    bos, source, the model goes on. Training never sees such a source: there it is empty.
+    With `continue_source` the source in decoding is the beginning of the target itself, and the model continues it:
+    it reads eos, bos, source. In training the source is then empty.
     """
 
     stack: TransformerStack
     continue_source: bool = False
     bos: int = 2
     eos: int = 3
-    reads_target: ClassVar[bool] = True  # the weights on the source do not sum to one: the target so far has the rest
+    reads_target: ClassVar[bool] = True  # weights on the source sum to less than one: it attends to the target too
 
-    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], train: bool = False):
+    def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
-        place = jnp.arange(size)  # the target follows without a gap, so that padding in between changes nothing
+        place = jnp.arange(size)  # the target follows the source without a gap: padding in between changes nothing
         index = jnp.where(place < length, place, jnp.minimum(source.shape[1] + place - length, size - 1))
         real = jnp.take_along_axis(both != self.pad, index, axis=1) & (place < length + target_in.shape[1])
         embedded = jnp.concatenate([self.embed_source(source), self.target_embedding(target_in)], axis=1)
@@ -51,12 +51,12 @@ class LanguageModel(TeacherForced, kw_only=True):
         weights = take(jnp.mean(attended.weights, axis=-3), own)
         return take(states, own), weights[..., : source.shape[1]] * (source != self.pad)[:, None]
 
-    def start(self, source: Int[Array, "b s"]) -> tuple[tuple, Continued]:
-        """The source read at once, into caches with room for the target. Nothing else stays the same: no memory."""
+    def start(self, source: Int[Array, "b s"]) -> tuple[tuple, DecodeState]:
+        """Reads the source into caches with room for the target; the memory is empty."""
         embedded, length = self.embed_source(source), jnp.sum(source != self.pad, axis=1)
         first = jnp.full(len(source), -1, jnp.int32)
         if self.continue_source:
-            # source eos  ->  eos bos source, the last token of which is the first to be given to `step`
+            # source eos  ->  eos bos source; the last token of it is left for the first `step`
             num_tokens = length - 1
             last = jnp.take_along_axis(source, jnp.maximum(num_tokens - 1, 0)[:, None], axis=1)[:, 0]
             first = jnp.where(num_tokens > 0, last, first)
@@ -73,14 +73,17 @@ class LanguageModel(TeacherForced, kw_only=True):
         _, read, _ = self.stack.run(embedded, jnp.arange(size) < length[:, None])
         empty = self.stack.start(len(source), size + self.max_length)
         caches = jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice(old, new, (0,) * old.ndim), empty, read)
-        return (), Continued(length, first, caches)
+        return (), DecodeState(position=length, first=first, caches=caches)
 
-    def step(self, memory: tuple, state: Continued, token: Int[Array, "b"]) -> tuple[Continued, Float[Array, "b v"]]:
+    def step(
+        self, memory: tuple, state: DecodeState, token: Int[Array, "b"]
+    ) -> tuple[DecodeState, Float[Array, "b v"]]:
         token = jnp.where(state.first >= 0, state.first, token)
-        states, caches = self.stack.step(self.target_embedding(token), state.position, state.caches)
-        return Continued(state.position + 1, jnp.full_like(state.first, -1), caches), self.log_probs(states)
+        states, caches = self.stack.step(self.target_embedding(token), position=state.position, caches=state.caches)
+        first = jnp.full_like(state.first, -1)
+        return DecodeState(position=state.position + 1, first=first, caches=caches), self.log_probs(states)
 
 
 def take(x: Float[Array, "b n ..."], index: Int[Array, "b m"]) -> Float[Array, "b m ..."]:
-    """Rows `index` of the second axis."""
+    """Takes the entries `index` of the second axis, in each row of the batch."""
     return jnp.take_along_axis(x, index.reshape(*index.shape, *[1] * (x.ndim - 2)), axis=1)

@@ -1,57 +1,122 @@
-"""From the config of a Transformer to its module."""
+"""Options of Transformers: encoder-decoders and language models."""
 
-from ml_collections import ConfigDict
+import dataclasses
 
-from attn_jax.errors import UserError, lookup
+from attn_jax.attention import Attention
+from attn_jax.errors import UserError
+from attn_jax.models.attention_options import AttentionOverrides, HeadAttentionOptions
 from attn_jax.models.base import Model
-from attn_jax.models.encoder_options import DTYPES, build_encoder, build_output, build_stack
+from attn_jax.models.encoder_options import EncoderOptions, StackOptions, build_output, width_of_head
+from attn_jax.models.setting import Setting
 from attn_jax.models.transformer.encoder_decoder import Transformer
 from attn_jax.models.transformer.language_model import LanguageModel
+from attn_jax.options import option, section
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.vocabulary import BOS, EOS
 
 
-def check_shared(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> None:
-    """UserError where one embedding is to serve two vocabularies of different sizes."""
-    if config.model.share_embeddings and source_vocab_size != target_vocab_size:
-        raise UserError(
-            f"model.share_embeddings needs one vocabulary, but the source has {source_vocab_size} tokens and the "
-            f"target {target_vocab_size}; set task.joint_vocabulary"
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerOptions(EncoderOptions):
+    """Options of a Transformer decoder after any encoder."""
+
+    name: str = option("transformer", "the family")
+    num_decoder_layers: int = option(0, "layers of the decoder; 0: num_layers", at_least=0, at_most=1000)
+    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
+    share_embeddings: bool = option(False, "source and target have one embedding, and one vocabulary")
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention everywhere")
+    decoder_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's self-attention")
+    source_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's attention to the source")
+
+    @property
+    def embedded_size(self) -> int:
+        """Width of the embedded tokens."""
+        return self.hidden_size
+
+    @property
+    def of_encoder(self) -> HeadAttentionOptions:
+        """Options of attention in the encoder."""
+        return self.attention
+
+    def build(self, sizes: TextSizes, setting: Setting) -> Model:
+        """Builds the model.
+
+        Raises:
+            UserError: options do not go together.
+        """
+        check_shared(self.share_embeddings, sizes)
+        module = Transformer(
+            source_vocab_size=sizes.source_vocab_size,
+            target_vocab_size=sizes.target_vocab_size,
+            features=self.hidden_size,
+            encoder=self.build_encoder(setting),
+            decoder=self.build_stack(
+                setting,
+                self.decoder_attention.over(self.attention),
+                source_attention=self.source_attention.over(self.attention),
+                causal=True,
+                num_layers=self.num_decoder_layers,
+            ),
+            output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
+            max_length=setting.max_decode_length,
+            share_embeddings=self.share_embeddings,
+            dtype=setting.dtype,
         )
+        return Model(module)
+
+    @property
+    def main_attention(self) -> tuple[Attention, int] | None:
+        """The attention module that a person asks about, and the width of its queries."""
+        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
+        return self.attention.build(width), width
 
 
-def build_transformer(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
-    """config.model as a Transformer decoder after any encoder."""
-    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
-    check_shared(config, source_vocab_size, target_vocab_size)
-    module = Transformer(
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        features=model.hidden_size,
-        encoder=build_encoder(config),
-        decoder=build_stack(model, dtype, causal=True, has_source=True, num_layers=model.num_decoder_layers),
-        output=build_output(config, target_vocab_size),
-        max_length=config.decode.max_length,
-        share_embeddings=model.share_embeddings,
-        dtype=dtype,
-    )
-    return Model(module)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageModelOptions(StackOptions):
+    """Options of a Transformer without an encoder: the source is the beginning of the target."""
+
+    name: str = option("language_model", "the family")
+    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
+    share_embeddings: bool = option(False, "source and target have one embedding, and one vocabulary")
+    continue_source: bool = option(False, "a source given to decoding is the target's beginning")
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "self-attention")
+
+    def build(self, sizes: TextSizes, setting: Setting) -> Model:
+        """Builds the model.
+
+        Raises:
+            UserError: options do not go together.
+        """
+        check_shared(self.share_embeddings, sizes)
+        module = LanguageModel(
+            source_vocab_size=sizes.source_vocab_size,
+            target_vocab_size=sizes.target_vocab_size,
+            features=self.hidden_size,
+            stack=self.build_stack(setting, self.attention, causal=True),
+            output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
+            max_length=setting.max_decode_length,
+            share_embeddings=self.share_embeddings,
+            continue_source=self.continue_source,
+            bos=BOS,
+            eos=EOS,
+            dtype=setting.dtype,
+        )
+        return Model(module)
+
+    @property
+    def main_attention(self) -> tuple[Attention, int] | None:
+        """The attention module that a person asks about, and the width of its queries."""
+        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
+        return self.attention.build(width), width
 
 
-def build_language_model(config: ConfigDict, source_vocab_size: int, target_vocab_size: int) -> Model:
-    """config.model as a decoder-only Transformer."""
-    model, dtype = config.model, lookup(DTYPES, config.dtype, "dtype")
-    check_shared(config, source_vocab_size, target_vocab_size)
-    module = LanguageModel(
-        source_vocab_size=source_vocab_size,
-        target_vocab_size=target_vocab_size,
-        features=model.hidden_size,
-        stack=build_stack(model, dtype, causal=True),
-        output=build_output(config, target_vocab_size),
-        max_length=config.decode.max_length,
-        share_embeddings=model.share_embeddings,
-        continue_source=model.continue_source,
-        bos=BOS,
-        eos=EOS,
-        dtype=dtype,
-    )
-    return Model(module)
+def check_shared(share_embeddings: bool, sizes: TextSizes) -> None:
+    """Checks that one embedding does not have to serve two vocabularies.
+
+    Raises:
+        UserError: it has to.
+    """
+    if share_embeddings and sizes.source_vocab_size != sizes.target_vocab_size:
+        raise UserError(
+            f"model.share_embeddings needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and the "
+            f"target {sizes.target_vocab_size}; set task.joint_vocabulary"
+        )

@@ -1,1 +1,1 @@
-"""The twenty bAbI tasks: their format, and stories that the package makes."""
+"""The twenty bAbI tasks: their file format, and a generator of stories."""

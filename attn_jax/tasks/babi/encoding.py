@@ -1,13 +1,13 @@
-"""Stories as ids, long enough for a network that has a memory slot for each statement."""
+"""StoryWords as ids, long enough for a network that has a memory slot for each statement."""
 
 import numpy as np
 
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.vocabulary import PAD, PERIOD_ID, Stories, Vocabulary
+from attn_jax.tasks.vocabulary import PAD, PERIOD_ID, StoryWords, Vocabulary
 
 
-def encode_stories(pairs: Pairs, source_vocabulary: Stories, target_vocabulary: Vocabulary) -> EncodedPairs:
+def encode_stories(pairs: Pairs, source_vocabulary: StoryWords, target_vocabulary: Vocabulary) -> EncodedPairs:
     """Both sides as ids, each source padded to `shortest` tokens for each of its statements.
 
     `shortest` is the length of the shortest training statement. A network finds the number of memory slots by dividing

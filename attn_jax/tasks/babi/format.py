@@ -1,4 +1,4 @@
-"""Stories: statements, then a question about them. Reading them from files of bAbI's format, or line by line.
+"""The file format of bAbI: stories of statements and questions, read from files or line by line.
 
     1 Mary moved to the bathroom.
     2 John went to the hallway.
@@ -6,14 +6,14 @@
     4 Daniel went back to the hallway.
     5 Where is Daniel? TAB hallway TAB 4
 
-A number 1 begins a new story. A question is about every statement before it in its story, and its last column has the
-line numbers of those that its answer rests on. Each question becomes one pair:
+The number 1 starts a new story. A question is about all statements before it in its story; its last column has the line
+numbers of the statements that support its answer. Each question becomes one pair:
 
     source     "daniel went back to the hallway . mary moved to the bathroom . where is mary ?"   (statements in order)
     target     "bathroom", always one token; several things are joined by commas: "apple,milk"
-    evidence   (2,): the numbers of the statements that the answer rests on, counted among the source's statements
+    evidence   (2,): numbers of the supporting statements, counted among the statements of the source
 
-All in lower case, one space between tokens; a comma is a token of its own.
+All text is in lower case, with one space between tokens; a comma is a token.
 """
 
 import re
@@ -22,26 +22,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from attn_jax.errors import UserError
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.text import Path, read_lines
-from attn_jax.tasks.vocabulary import Stories
+from attn_jax.tasks.vocabulary import StoryWords
 
-PERIOD, QUESTION = Stories.first
+PERIOD, QUESTION = StoryWords.first
 LINE = "NUMBER STATEMENT. or NUMBER QUESTION? TAB ANSWER TAB NUMBERS"
 NUMBERED = re.compile(r"(\d+)\s+(.*)")
 
 
 def join_story(statements: Iterable[str], question: str) -> str:
-    """The source of statements and a question, which are given without their last token."""
+    """Joins statements and a question, given without their last token, to a source."""
     return " ".join([*(f"{statement} {PERIOD}" for statement in statements), f"{question} {QUESTION}"])
 
 
 def split_story(source: str) -> tuple[list[str], str]:
-    """The statements and the question of a source, without their last token."""
+    """Splits a source into statements and the question, without their last token."""
     *statements, question = source.removesuffix(f" {QUESTION}").split(f" {PERIOD} ")
     return statements, question
 
 
 def read_questions(path: Path) -> Pairs:
-    """Every question of a file as a pair, with its evidence.
+    """Reads every question of a file as a pair with evidence.
 
     Raises:
         UserError: as attn_jax.tasks.text.read_lines; or a line's number does not follow the one before it, a statement
@@ -89,58 +89,58 @@ def read_questions(path: Path) -> Pairs:
 
 
 def read_story(lines: Iterable[str], max_sentences: int = 0) -> Iterator[str]:
-    """The source of every question of lines that someone types, as soon as its line is there.
+    """Yields the source of every question in typed lines, as soon as its line is read.
 
-    A sentence that ends in "?" is a question about all statements since the beginning of its story; what follows a TAB
-    is not looked at. The first line, one after an empty line, and one with the number 1 begin a story. Numbers may be
-    left out, and the "." at the end of a line too. A line with statements and a question, such as a source itself, is
-    a story of its own.
+    A sentence that ends in "?" is a question about all statements since the start of its story; text after a TAB is
+    ignored. The first line, a line after an empty line, and a line with the number 1 start a story. Numbers and the "."
+    at the end of a line can be left out. A line with statements and a question, such as a source, is a complete story.
 
     Args:
         lines: with or without their line ends.
-        max_sentences: keep only so many last statements of each source; 0 keeps all.
+        max_sentences: largest number of statements of a source, the last ones; 0 means all.
 
     Raises:
         UserError: a number is neither 1 nor that of the line in its story, a line has nothing but its number, a
             question is about nothing, or there is no question.
     """
-    asked = False
+    has_question = False
     statements: list[str] = []
-    place = 0
+    index = 0
     for count, line in enumerate(lines, 1):
         where = f"line {count}"
         text = line.split("\t")[0].strip()
         if not text:
-            statements, place = [], 0
+            statements, index = [], 0
             continue
-        place += 1
+        index += 1
         if match := re.fullmatch(r"(\d+)(?:\s+(.*))?", text):
             number, text = int(match[1]), match[2] or ""
             if number == 1:
-                statements, place = [], 1
-            elif number != place:
-                raise UserError(f"{where}: the number {number}; expected {_following(place - 1)}")
+                statements, index = [], 1
+            elif number != index:
+                raise UserError(f"{where}: the number {number}; expected {_following(index - 1)}")
         sentences = re.findall(r"[^.?]*[.?]|[^.?]+$", text) or [PERIOD]
-        whole = sentences[0].endswith(PERIOD) and sentences[-1].endswith(QUESTION)
-        statements = [] if whole else statements
+        is_story = sentences[0].endswith(PERIOD) and sentences[-1].endswith(QUESTION)
+        statements = [] if is_story else statements
         for sentence in sentences:
             if not sentence.endswith(QUESTION):
                 statements.append(_sentence(sentence.removesuffix(PERIOD) + PERIOD, PERIOD, where))
                 continue
             if not statements:
                 raise UserError(f"{where}: a question without a story; expected statements before it")
-            asked = True
+            has_question = True
             yield join_story(statements[-max_sentences:], _sentence(sentence, QUESTION, where))
-        if whole:
-            statements, place = [], 0
-    if not asked:
+        if is_story:
+            statements, index = [], 0
+    if not has_question:
         raise UserError('no question; expected statements line by line, then a question that ends in "?"')
 
 
 def keep_last(pairs: Pairs, max_sentences: int) -> tuple[Pairs, int, int]:
-    """The pairs with only so many last statements of each story, and how many statements and pieces of evidence went.
+    """Keeps the last `max_sentences` statements of each story; 0 keeps all.
 
-    Evidence is numbered anew; what points to a statement that is not kept is dropped. 0 keeps all.
+    Returns the pairs with renumbered evidence, the number of dropped statements, and the number of these that were
+    evidence.
 
     Raises:
         UserError: a negative number.
@@ -152,22 +152,22 @@ def keep_last(pairs: Pairs, max_sentences: int) -> tuple[Pairs, int, int]:
     source, evidence, cut, lost = [], [], 0, 0
     for text, numbers in zip(pairs.source, pairs.evidence, strict=True):
         statements, question = split_story(text)
-        gone = max(0, len(statements) - max_sentences)
-        kept = tuple(n - gone for n in numbers if n > gone)
-        source.append(join_story(statements[gone:], question))
-        evidence.append(kept)
-        cut, lost = cut + gone, lost + len(numbers) - len(kept)
+        num_cut = max(0, len(statements) - max_sentences)
+        renumbered = tuple(n - num_cut for n in numbers if n > num_cut)
+        source.append(join_story(statements[num_cut:], question))
+        evidence.append(renumbered)
+        cut, lost = cut + num_cut, lost + len(numbers) - len(renumbered)
     return Pairs(source, pairs.target, evidence), cut, lost
 
 
 def join_pairs(parts: Sequence[Pairs]) -> Pairs:
-    """The pairs of several, which all have evidence, one after the other."""
+    """Concatenates pairs, which must all have evidence."""
     columns = zip(*((part.source, part.target, part.evidence) for part in parts), strict=True)
     return Pairs(*([row for part in column for row in part] for column in columns))
 
 
 def _sentence(text: str, end: str, where: str) -> str:
-    """Lower-cased tokens, one space between them, without the last one, which has to be `end`."""
+    """Returns the tokens of a sentence in lower case, joined by spaces, without the last one, which must be `end`."""
     what = "statement" if end == PERIOD else "question"
     if not text.endswith(end):
         raise UserError(f'{where}: a {what} without "{end}" at its end; expected {LINE}')

@@ -8,7 +8,7 @@ import random
 from attn_jax.tasks.babi.story import PLACES, Story, moves, other
 
 OPPOSITE = {"north": "south", "south": "north", "east": "west", "west": "east"}
-MIDDLE_LAST = 2 / 3  # task 4: how often the place between the two others is the second of a statement
+MIDDLE_LAST = 2 / 3  # task 4: probability that the middle place is the second of a statement
 
 AFRAID = ("gertrude", "winona", "jessica", "emily")
 PLURAL = {"mouse": "mice", "cat": "cats", "wolf": "wolves", "sheep": "sheep"}
@@ -16,18 +16,18 @@ PLURAL = {"mouse": "mice", "cat": "cats", "wolf": "wolves", "sheep": "sheep"}
 COLOURED = ("lily", "bernhard", "greg", "julius", "brian")
 ANIMALS = ("frog", "lion", "rhino", "swan")
 COLOURS = ("gray", "green", "white", "yellow")
-LIKE_ITS_KIND = 0.54  # how often a colour is that of one of the same kind, else it is any
+LIKE_ITS_KIND = 0.54  # probability of the colour of an animal of the same kind; otherwise uniform
 
 SHAPES = ("blue square", "pink rectangle", "red sphere", "red square", "triangle", "yellow square")
 SIDES = {"above": (0, 1), "below": (0, -1), "to the right of": (1, 0), "to the left of": (-1, 0)}
-SUBJECT_FIRST = 2 / 3  # how often the shape between the two others is the subject of a statement
+SUBJECT_FIRST = 2 / 3  # probability that the middle shape is the subject of a statement
 
 SMALL = ("chocolate", "box of chocolates")
 LARGE = ("box", "chest", "container", "suitcase")
 
-# Task 19: which two of the five statements are the way, in hundredths; it ends, more than not, with the last.
+# Task 19: frequency, in percent, of the two statements of the way among the five; later ones are more frequent.
 WAY = {(1, 2): 6, (1, 3): 6, (1, 4): 7, (1, 5): 12, (2, 3): 7, (2, 4): 8, (2, 5): 14, (3, 4): 9, (3, 5): 14, (4, 5): 17}
-OUTER_FIRST = 0.57  # how often the way's outer place is the subject of a statement
+OUTER_FIRST = 0.57  # probability that the outer place of a step is the subject of its statement
 
 THINKERS = ("sumit", "yann", "jason", "antoine")
 MOTIVES = {
@@ -40,9 +40,10 @@ GET_VERBS = ("got", "took", "grabbed", "picked up")
 
 
 def what_is_north_of(rng: random.Random) -> Story:
-    """Task 4: three places on a line, two relations, and a question that names the second place of one of them.
+    """Task 4: two relations of three places on a line; asks for the first place of one relation.
 
-    "The a is north of the b" is asked for as "what is north of the b" or "what is the b south of". Evidence: it.
+    The question about "the a is north of the b" is "what is north of the b" or "what is the b south of". Evidence: the
+    statement of the relation.
     """
     story = Story()
     first, middle, last = rng.sample(PLACES, 3)
@@ -61,24 +62,24 @@ def what_is_north_of(rng: random.Random) -> Story:
 
 
 def what_afraid_of(rng: random.Random) -> Story:
-    """Task 15: what is a person afraid of? What its kind is. Each kind is afraid of any other.
+    """Task 15: asks what a person is afraid of, which depends on the kind of the person.
 
-    The next of the eight statements is any that is left, of a person only where the kind's fear has been told. Four
-    questions, each about any person. Evidence: the person's kind, then the kind's fear.
+    Each kind is afraid of a random other one. The eight statements come in random order, except that the fear of a kind
+    comes before its persons. Four questions about random persons. Evidence: the kind of the person, the kind's fear.
     """
     story = Story()
     fears, kinds = {}, {}
     number = {}
     while len(fears) + len(kinds) < len(PLURAL) + len(AFRAID):
-        told, kind = rng.choice([*PLURAL, *AFRAID]), rng.choice(list(PLURAL))
-        if told in fears or told in kinds or (told in AFRAID and kind not in fears):
+        subject, kind = rng.choice([*PLURAL, *AFRAID]), rng.choice(list(PLURAL))
+        if subject in fears or subject in kinds or (subject in AFRAID and kind not in fears):
             continue
-        if told in PLURAL:
-            fears[told] = other(rng, list(PLURAL), told)
-            number[told] = story.say(f"{PLURAL[told]} are afraid of {PLURAL[fears[told]]}")
+        if subject in PLURAL:
+            fears[subject] = other(rng, list(PLURAL), subject)
+            number[subject] = story.say(f"{PLURAL[subject]} are afraid of {PLURAL[fears[subject]]}")
         else:
-            kinds[told] = kind
-            number[told] = story.say(f"{told} is a {kind}")
+            kinds[subject] = kind
+            number[subject] = story.say(f"{subject} is a {kind}")
     for _ in range(4):
         person = rng.choice(AFRAID)
         kind = kinds[person]
@@ -87,11 +88,10 @@ def what_afraid_of(rng: random.Random) -> Story:
 
 
 def what_colour(rng: random.Random) -> Story:
-    """Task 16: what colour has the person whose colour is not told? That of the last one told to be of the same kind.
+    """Task 16: asks for the unknown colour of an animal: the colour of the last other animal stated to be of its kind.
 
-    The next of the nine statements is any that can be: the kind of a person, or the colour of a person whose kind has
-    been told. One or at least three others are of the asked person's kind. Evidence: the person's kind, the other's
-    kind, the other's colour.
+    The nine statements come in random order, except that the kind of an animal comes before its colour. One, three or
+    four other animals are of the same kind. Evidence: the kind of the animal, the kind and the colour of the other one.
     """
     while True:
         story = Story()
@@ -100,7 +100,7 @@ def what_colour(rng: random.Random) -> Story:
         number = {}
         while len(story.statements) < 2 * len(COLOURED) - 1:
             options = [(person, person not in kinds) for person in COLOURED if person not in colours]
-            if len(colours) == len(COLOURED) - 1:  # one stays without
+            if len(colours) == len(COLOURED) - 1:  # the last animal gets no colour
                 options = [(person, True) for person in COLOURED if person not in kinds]
             person, is_new = rng.choice(options)
             if is_new:
@@ -110,24 +110,25 @@ def what_colour(rng: random.Random) -> Story:
                 same = [colours[one] for one in colours if kinds[one] == kinds[person]]
                 colours[person] = rng.choice(same if same and rng.random() < LIKE_ITS_KIND else COLOURS)
                 number[person, "colour"] = story.say(f"{person} is {colours[person]}")
-        (asked,) = set(COLOURED) - set(colours)
-        alike = [person for person in kinds if kinds[person] == kinds[asked] and person != asked]
-        if len(alike) in (1, 3, 4):
-            evidence = number[asked, "kind"], number[alike[-1], "kind"], number[alike[-1], "colour"]
-            story.ask(f"what color is {asked}", colours[alike[-1]], evidence)
+        (subject,) = set(COLOURED) - set(colours)
+        same_kind = [person for person in kinds if kinds[person] == kinds[subject] and person != subject]
+        if len(same_kind) in (1, 3, 4):
+            example = same_kind[-1]
+            evidence = number[subject, "kind"], number[example, "kind"], number[example, "colour"]
+            story.ask(f"what color is {subject}", colours[example], evidence)
             return story
 
 
 def is_shape_there(rng: random.Random) -> Story:
-    """Task 17: three shapes, of which one is next to both others; is one of these on a side of the other?
+    """Task 17: two outer shapes next to a middle one; asks whether an outer shape is on a side of the other.
 
-    The two are never at the same place. Eight questions, half of them "yes"; the asked side is any that has this
-    answer. Something right of another may be above it too. Evidence: the statement of the asked shape, then the other.
+    The outer shapes are never at the same place. Eight questions, half of them "yes", about a random side with that
+    answer. A shape can be both right of and above another. Evidence: the statement about the subject, then the other.
     """
     story = Story()
     middle, *outer = rng.sample(SHAPES, 3)
     while True:
-        sides = [rng.choice(list(SIDES)) for _ in outer]  # of each outer shape, seen from the one between
+        sides = [rng.choice(list(SIDES)) for _ in outer]  # side of the middle shape on which each outer shape is
         (x, y), (other_x, other_y) = (SIDES[side] for side in sides)
         if (x, y) != (other_x, other_y):
             break
@@ -141,19 +142,19 @@ def is_shape_there(rng: random.Random) -> Story:
         sign = rng.choice((1, -1))
         answer = rng.choice(("yes", "no"))
         dx, dy = sign * (x - other_x), sign * (y - other_y)
-        fitting = [side for side, (sx, sy) in SIDES.items() if (sx * dx + sy * dy > 0) == (answer == "yes")]
+        sides_with_answer = [side for side, (sx, sy) in SIDES.items() if (sx * dx + sy * dy > 0) == (answer == "yes")]
         a, b = outer[::sign]
-        story.ask(f"is the {a} {rng.choice(fitting)} the {b}", answer, (1, 2) if sign > 0 else (2, 1))
+        story.ask(f"is the {a} {rng.choice(sides_with_answer)} the {b}", answer, (1, 2) if sign > 0 else (2, 1))
     return story
 
 
 def is_larger(rng: random.Random) -> Story:
-    """Task 18: does one thing fit in another? The chocolate is the smallest thing, then come the box of chocolates and
-    the others in any order.
+    """Task 18: asks whether one thing fits in another.
 
-    Five statements compare any two things; while nothing follows from two of them, five more. Five questions about any
-    that follows in two steps, half of them "yes"; in the files those that rest on early statements are more frequent.
-    Evidence: two statements, beginning with the thing that the question has as the larger one.
+    The chocolate is the smallest thing, then the box of chocolates, then the others in random order. Five statements
+    compare two random things each; five more follow until a comparison can be inferred from two of them. Five questions
+    about inferred comparisons, half of them "yes"; in the files, early statements are evidence more often. Evidence:
+    the two statements, first the one about the thing that the question takes as the larger one.
     """
     story = Story()
     order = [*SMALL, *rng.sample(LARGE, len(LARGE))]
@@ -183,23 +184,22 @@ def is_larger(rng: random.Random) -> Story:
 
 
 def which_way(rng: random.Random) -> Story:
-    """Task 19: how does one go from a place to another? In two steps, not back and forth; the answer is as "n,e".
+    """Task 19: asks for the way of two steps from one place to another, such as "n,e".
 
-    Three more places are next to one of the way's three, each to a side of it that is free, which makes five
-    statements; these three places may be at the same spot of a map. Evidence: the statements of the two steps.
+    The second step does not go back. Each of three more places is on a free side of a random place of the way, which
+    gives five statements; two of these places can be at the same point of a map. Evidence: the statements of the steps.
     """
     story = Story()
     start, middle, goal, *others = rng.sample(PLACES, len(PLACES))
     first = rng.choice(list(OPPOSITE))
     second = other(rng, list(OPPOSITE), OPPOSITE[first])
     taken = {(start, first), (middle, OPPOSITE[first]), (middle, second), (goal, OPPOSITE[second])}
-    relations = []
+    relations = []  # (place, side, neighbour, probability that the place is the subject)
     for place in others:
-        near, side = rng.choice(
-            [slot for slot in itertools.product((start, middle, goal), OPPOSITE) if slot not in taken]
-        )
-        taken.add((near, side))
-        relations.append((place, side, near, 0.5))
+        free = [slot for slot in itertools.product((start, middle, goal), OPPOSITE) if slot not in taken]
+        neighbour, side = rng.choice(free)
+        taken.add((neighbour, side))
+        relations.append((place, side, neighbour, 0.5))
     steps = [(start, OPPOSITE[first], middle, OUTER_FIRST), (goal, second, middle, OUTER_FIRST)]
     (one, two), *_ = rng.choices(list(WAY), WAY.values())
     if rng.random() < 0.5:
@@ -213,11 +213,11 @@ def which_way(rng: random.Random) -> Story:
 
 
 def why(rng: random.Random) -> Story:
-    """Task 20: someone is hungry, thirsty, bored or tired, goes where this is helped, and gets what helps.
+    """Task 20: someone is hungry, thirsty, bored or tired, goes to a place that helps, and gets a thing that helps.
 
-    After the first statement of a person: where will the person go? After the others: why? The four persons take
-    turns in any order; the story ends when nobody can do anything, for each thing can be got only once. Evidence: the
-    person's first statement.
+    The first statement about a person is followed by the question where the person will go, the later ones by the
+    question why. Random persons act until nobody can; each thing can be got only once. Evidence: the first statement
+    about the person.
     """
     story = Story()
     motive = {person: rng.choice(list(MOTIVES)) for person in THINKERS}

@@ -1,17 +1,18 @@
 """Worlds of people who move and handle things: tasks 1 to 3, 5 to 8 and 11 to 13.
 
-Hidden are the place of each person and thing; one who is told to be somewhere has come from another place. An action
-is drawn by kind, then person, each uniform, until one is possible:
+The hidden state is the place of each person and thing. The kind and the person of an action are sampled uniformly until
+the action is possible:
 
-    go      to a place, which is drawn too, where the person is not
+    go      to a random place, other than where the person is
     get     a thing that lies where the person is
     drop    a thing that the person holds
-    give    a thing to someone at the same place: of all that is possible, whoever the person
+    give    a thing to someone at the same place: uniform on all possible gifts, whoever the sampled person is
 
-After every two statements, five times a story, a question is asked where one can be, about what one of the last five
-clauses tells of (two people who move are two clauses).
+Each story has five questions, at most one after every two statements. A question is about one of the last five clauses
+(a statement that two people move has two clauses).
 """
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -23,49 +24,49 @@ GIVERS = ("bill", "fred", "jeff", "mary")
 GET_VERBS = ("got", "took", "grabbed", "picked up")
 DROP_VERBS = ("dropped", "discarded", "left", "put down")
 GIVE_VERBS = ("gave", "handed", "passed")
-THERE = 0.2  # how often a drop ends in "there", and a get of task 3; the other gets always do
+THERE = 0.2  # share of drops, and of gets of task 3, that end in "there"; the other gets always do
 LATER = ("after that", "following that", "then", "afterwards")
 PRONOUNS = {"mary": "she", "sandra": "she", "john": "he", "daniel": "he"}
 NUMERALS = ("none", "one", "two", "three")
-QUESTIONS = 5  # of a story
-WHAT_GIVEN = 1 / 3  # share of task 5's questions that are about the thing; the other four kinds share the rest
+QUESTIONS = 5  # per story
+WHAT_GIVEN = 1 / 3  # share of questions of task 5 about the thing; the other four kinds share the rest equally
 
 
 class Clause(NamedTuple):
-    """What a statement tells of one person."""
+    """The content of a statement about one person."""
 
     kind: str
     person: str
     thing: str = ""
     receiver: str = ""
     number: int = 0  # of the statement
-    move: int = 0  # the person's last move before a drop; 0: not told
+    move: int = 0  # number of the person's last move before a drop; 0 if there was none
 
 
 class Move(NamedTuple):
-    """Someone's move to a place: the statement that tells it."""
+    """A move to a place, with the number of its statement."""
 
     place: str
     number: int
 
 
 class Stage:
-    """People and things at places, and the story that tells of them."""
+    """The state of a world of people and things, and the story told so far."""
 
     def __init__(self, rng: random.Random, kinds: tuple[str, ...], people=PEOPLE, there: float = 1.0):
         self.rng, self.kinds, self.people, self.there = rng, kinds, people, there
         self.story = Story()
         self.clauses: list[Clause] = []
         self.place = {person: rng.choice(PLACES) for person in people}
-        self.lies = {thing: rng.choice(PLACES) for thing in THINGS}  # those that nobody holds
+        self.lies = {thing: rng.choice(PLACES) for thing in THINGS}  # place of each thing that nobody holds
         self.holder: dict[str, str] = {}
-        self.moved: dict[str, tuple[int, ...]] = {}  # the statements of each person's last move
-        self.acted: dict[str, int] = {}  # the last statement that a thing was got or dropped
-        self.carried: dict[str, list[Move]] = {}  # moves with a thing since it was got last
+        self.moved: dict[str, tuple[int, ...]] = {}  # statements of the last move of each person
+        self.acted: dict[str, int] = {}  # last statement in which each thing was got or dropped
+        self.carried: dict[str, list[Move]] = {}  # moves of each thing since it was last got
         self.handled: dict[str, dict[str, list[int]]] = {person: {} for person in people}
 
     def step(self) -> None:
-        """One action that is possible, told."""
+        """Takes one random possible action and adds its statement."""
         while True:
             kind, person = self.rng.choice(self.kinds), self.rng.choice(self.people)
             if kind == "go":
@@ -83,16 +84,17 @@ class Stage:
                 ]
             if options:
                 break
-        what = self.rng.choice(options)
+        chosen = self.rng.choice(options)
         if kind == "go":
-            self.go((person,), what, person)
+            self.go((person,), place=chosen, subject=person)
         elif kind == "give":
-            self._give(*what)
+            thing, receiver = chosen
+            self._give(thing, receiver)
         else:
-            self._get_or_drop(kind, person, what)
+            self._get_or_drop(kind, person, thing=chosen)
 
     def go(self, people: tuple[str, ...], place: str, subject: str, before: tuple[int, ...] = ()) -> int:
-        """People, told as `subject`, move to a place; `before` are statements needed to know who they are."""
+        """Moves people, called `subject` in the statement; `before` are statements that tell who they are."""
         number = self.story.say(moves(self.rng, subject, place))
         for person in people:
             self.clauses.append(Clause("go", person, number=number))
@@ -102,7 +104,7 @@ class Stage:
         return number
 
     def recent(self, *kinds: str) -> Iterator[Clause]:
-        """Those of the last clauses that are of these kinds."""
+        """Clauses of these kinds among the last RECENT ones."""
         return (clause for clause in self.clauses[-RECENT:] if clause.kind in kinds)
 
     def _get_or_drop(self, kind: str, person: str, thing: str) -> None:
@@ -133,12 +135,13 @@ class Stage:
         self.handled[person].setdefault(thing, []).append(number)
 
 
-def tell(stage: Stage, speak: Callable[[], None], candidates: Callable[[], Iterator[Question]]) -> Story:
-    """Statements, and after each `speak` one of the candidates as a question, until there are enough."""
+def make_story(stage: Stage, add_statements: Callable[[], None], candidates: Callable[[], Iterator[Question]]) -> Story:
+    """Makes a story: after each `add_statements`, asks a random one of the candidates, if there are any."""
     while len(stage.story.questions) < QUESTIONS:
-        speak()
-        if found := list(candidates()):
-            stage.story.ask(*stage.rng.choice(found)[1:])
+        add_statements()
+        if questions := list(candidates()):
+            question = stage.rng.choice(questions)
+            stage.story.ask(question.text, question.answer, question.evidence)
     return stage.story
 
 
@@ -157,15 +160,15 @@ def _where_is_person(stage: Stage) -> Iterator[Question]:
 
 
 def where_is_person(rng: random.Random) -> Story:
-    """Task 1: people move; where is one of them? Evidence: the last move."""
+    """Task 1: people move; asks where a person is. Evidence: the person's last move."""
     stage = Stage(rng, ("go",))
-    return tell(stage, lambda: _two_steps(stage), lambda: _where_is_person(stage))
+    return make_story(stage, lambda: _two_steps(stage), lambda: _where_is_person(stage))
 
 
 def where_is_thing(rng: random.Random) -> Story:
-    """Task 2: where is a thing that was got or dropped recently? One that is held must have been carried somewhere.
+    """Task 2: asks where a thing is that was recently got or dropped; a thing still held must have been carried.
 
-    Evidence: the last get or drop, and the person's last move, which is the one before a drop.
+    Evidence: the last get or drop of the thing, and the person's last move (the last one before a drop).
     """
     stage = Stage(rng, ("go", "get", "drop"))
 
@@ -178,47 +181,50 @@ def where_is_thing(rng: random.Random) -> Story:
                 elif clause.kind == "get" and stage.carried[thing]:
                     yield _question(f"where is the {thing}", stage.place[person], (clause.number, *stage.moved[person]))
 
-    return tell(stage, lambda: _two_steps(stage), candidates)
+    return make_story(stage, lambda: _two_steps(stage), candidates)
 
 
 def where_was_thing(rng: random.Random) -> Story:
-    """Task 3: where was a thing before it was, last, at a place? One that was got or dropped recently.
+    """Task 3: asks where a thing, recently got or dropped, was before its last stay at a place.
 
-    The place and the one before are two to which it was carried, one after the other, since it was got last.
-    Evidence: the last get or drop, the move to the place, the move to the one before.
+    It was carried to both places since it was last got. Evidence: the last get or drop, the move to the place, the move
+    to the place before.
     """
     stage = Stage(rng, ("go", "get", "drop"), there=THERE)
 
     def candidates() -> Iterator[Question]:
         for clause in stage.recent("get", "drop"):
-            thing, moved = clause.thing, stage.carried[clause.thing]
-            if clause.number == stage.acted[thing]:
-                for i in range(1, len(moved)):
-                    place = moved[i].place
-                    if all(later.place != place for later in moved[i + 1 :]):
-                        text = f"where was the {thing} before the {place}"
-                        evidence = (clause.number, moved[i].number, moved[i - 1].number)
-                        yield _question(text, moved[i - 1].place, evidence)
+            thing = clause.thing
+            if clause.number != stage.acted[thing]:
+                continue
+            carried = stage.carried[thing]
+            for i, (before, move) in enumerate(itertools.pairwise(carried), 1):
+                is_last_stay = all(later.place != move.place for later in carried[i + 1 :])
+                if is_last_stay:
+                    text = f"where was the {thing} before the {move.place}"
+                    yield _question(text, before.place, (clause.number, move.number, before.number))
 
-    return tell(stage, lambda: _two_steps(stage), candidates)
+    return make_story(stage, lambda: _two_steps(stage), candidates)
 
 
 def who_gave_what(rng: random.Random) -> Story:
-    """Task 5: who gave what to whom? About the last time that a thing was given. Evidence: this statement.
+    """Task 5: asks who gave what to whom, about the last gift of a thing. Evidence: the statement of the gift.
 
-    Not asked, because the text would not decide: what was given from one person to another who later gave, by one
-    of the two, something else too.
+    The question asks for the thing only if this is the last gift from this giver to this receiver; otherwise the answer
+    would not be unique.
     """
     stage = Stage(rng, ("go", "get", "drop", "give"), people=GIVERS)
 
     def candidates() -> Iterator[Question]:
-        given = [clause for clause in stage.clauses if clause.kind == "give"]
+        gifts = [clause for clause in stage.clauses if clause.kind == "give"]
         for clause in stage.recent("give"):
             giver, thing, receiver, number = clause.person, clause.thing, clause.receiver, clause.number
-            if number < max(one.number for one in given if one.thing == thing):
+            last_of_thing = max(gift.number for gift in gifts if gift.thing == thing)
+            if number < last_of_thing:
                 continue
             if rng.random() < WHAT_GIVEN:
-                if number == max(one.number for one in given if (one.person, one.receiver) == (giver, receiver)):
+                last_of_pair = max(gift.number for gift in gifts if (gift.person, gift.receiver) == (giver, receiver))
+                if number == last_of_pair:
                     yield _question(f"what did {giver} give to {receiver}", thing, (number,))
                 continue
             text, answer = rng.choice(
@@ -231,31 +237,32 @@ def who_gave_what(rng: random.Random) -> Story:
             )
             yield _question(text, answer, (number,))
 
-    return tell(stage, lambda: _two_steps(stage), candidates)
+    return make_story(stage, lambda: _two_steps(stage), candidates)
 
 
 def is_person_there(rng: random.Random) -> Story:
-    """Task 6: is a person at a place? The right one half of the time, else any other. Evidence: the last move."""
+    """Task 6: asks whether a person is at a place, half of the time the true one. Evidence: the person's last move."""
     stage = Stage(rng, ("go", "get", "drop"))
 
     def candidates() -> Iterator[Question]:
         for clause in stage.recent("go"):
             person, place = clause.person, stage.place[clause.person]
-            asked = place if rng.random() < 0.5 else other(rng, PLACES, place)
-            yield _question(f"is {person} in the {asked}", "yes" if asked == place else "no", stage.moved[person])
+            question_place = place if rng.random() < 0.5 else other(rng, PLACES, place)
+            answer = "yes" if question_place == place else "no"
+            yield _question(f"is {person} in the {question_place}", answer, stage.moved[person])
 
-    return tell(stage, lambda: _two_steps(stage), candidates)
+    return make_story(stage, lambda: _two_steps(stage), candidates)
 
 
 def _handlers(stage: Stage) -> Iterator[tuple[str, list[str]]]:
-    """Persons who have got, dropped or given recently, and what they hold in the order in which they first had it."""
+    """People who recently got, dropped or gave something, and the things they hold in the order they first had them."""
     for clause in stage.recent("get", "drop", "give"):
         person = clause.person
         yield person, [thing for thing in stage.handled[person] if stage.holder.get(thing) == person]
 
 
 def how_many(rng: random.Random) -> Story:
-    """Task 7: how many things does a person hold? Evidence: all that was got, dropped, given or received, in order."""
+    """Task 7: asks how many things a person holds. Evidence: all gets, drops and gifts of the person, in order."""
     stage = Stage(rng, ("go", "get", "drop", "give"))
 
     def candidates() -> Iterator[Question]:
@@ -263,13 +270,13 @@ def how_many(rng: random.Random) -> Story:
             evidence = sorted(number for numbers in stage.handled[person].values() for number in numbers)
             yield _question(f"how many objects is {person} carrying", NUMERALS[len(held)], tuple(evidence))
 
-    return tell(stage, lambda: _two_steps(stage), candidates)
+    return make_story(stage, lambda: _two_steps(stage), candidates)
 
 
 def what_is_held(rng: random.Random) -> Story:
-    """Task 8: which things does a person hold? They are listed in the order in which the person first had them.
+    """Task 8: asks which things a person holds, listed in the order the person first had them.
 
-    Evidence: all that the person got and dropped, thing by thing.
+    Evidence: all gets and drops of the person, thing by thing.
     """
     stage = Stage(rng, ("go", "get", "drop"))
 
@@ -278,11 +285,11 @@ def what_is_held(rng: random.Random) -> Story:
             evidence = tuple(number for numbers in stage.handled[person].values() for number in numbers)
             yield _question(f"what is {person} carrying", ",".join(held) or "nothing", evidence)
 
-    return tell(stage, lambda: _two_steps(stage), candidates)
+    return make_story(stage, lambda: _two_steps(stage), candidates)
 
 
 def _places(stage: Stage, people: tuple[str, ...]) -> str:
-    """A place where none of these people is."""
+    """Samples a place where none of these people is."""
     return other(stage.rng, PLACES, *(stage.place[person] for person in people))
 
 
@@ -292,36 +299,36 @@ def _pair(stage: Stage) -> tuple[str, str]:
 
 
 def where_is_pronoun(rng: random.Random) -> Story:
-    """Task 11: a person moves, then he or she does. Evidence: both statements of the person's last moves."""
+    """Task 11: a person moves, then "he" or "she" moves. Evidence: the last two statements about the person."""
     stage = Stage(rng, ("go",))
 
-    def speak() -> None:
+    def add_statements() -> None:
         person = rng.choice(PEOPLE)
         number = stage.go((person,), _places(stage, (person,)), person)
         stage.go((person,), _places(stage, (person,)), f"{rng.choice(LATER)} {PRONOUNS[person]}", (number,))
 
-    return tell(stage, speak, lambda: _where_is_person(stage))
+    return make_story(stage, add_statements, lambda: _where_is_person(stage))
 
 
 def where_is_one_of_two(rng: random.Random) -> Story:
-    """Task 12: two people move together, twice. Evidence: the last move."""
+    """Task 12: two people move together, twice. Evidence: the person's last move."""
     stage = Stage(rng, ("go",))
 
-    def speak() -> None:
+    def add_statements() -> None:
         for _ in range(2):
             people = _pair(stage)
             stage.go(people, _places(stage, people), " and ".join(people))
 
-    return tell(stage, speak, lambda: _where_is_person(stage))
+    return make_story(stage, add_statements, lambda: _where_is_person(stage))
 
 
 def where_is_one_of_them(rng: random.Random) -> Story:
-    """Task 13: two people move together, then they do. Evidence: both statements of the person's last moves."""
+    """Task 13: two people move together, then "they" move. Evidence: the last two statements about the person."""
     stage = Stage(rng, ("go",))
 
-    def speak() -> None:
+    def add_statements() -> None:
         people = _pair(stage)
         number = stage.go(people, _places(stage, people), " and ".join(people))
         stage.go(people, _places(stage, people), f"{rng.choice(LATER)} they", (number,))
 
-    return tell(stage, speak, lambda: _where_is_person(stage))
+    return make_story(stage, add_statements, lambda: _where_is_person(stage))

@@ -1,4 +1,4 @@
-"""Worlds of people whose place is told in part: tasks 9 (negation), 10 (indefinite knowledge) and 14 (time)."""
+"""Worlds of people with partly known places: tasks 9 (negation), 10 (indefinite knowledge) and 14 (time)."""
 
 import random
 from collections.abc import Callable
@@ -8,36 +8,38 @@ from attn_jax.tasks.babi.story import PEOPLE, PLACES, RECENT, Story, moves, othe
 TOWN = ("bedroom", "cinema", "kitchen", "office", "park", "school")  # the places of tasks 10 and 14
 FRIENDS = ("bill", "fred", "julie", "mary")
 TIMES = ("yesterday", "this morning", "this afternoon", "this evening")
-QUESTIONS = 5  # of a story, each after two more statements
-TRUTH_FIRST = 0.6  # how often the true place is the first of two
+QUESTIONS = 5  # per story, each after two more statements
+TRUTH_FIRST = 0.6  # probability that the true place is the first of two
 
 
 def is_person_there_negated(rng: random.Random) -> Story:
-    """Task 9. Half of the statements are moves; a quarter are "is in", where someone has gone meanwhile; and a quarter
-    that someone "is not in" or "is no longer in" the place of before, whom this leaves at another place.
+    """Task 9: asks whether a person is at a place; a quarter of the statements are negations.
 
-    A question is about a person of one of the last statements. After a negation it asks for the negated place, else
-    half of the time for the right one. Evidence: the last statement of the person.
+    Half of the statements are moves, a quarter say that someone "is in" a new place, and a quarter that someone "is not
+    in" or "is no longer in" the previous place. A question is about a person of one of the last statements. After a
+    negation it asks for the negated place, otherwise half of the time for the true place. Evidence: the last statement
+    about the person.
     """
 
-    def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
+    def make_statement(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
         now = other(rng, PLACES, place)
         if rng.random() < 0.25:
             negation = rng.choice(("not", "no longer"))
             return f"{person} is {negation} in the {place}", now, lambda: (place, "no")
-        return _told(rng, person, now), now, lambda: _yes_or_no(rng, now, PLACES)
+        return _statement(rng, person, now), now, lambda: _yes_or_no(rng, now, PLACES)
 
-    return _partly_told(rng, PEOPLE, PLACES, tell)
+    return _make_story(rng, PEOPLE, PLACES, make_statement)
 
 
 def is_person_there_or_there(rng: random.Random) -> Story:
-    """Task 10. Half of the statements are moves, a quarter are "is in", a quarter "is either in the L or the L".
+    """Task 10: asks whether a person is at a place; a quarter of the statements name two possible places.
 
-    A question is about a person of one of the last statements, and asks for the true place half of the time; where
-    two are told, either is "maybe". Evidence: the last statement of the person.
+    Half of the statements are moves, a quarter say "is in the L", a quarter "is either in the L or the L". A question
+    is about a person of one of the last statements and asks for the true place half of the time; with two possible
+    places, the answer for both is "maybe". Evidence: the last statement about the person.
     """
 
-    def tell(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
+    def make_statement(person: str, place: str) -> tuple[str, str, Callable[[], tuple[str, str]]]:
         now = other(rng, TOWN, place)
         if rng.random() < 0.25:
             two = [now, other(rng, TOWN, now)]
@@ -45,64 +47,69 @@ def is_person_there_or_there(rng: random.Random) -> Story:
                 two.reverse()
 
             def ask() -> tuple[str, str]:
-                asked, _ = _yes_or_no(rng, now, TOWN)
-                return asked, "maybe" if asked in two else "no"
+                question_place, _ = _yes_or_no(rng, now, TOWN)
+                return question_place, "maybe" if question_place in two else "no"
 
             return f"{person} is either in the {two[0]} or the {two[1]}", now, ask
-        return _told(rng, person, now), now, lambda: _yes_or_no(rng, now, TOWN)
+        return _statement(rng, person, now), now, lambda: _yes_or_no(rng, now, TOWN)
 
-    return _partly_told(rng, FRIENDS, TOWN, tell)
+    return _make_story(rng, FRIENDS, TOWN, make_statement)
 
 
-def _told(rng: random.Random, person: str, place: str) -> str:
-    """That someone is at a place now: two times in three by a move."""
+def _statement(rng: random.Random, person: str, place: str) -> str:
+    """Statement that someone is at a new place: a move with probability 2 / 3, else "is in"."""
     return f"{person} is in the {place}" if rng.random() < 1 / 3 else moves(rng, person, place)
 
 
 def _yes_or_no(rng: random.Random, place: str, places: tuple[str, ...]) -> tuple[str, str]:
-    """A place to ask for, and the answer of someone who is at `place`."""
+    """Samples a place to ask for, half of the time the true `place`; returns it with the answer."""
     return (place, "yes") if rng.random() < 0.5 else (other(rng, places, place), "no")
 
 
-def _partly_told(rng: random.Random, people: tuple[str, ...], places: tuple[str, ...], tell: Callable) -> Story:
-    """A story of which `tell(person, place)` makes the statements: (text, the place now, what makes a question)."""
+def _make_story(
+    rng: random.Random, people: tuple[str, ...], places: tuple[str, ...], make_statement: Callable
+) -> Story:
+    """Makes a story with the statements of `make_statement(person, place)`.
+
+    `make_statement` returns the text, the new place, and a function that returns a place to ask for and the answer.
+    """
     story = Story()
     place = {person: rng.choice(places) for person in people}
     last: dict[str, tuple[int, Callable]] = {}
-    told: list[str] = []
+    subjects: list[str] = []  # person of each statement
     for _ in range(QUESTIONS):
         for _ in range(2):
             person = rng.choice(people)
-            text, place[person], ask = tell(person, place[person])
+            text, place[person], ask = make_statement(person, place[person])
             last[person] = story.say(text), ask
-            told.append(person)
-        person = rng.choice(told[-RECENT:])
+            subjects.append(person)
+        person = rng.choice(subjects[-RECENT:])
         number, ask = last[person]
-        asked, answer = ask()
-        story.ask(f"is {person} in the {asked}", answer, (number,))
+        question_place, answer = ask()
+        story.ask(f"is {person} in the {question_place}", answer, (number,))
     return story
 
 
 def where_before(rng: random.Random) -> Story:
-    """Task 14: where was a person before he or she was, last, at a place?
+    """Task 14: asks where a person was before the last stay at a place.
 
-    Each person is at one place at each of TIMES, and at another at the next. Statements come in groups of two: the
-    person is drawn anew for each, and it tells of the person's next time; then the group is shuffled so that none stays
-    in its place. The first group goes on until someone has two places. The question is about one of the last five
-    statements before the shuffling. Evidence: the statement of the place, then of the one before.
+    Each person is at one place at each of TIMES, different from the place before. Statements come in groups of two,
+    each about the next time of a random person; the first group grows by two until someone has two places. Each group
+    is shuffled so that no statement stays in its position. The question is about one of the last five statements in the
+    order before shuffling. Evidence: the statement of the place, then of the place before.
     """
     story = Story()
     places = {person: _walk(rng) for person in FRIENDS}
-    told = dict.fromkeys(FRIENDS, 0)
+    num_times = dict.fromkeys(FRIENDS, 0)  # number of statements about each person
     numbers: dict[tuple[str, int], int] = {}
     order: list[tuple[str, int]] = []  # before the shuffling
     for _ in range(QUESTIONS):
         group: list[tuple[str, int]] = []
-        while not group or max(told.values()) < 2:
+        while not group or max(num_times.values()) < 2:
             for _ in range(2):
-                person = rng.choice([one for one in FRIENDS if told[one] < len(TIMES)])
-                group.append((person, told[person]))
-                told[person] += 1
+                person = rng.choice([one for one in FRIENDS if num_times[one] < len(TIMES)])
+                group.append((person, num_times[person]))
+                num_times[person] += 1
         order += group
         for i in range(len(group) - 1, 0, -1):  # Sattolo's algorithm: any shuffle that is one cycle
             j = rng.randrange(i)
@@ -113,7 +120,7 @@ def where_before(rng: random.Random) -> Story:
         options = [
             (person, time)
             for person, time in order[-RECENT:]
-            if time and places[person][time] not in places[person][time + 1 : told[person]]
+            if time and places[person][time] not in places[person][time + 1 : num_times[person]]
         ]
         person, time = rng.choice(options)
         evidence = numbers[person, time], numbers[person, time - 1]

@@ -1,7 +1,6 @@
-"""A story while it is told: statements, and questions with their answer and the statements that it rests on.
+"""Stories of the bAbI generator: statements, and questions with their answer and supporting statements.
 
-What all worlds of attn_jax.tasks.babi.worlds share: words, the hidden state that is told of, and which questions are
-asked. All text is in lower case and has no "." or "?" yet.
+Also the words that several worlds of attn_jax.tasks.babi.worlds share. All text is in lower case, without "." and "?".
 """
 
 import random
@@ -11,27 +10,27 @@ from typing import NamedTuple
 PEOPLE = ("mary", "john", "daniel", "sandra")
 PLACES = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
 MOVE_VERBS = ("moved to", "went to", "went back to", "journeyed to", "travelled to")
-RECENT = 5  # a question is about one of so many last clauses
+RECENT = 5  # a question is about one of this many last clauses
 
 
 class Question(NamedTuple):
-    """A question about the first `after` statements."""
+    """A question about the first `after` statements of a story."""
 
     after: int
     text: str
     answer: str
-    evidence: tuple[int, ...]
+    evidence: tuple[int, ...]  # numbers of the statements that support the answer
 
 
 class Story:
-    """Statements and questions in the order of telling. The first statement is number 1."""
+    """Statements and questions in order. The first statement has number 1."""
 
     def __init__(self):
         self.statements: list[str] = []
         self.questions: list[Question] = []
 
     def say(self, text: str) -> int:
-        """Adds a statement and gives its number."""
+        """Adds a statement and returns its number."""
         self.statements.append(text)
         return len(self.statements)
 
@@ -41,10 +40,10 @@ class Story:
 
 
 def other(rng: random.Random, options: Sequence[str], *excluded: str) -> str:
-    """One of the options that is none of the excluded."""
+    """Chooses one of the options that is not excluded."""
     return rng.choice([option for option in options if option not in excluded])
 
 
 def moves(rng: random.Random, who: str, place: str) -> str:
-    """That someone moves to a place, in any of five ways."""
+    """Statement that someone moves to a place, with one of five verbs."""
     return f"{who} {rng.choice(MOVE_VERBS)} the {place}"

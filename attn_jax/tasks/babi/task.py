@@ -6,29 +6,34 @@ The files are those of version 1.2, in the folders en (1,000 training questions 
 
     python -m attn_jax.tasks.download babi --data_dir=data/babi
 
-Without a folder the stories are made by attn_jax.tasks.babi.worlds, in the same words and by the same rules. Stories of
-one's own, in files of this format, have any name:
+Without a folder, attn_jax.tasks.babi.worlds generates stories with the same words and rules. Other files of this format
+can have any name:
 
     --config.data_dir=data --config.task.train="('stories.txt', '')" --config.task.test="('more_stories.txt', '')"
 """
 
+import dataclasses
 import pathlib
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import LARGEST, option
 from attn_jax.tasks.babi.format import join_pairs, keep_last, read_questions
 from attn_jax.tasks.babi.worlds import generate
+from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.vocabulary import UNK, Stories, Vocabulary
+from attn_jax.tasks.vocabulary import UNK, StoryWords, Vocabulary
 
 FOLDERS = {"1k": "en", "10k": "en-10k"}
 NUMBERS = tuple(range(1, 21))
-NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # of each task that is made here: training and validation questions
-TEST_SIZE = 1000  # of each task that is made here
+NUM_EXAMPLES = {"1k": 1000, "10k": 10_000}  # generated questions of each task, for training and validation
+TEST_SIZE = 1000  # generated test questions of each task
 VALID_SHARE = 10  # the last 1 / VALID_SHARE of the training questions are the validation split
-ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
+ALL = sys.maxsize  # as a vocab_size: all words of training
 
 
 def babi(
@@ -44,30 +49,29 @@ def babi(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
-    """The task of answering the questions of one or several of the twenty tasks, or of a file, all in one split.
+    """Answers questions about short stories, of one or several of the twenty tasks together, or of a file.
 
-    The validation split is the last tenth of the training questions of each task; these questions may belong to a
-    story whose beginning is in training. Source and target have one vocabulary, Stories of all that occurs in
-    training, so the output layer can be the word embeddings; an answer that is not in it is unk, and the stats count
-    them.
+    The validation split is the last tenth of the training questions of each task; some of these questions belong to a
+    story that starts in training. Source and target share one vocabulary, StoryWords of all training text, so the
+    output layer can use the word embeddings. Answers that are not in it are unk; the stats count them.
 
-    Where `train` names one file, that is the training file, instead of the twenty tasks; with `valid` nothing is held
-    out of it, and without `test` there is no test split.
+    If `train` names one file, it replaces the twenty tasks; with a `valid` file nothing is held out of it, and without
+    a `test` file there is no test split.
 
-    The test split is the file's, which has questions of training too (the stats count them). That of stories made here
-    has none of them and none twice; so it lacks the commonest questions of tasks 4 and 20, which have few.
+    Test files contain some training questions (the stats count them). Generated test questions are all different, and
+    different from training; so they lack the most frequent questions of tasks 4 and 20, which have few.
 
     Args:
-        data_dir: folder of the folders en and en-10k; "" takes stories that are made here.
+        data_dir: folder of the folders en and en-10k; "" generates stories.
         numbers: of the tasks, 1 to 20; () means all.
         size: "1k" or "10k": training questions of each task, validation included.
-        max_sentences: keep only so many last statements of each story; 0 keeps all.
-        num_examples: the first so many training questions of each task (or of the file), those held out included; 0
+        max_sentences: number of last statements of each story to keep; 0 keeps all.
+        num_examples: number of first training questions of each task (or of the file) to use, validation included; 0
             means all.
         train, valid, test: file names in data_dir, (name, "") each. Two names of `train`, as in configs/base.py, or
             none are the twenty tasks.
         vocabularies: (source, target) of an earlier run; None makes them.
-        seed: of the stories made here.
+        seed: of the generated stories.
 
     Raises:
         UserError: something is wrong with a file (see attn_jax.tasks.babi.format), a number or a size.
@@ -110,21 +114,21 @@ def _make(
     max_sentences: int,
     vocabularies: tuple[Vocabulary, Vocabulary] | None,
 ) -> Task:
-    """The task of these training questions, of which the last are held out unless there is a validation split."""
-    whole = {"train": [], "valid": [], **given}
+    """Makes the task; holds out the last training questions unless there is a validation split."""
+    parts_of_split = {"train": [], "valid": [], **given}
     for pairs in trained:
         held_out = 0 if "valid" in given else len(pairs) // VALID_SHARE
-        whole["train"].append(pairs.select(range(len(pairs) - held_out)))
+        parts_of_split["train"].append(pairs.select(range(len(pairs) - held_out)))
         if held_out:
-            whole["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
+            parts_of_split["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
     splits, stats, cut, lost = {}, {}, 0, 0
-    for name, parts in whole.items():
+    for name, parts in parts_of_split.items():
         splits[name], more_cut, more_lost = keep_last(join_pairs(parts), max_sentences)
         stats[name] = len(splits[name])
         cut, lost = cut + more_cut, lost + more_lost
     if vocabularies is None:
         train = splits["train"]
-        vocabularies = (Stories.train([*train.source, *train.target], vocab_size=ALL),) * 2
+        vocabularies = (StoryWords.train([*train.source, *train.target], vocab_size=ALL),) * 2
     known = set(splits["train"].source)
     for name in [name for name in splits if name != "train"]:
         if count := sum(text in known for text in splits[name].source):
@@ -137,7 +141,7 @@ def _make(
 
 
 def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
-    """The file of a task in a folder.
+    """Finds the file of a task in a folder.
 
     Raises:
         UserError: there is none, or more than one.
@@ -156,7 +160,7 @@ def find(folder: pathlib.Path, number: int, split: str) -> pathlib.Path:
 
 
 def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pairs:
-    """The first `count` pairs, 0 for all, of which there must be enough for a validation split."""
+    """Returns the first `count` pairs (0: all); UserError if these are too few for a validation split."""
     if len(pairs) < least:
         raise UserError(f"{name} has {len(pairs)} training questions; expected at least {least}")
     if count and not least <= count <= len(pairs):
@@ -164,3 +168,31 @@ def _first(pairs: Pairs, name: str, count: int, least: int = VALID_SHARE) -> Pai
             f"task.num_examples {count}: expected 0 (all), or {least} to {len(pairs)}, the training questions of {name}"
         )
     return pairs.select(range(count or len(pairs)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BabiOptions(TextOptions):
+    """Options of the task of answering questions about stories."""
+
+    any_sizes: ClassVar[TextSizes] = TextOptions.any_sizes._replace(longest_story=LARGEST)
+
+    name: str = option("babi", "the task")
+    numbers: tuple = option((), "which of the twenty tasks, several jointly, such as (1, 2, 3); (): all")
+    size: str = option("10k", "training questions of each task, validation included", choices=FOLDERS)
+    max_sentences: int = option(0, "statements of a story that are kept, the last ones; 0: all")
+    train: tuple = option(("", ""), "(name, ''): a file of stories in data_dir instead of the twenty tasks", each=str)
+    valid: tuple = option(("", ""), "(name, ''): its validation file; empty: a tenth of train is held out", each=str)
+    test: tuple = option(("", ""), "(name, ''): its test file", each=str)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
+        return babi(
+            data_dir=data_dir,
+            numbers=self.numbers,
+            size=self.size,
+            max_sentences=self.max_sentences,
+            num_examples=self.num_examples,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            vocabularies=kept,
+        )

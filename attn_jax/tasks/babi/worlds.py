@@ -1,7 +1,7 @@
-"""Stories of the twenty bAbI tasks, made here: the wording of version 1.2, and its rules as found in its files.
+"""Generator of stories for the twenty bAbI tasks, with the words of version 1.2 and the rules found in its files.
 
-Each entry of WORLDS tells one story. Sources: Weston et al. 2015, arXiv 1502.05698, and counts in the files, which
-tests/tasks/test_babi_worlds.py repeats on what is made here.
+Each function in WORLDS makes one story. Sources: Weston et al. 2015, arXiv 1502.05698, and statistics of the files,
+which tests/tasks/babi/test_worlds.py checks on generated stories.
 """
 
 import random
@@ -34,7 +34,7 @@ from attn_jax.tasks.babi.states import is_person_there_negated, is_person_there_
 from attn_jax.tasks.babi.story import Story
 from attn_jax.tasks.task import Pairs
 
-PATIENCE = 2000  # stories without a new question, after which there are probably no more
+PATIENCE = 2000  # number of stories without a new question after which generation stops with an error
 
 WORLDS: dict[int, Callable[[random.Random], Story]] = {
     1: where_is_person,
@@ -61,24 +61,24 @@ WORLDS: dict[int, Callable[[random.Random], Story]] = {
 
 
 def generate(number: int, num_questions: int, seed: int | str, exclude: set[str] | None = None) -> Pairs:
-    """Questions of a task, with their evidence, in the order of their stories. A smaller number gives the first ones.
+    """Generates questions of a task with evidence, story by story. A smaller number gives the first ones.
 
     Args:
         number: of the task, 1 to 20.
-        num_questions: how many.
-        seed: of all that is drawn; another one gives other stories.
-        exclude: sources to leave out; then no source comes twice either. None takes all as they come.
+        num_questions: number of questions.
+        seed: of the stories.
+        exclude: sources to leave out; then no source occurs twice either. None keeps all.
 
     Raises:
-        UserError: no such task, or it has not so many different questions.
+        UserError: no such task, or the task has too few different questions.
     """
-    tell = lookup({str(n): world for n, world in WORLDS.items()}, str(number), "bAbI task")
+    make_story = lookup({str(n): world for n, world in WORLDS.items()}, str(number), "bAbI task")
     rng = random.Random(f"babi {number} {seed}")
     known = None if exclude is None else set(exclude)
     source, target, evidence = [], [], []
-    in_vain = 0
+    num_stale = 0
     while len(source) < num_questions:
-        story = tell(rng)
+        story = make_story(rng)
         before = len(source)
         for question in story.questions:
             text = join_story(story.statements[: question.after], question.text)
@@ -89,8 +89,8 @@ def generate(number: int, num_questions: int, seed: int | str, exclude: set[str]
             source.append(text)
             target.append(question.answer)
             evidence.append(question.evidence)
-        in_vain = in_vain + 1 if len(source) == before else 0
-        if in_vain == PATIENCE:
+        num_stale = num_stale + 1 if len(source) == before else 0
+        if num_stale == PATIENCE:
             raise UserError(
                 f"bAbI task {number}: no new question in {PATIENCE} stories after {len(source)} of {num_questions}; "
                 "expected fewer questions of it"

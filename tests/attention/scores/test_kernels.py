@@ -7,14 +7,12 @@ import pytest
 from arrays import compiled
 
 from attn_jax.attention.core import Attention
-from attn_jax.attention.hard.readings import READINGS
 from attn_jax.attention.normalizers import kernel_sum
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot, ScaledDot
 from attn_jax.attention.scores.kernels import KERNELS, Constant, Gaussian
 from attn_jax.errors import UserError
-from attn_jax.models.attention_options import build_attention
-from configs import base
+from attn_jax.models.attention_options import AttentionOptions
 
 RNG = np.random.default_rng(0)
 QUERY, KEYS = RNG.normal(size=(5, 3)).astype(np.float32), RNG.normal(size=(7, 3)).astype(np.float32)
@@ -128,14 +126,12 @@ def test_the_volume_is_the_integral(name, features):
 
 @pytest.mark.parametrize("width", [(0.0,), (-1.0,), (float("nan"),), (float("inf"),), (1.0, 2.0)])
 def test_a_width_that_is_none_says_so(width):
-    config = base.get_config().model.attention
-    config.update({"score": "triangular", "normalize": "kernel_sum", "width": width})
+    options = AttentionOptions(score="triangular", normalize="kernel_sum", width=width)
     with pytest.raises(UserError, match=r"attention.width .*expected one finite number above 0, or 3 of them"):
-        build_attention(config, 3, READINGS["expectation"])
+        options.build(3)
 
 
 def test_a_compact_kernel_needs_kernel_sum():
-    config = base.get_config().model.attention
-    config.score = "boxcar"
+    options = AttentionOptions(score="boxcar")
     with pytest.raises(UserError, match=r"boxcar is -inf .* needs model.attention.normalize kernel_sum, got softmax"):
-        build_attention(config, 3, READINGS["expectation"])
+        options.build(3)

@@ -9,6 +9,7 @@ from arrays import compiled
 from attn_jax.attention import Attention
 from attn_jax.attention.normalizers import kernel_sum
 from attn_jax.attention.scores.kernels import KERNELS
+from attn_jax.models.kernel_regression.criteria import CRITERIA
 from attn_jax.models.kernel_regression.local_polynomial import intercept, monomials, read, solve, streamed_moments
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection
 
@@ -24,7 +25,9 @@ WIDTH = 1.3
 
 
 def model(kernel="gaussian", width=WIDTH, **fields):
-    return KernelRegression(Attention(KERNELS[kernel](initial=(width,), exact=True), kernel_sum), **fields)
+    return KernelRegression(
+        attention=Attention(score=KERNELS[kernel](initial=(width,), exact=True), normalize=kernel_sum), **fields
+    )
 
 
 def params_of(width=WIDTH):
@@ -32,11 +35,11 @@ def params_of(width=WIDTH):
 
 
 def predict(kernel, params, query, x=X, y=Y, exclude=None):
-    """With the members' own weights."""
+    """With the mixture's own weights."""
 
     def call(params, query, x, y, exclude):
-        members = kernel.member_weights(params, x, y)
-        return kernel.predict(params, query, x, y, members, exclude)[0]
+        mixture = kernel.mixture_weights(params, x, y)
+        return kernel.predict(params, query, x, y, mixture, exclude)[0]
 
     return compiled(call)(params, query, x, y, exclude)
 
@@ -85,7 +88,7 @@ def test_the_leave_one_out_residual_is_the_residual_over_one_minus_the_own_weigh
 
 @pytest.mark.parametrize("criterion", ["leave_one_out", "aicc", "training"])
 def test_the_gradient_of_the_width_is_the_finite_difference(criterion):
-    kernel = model(criterion=criterion)
+    kernel = model(criterion=CRITERIA[criterion])
     batch = {"inputs": X, "targets": Y, "index": INDEX}
 
     @compiled
@@ -182,13 +185,13 @@ def test_a_density_is_its_sum_and_integrates_to_one(kernel):
         np.testing.assert_allclose(density, expected, rtol=1e-4, atol=1e-30)
 
 
-def test_a_mixture_is_the_sum_of_its_members_by_their_evidence():
-    mixture = model(degrees=(0, 1), widths=(0.5, 1.0, 2.0), criterion="aicc")
-    weights = compiled(lambda: mixture.member_weights(params_of(), JX, JY))()
+def test_a_mixture_is_the_sum_of_its_components_by_their_evidence():
+    mixture = model(degrees=(0, 1), widths=(0.5, 1.0, 2.0), criterion=CRITERIA["aicc"])
+    weights = compiled(lambda: mixture.mixture_weights(params_of(), JX, JY))()
     assert weights.shape == (6,) and np.isclose(weights.sum(), 1)
     found, evidence = 0, []
-    for weight, (degree, factor) in zip(weights, mixture.members, strict=True):
-        one = model(width=WIDTH * factor, degrees=(degree,), criterion="aicc")
+    for weight, (degree, factor) in zip(weights, mixture.components, strict=True):
+        one = model(width=WIDTH * factor, degrees=(degree,), criterion=CRITERIA["aicc"])
         params = params_of(WIDTH * factor)
         found = found + weight * predict(one, params, QUERY)
         evidence.append(-0.5 * compiled(lambda p, m=one: m.loss_fn(p, ALL)[0])(params))
@@ -197,7 +200,7 @@ def test_a_mixture_is_the_sum_of_its_members_by_their_evidence():
 
 
 def test_aicc_is_its_formula_and_infinite_where_nothing_is_left_to_fit():
-    kernel = model(criterion="aicc")
+    kernel = model(criterion=CRITERIA["aicc"])
     smoother = np.exp(-np.square(X[:, None] - X).sum(-1) / (2 * WIDTH**2))
     smoother /= smoother.sum(-1, keepdims=True)
     t = np.trace(smoother)
@@ -209,7 +212,7 @@ def test_aicc_is_its_formula_and_infinite_where_nothing_is_left_to_fit():
 
 def test_a_fixed_width_gets_no_gradient_and_the_projection_does():
     rows = {"inputs": X, "targets": Y, "index": INDEX}
-    kernel = model(fixed=True, projection=Projection(2, 4))
+    kernel = model(fixed=True, projection=Projection(features=2, hidden_size=4))
     params = kernel.init(jax.random.key(0), rows)
     gradient = compiled(jax.grad(lambda p: kernel.loss_fn(p, rows)[0]))(params)
     assert gradient["score"]["log_precision"] == 0

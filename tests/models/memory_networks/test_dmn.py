@@ -11,8 +11,8 @@ from tiny_stories import VOCAB, batch_of
 from attn_jax.attention import Attention
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.models.memory_networks.base import StoryModel
-from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
-from attn_jax.models.memory_networks.episodes import GateNetwork, logistic
+from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
+from attn_jax.models.memory_networks.episodes import GateNetwork, independent_sigmoid
 
 STORIES = [
     ("mary moved to the garden . john went to the kitchen . where is mary ?", "garden", [2, 1]),
@@ -29,8 +29,10 @@ def params_for(module):
 @functools.cache
 def trained(gate_weight, independent):
     """(value, gradient) of the loss at steps 0 and 7, where 7 steps teach the gates alone."""
-    gates = Attention(GateNetwork(3, whole=True), logistic if independent else softmax)
-    module = kumar2016(**SMALL, embedding_size=3, attention=gates, soft=True, gate_weight=gate_weight, warmup_steps=7)
+    gates = Attention(
+        score=GateNetwork(features=3, all_terms=True), normalize=independent_sigmoid if independent else softmax
+    )
+    module = dmn(**SMALL, embedding_size=3, attention=gates, soft=True, gate_weight=gate_weight, warmup_steps=7)
     model = StoryModel(module)
 
     @compiled
@@ -67,27 +69,27 @@ def test_without_supervision_the_gates_learn_from_the_answer():
 def by_passes(params, other):
     """Of a DMN of one and of two passes: answers. Of a DMN+, too, the second with `other` parameters."""
     results = []
-    for build, second in ((functools.partial(kumar2016, embedding_size=3), params[0]), (xiong2016, other)):
+    for build, second in ((functools.partial(dmn, embedding_size=3), params[0]), (dmn_plus, other)):
         first = params[0] if second is params[0] else params[1]
         for num_passes, p in ((1, first), (2, second)):
             module = build(**SMALL | dict(num_passes=num_passes))
-            answered = module.apply({"params": p}, BATCH["source"], method="answer")
-            results.append((answered.log_probs, answered.hops))
+            answer = module.apply({"params": p}, BATCH["source"], method="answer")
+            results.append((answer.log_probs, answer.hops))
     return results
 
 
 def test_a_pass_whose_update_keeps_the_memory_is_none():
     """An update gate of one keeps it in a DMN; [I 0 0] does in a DMN+, whose memory is not negative."""
-    dmn = params_for(kumar2016(**SMALL, embedding_size=3))
-    dmn["update"]["input"]["bias"][4:8] = 100.0
-    two = params_for(xiong2016(**SMALL))
+    first = params_for(dmn(**SMALL, embedding_size=3))
+    first["update"]["input"]["bias"][4:8] = 100.0
+    two = params_for(dmn_plus(**SMALL))
     kept = {"kernel": np.eye(12, 4, dtype=np.float32), "bias": np.zeros(4, np.float32)}
     one = two | {"update": {"layers_0": two["update"]["layers_0"]}}
-    results = by_passes([dmn, one], two | {"update": two["update"] | {"layers_1": kept}})
+    results = by_passes([first, one], two | {"update": two["update"] | {"layers_1": kept}})
     for (log_probs, hops), (same, both) in (results[:2], results[2:]):
         np.testing.assert_allclose(log_probs, same, atol=1e-5)
         np.testing.assert_allclose(hops[:, 0], both[:, 0], atol=1e-6)
     np.testing.assert_allclose(results[1][1][:, 1], results[1][1][:, 0], atol=1e-6)  # the memory is the question
     assert np.abs(results[3][1][:, 1] - results[3][1][:, 0]).max() > 1e-3  # it is not, after the first update
-    changed = by_passes([dmn, one], two)
+    changed = by_passes([first, one], two)
     assert np.abs(changed[3][0] - results[3][0]).max() > 1e-3

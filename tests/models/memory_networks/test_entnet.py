@@ -7,7 +7,7 @@ from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, WORDS, batch_of, random_story
 
 from attn_jax.models.memory_networks.base import StoryModel
-from attn_jax.models.memory_networks.entnet import henaff2017
+from attn_jax.models.memory_networks.entnet import entity_network
 
 MEMORY = 4
 ENTITIES = (ID["mary"], ID["john"])
@@ -16,9 +16,9 @@ ENTITIES = (ID["mary"], ID["john"])
 def answers(module):
     @compiled
     def run(params, source):
-        answered = module.apply({"params": params}, source, method="answer")
+        answer = module.apply({"params": params}, source, method="answer")
         slots, gates, _ = module.apply({"params": params}, source, method="slots")
-        return answered.log_probs, gates, slots
+        return answer.log_probs, gates, slots
 
     return run
 
@@ -43,7 +43,7 @@ def by_hand(shapes):
 def test_weights_set_by_hand_answer_with_the_last_place():
     rng = np.random.default_rng(3)
     batch = jax.tree.map(jnp.asarray, batch_of([random_story(rng, MEMORY) for _ in range(64)], 30))
-    module = henaff2017(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=2, entities=ENTITIES)
+    module = entity_network(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=2, entities=ENTITIES)
     shapes = jax.eval_shape(StoryModel(module).init, jax.random.key(0), batch)
     log_probs, gates, _ = answers(module)(by_hand(shapes), batch["source"])
     assert np.all(log_probs.argmax(-1) == batch["target_out"][:, 0])
@@ -60,7 +60,7 @@ SMALL = dict(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=3, sent
 
 def test_slots_are_a_set_of_unit_vectors_and_a_closed_gate_writes_nothing():
     source = jnp.asarray(batch_of(STORIES, 18)["source"])
-    module = henaff2017(**SMALL)
+    module = entity_network(**SMALL)
     params = fill(jax.eval_shape(lambda: module.init(jax.random.key(0), source, method="answer"))["params"])
     run = answers(module)
     log_probs, gates, slots = run(params, source)
@@ -82,7 +82,7 @@ def test_slots_are_a_set_of_unit_vectors_and_a_closed_gate_writes_nothing():
 def test_keys_can_be_words():
     """Tied to words, a network is the same as with those vectors for keys."""
     source = jnp.asarray(batch_of(STORIES, 18)["source"])
-    tied, free = henaff2017(**SMALL, entities=ENTITIES), henaff2017(**SMALL)
+    tied, free = entity_network(**SMALL, entities=ENTITIES), entity_network(**SMALL)
     params = fill(jax.eval_shape(lambda: tied.init(jax.random.key(0), source, method="answer"))["params"])
     assert params["keys"].shape == (1, 5)
     vectors = params["reader"]["words"]["embedding"][list(ENTITIES)]

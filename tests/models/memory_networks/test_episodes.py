@@ -13,9 +13,9 @@ from attn_jax.models.memory_networks.episodes import (
     GatedEpisode,
     GateNetwork,
     SoftEpisode,
-    each_alone,
-    logistic,
-    one_of_all,
+    independent_sigmoid,
+    sigmoid_cross_entropy,
+    softmax_cross_entropy,
 )
 
 B, N, D = 2, 5, 3
@@ -32,17 +32,17 @@ GATES = {
 
 
 def gru_params():
-    return params_of(Recurrence(CELLS["gru"], D), FACTS, MASK)
+    return params_of(Recurrence(cell=CELLS["gru"], features=D), FACTS, MASK)
 
 
 @compiled
 def contexts(params, cell_params, facts, mask):
     """(the states of a GRU; of either cell, the context for each of GATES; that of no facts)."""
-    _, states = Recurrence(CELLS["gru"], D).apply({"params": params}, facts, mask)
+    _, states = Recurrence(cell=CELLS["gru"], features=D).apply({"params": params}, facts, mask)
     found = {}
     for name, cell in EPISODE_CELLS.items():
         variables = {"params": cell_params[name]}
-        episode = GatedEpisode(cell, D)
+        episode = GatedEpisode(cell=cell, features=D)
         prepared = episode.apply(variables, facts, method="prepare")
         for gates, values in GATES.items():
             weights = jnp.broadcast_to(jnp.array(values), (B, 1, N))
@@ -83,13 +83,13 @@ def test_gates_of_one_are_a_gru_and_gates_of_zero_leave_the_state():
 
 
 def test_soft_attention_to_one_fact_is_that_fact():
-    score = GateNetwork(4)
+    score = GateNetwork(features=4)
     query = jnp.asarray(RNG.normal(size=(B, 1, 2 * D)), jnp.float32)
     params = params_of(score, query, FACTS)
 
     @compiled
     def run(query, facts, mask):
-        attention = Attention(GateNetwork(4), hardmax)
+        attention = Attention(score=GateNetwork(features=4), normalize=hardmax)
         variables = {"params": {"score": params}}
         memory = attention.apply(variables, facts, mask=mask, method="prepare")
         attended = attention.apply(variables, query, memory)
@@ -108,23 +108,23 @@ def test_soft_attention_to_one_fact_is_that_fact():
 def test_the_gate_network_is_its_formula():
     query = jnp.asarray(RNG.normal(size=(B, 1, 2 * D)), jnp.float32)
     f, (q, m) = np.asarray(FACTS), (x[:, 0][:, None] for x in np.split(np.asarray(query), 2, axis=-1))
-    for whole in (False, True):
-        score = GateNetwork(4, whole=whole)
+    for all_terms in (False, True):
+        score = GateNetwork(features=4, all_terms=all_terms)
         params = params_of(score, query, FACTS)
         p = jax.tree.map(np.asarray, params)
         parts = {"question": [f * q, np.abs(f - q)], "memory": [f * m, np.abs(f - m)]}
-        if whole:
+        if all_terms:
             for name, x in (("question", q), ("memory", m)):
                 parts[name].append(np.einsum("bnd,bqd->bn", f, x @ p["bilinear"]["kernel"])[..., None])
         hidden = p["memory"]["bias"] + sum(np.concatenate(z, -1) @ p[name]["kernel"] for name, z in parts.items())
-        if whole:
+        if all_terms:
             for name, x in (("fact_alone", f), ("question_alone", q), ("memory_alone", m)):
                 hidden = hidden + x @ p[name]["kernel"]
         expected = np.tanh(hidden) @ p["vector"]["kernel"] + p["vector"]["bias"]
         result = compiled(lambda p, q, f, s=score: s.apply({"params": p}, q, f))(params, query, FACTS)
         np.testing.assert_allclose(result[:, 0], expected[..., 0], atol=1e-5)
-        # Every part has its weights: two of each product or distance, and what `whole` adds.
-        assert params["question"]["kernel"].shape == (2 * D + whole, 4)
+        # Every part has its weights: two of each product or distance, and what `all_terms` adds.
+        assert params["question"]["kernel"].shape == (2 * D + all_terms, 4)
 
 
 def test_gates_and_their_losses_are_those_of_sigmoids_and_of_a_softmax():
@@ -137,17 +137,19 @@ def test_gates_and_their_losses_are_those_of_sigmoids_and_of_a_softmax():
     @compiled
     def run(scores, mask, slot):
         losses = {}
-        for loss in (one_of_all, each_alone):
+        for loss in (softmax_cross_entropy, sigmoid_cross_entropy):
             for key, where in (("chosen", slot), ("none", jnp.full_like(slot, -1))):
                 losses[loss.__name__, key] = jax.value_and_grad(lambda s, w=where, f=loss: jnp.sum(f(s, w, mask)))(
                     scores
                 )
             losses[loss.__name__, "rows"] = loss(scores, slot, mask)
-        gates, pull = jax.vjp(lambda s: logistic(s, mask), scores)
+        gates, pull = jax.vjp(lambda s: independent_sigmoid(s, mask), scores)
         return gates, pull(jnp.ones_like(gates))[0], list(losses.values())
 
     gates, gradient, losses = run(scores, mask, slot)
-    names = [(f.__name__, key) for f in (one_of_all, each_alone) for key in ("chosen", "none", "rows")]
+    names = [
+        (f.__name__, key) for f in (softmax_cross_entropy, sigmoid_cross_entropy) for key in ("chosen", "none", "rows")
+    ]
     losses = dict(zip(names, losses, strict=True))
     sigmoid = lambda x: 1 / (1 + np.exp(-np.float64(x)))  # noqa: E731
     np.testing.assert_allclose(gates[0, :3], sigmoid([2.0, -1.0, 0.5]), rtol=1e-6)
@@ -155,12 +157,12 @@ def test_gates_and_their_losses_are_those_of_sigmoids_and_of_a_softmax():
     assert np.all(np.isfinite(gradient))
 
     row = np.array([2.0, -1.0, 0.5])
-    one, each = losses["one_of_all", "rows"], losses["each_alone", "rows"]
+    one, each = losses["softmax_cross_entropy", "rows"], losses["sigmoid_cross_entropy", "rows"]
     np.testing.assert_allclose(one, [np.log(np.exp(row).sum()) - 0.5, 0, 0, 199.0], rtol=1e-5)
     expected = -np.log(1 - sigmoid(2.0)) - np.log(1 - sigmoid(-1.0)) - np.log(sigmoid(0.5))
     np.testing.assert_allclose(each[:3], [expected, -np.log(sigmoid(1.0)), 0], rtol=1e-5)
     np.testing.assert_allclose(each[3], 200 - np.log(sigmoid(1.0)) - np.log(0.5), rtol=1e-5)
-    for name in ("one_of_all", "each_alone"):
+    for name in ("softmax_cross_entropy", "sigmoid_cross_entropy"):
         assert np.all(np.isfinite(losses[name, "chosen"][1])) and np.any(losses[name, "chosen"][1] != 0)
         value, gradient = losses[name, "none"]
         assert value == 0 and np.all(gradient == 0)

@@ -63,7 +63,7 @@ def test_the_best_statement_is_left_after_every_meeting():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"num_grams": 7, "nonlinear": True}, {"roles": False}],
+    [{}, {"num_grams": 7, "nonlinear": True}, {"block_per_fact": False}],
     ids=["words", "three grams, tanh", "a list of facts"],
 )
 def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
@@ -72,7 +72,7 @@ def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
     loss, nll = jax.jit(
         lambda: module.apply({"params": params}, *parts_of(batch), jnp.zeros((), jnp.int32), method="losses")
     )()
-    story = find_sentences(batch["source"], N)
+    layout = find_sentences(batch["source"], N)
 
     def run(method, *args):
         return module.apply({"params": params}, *args, method=method)
@@ -95,11 +95,11 @@ def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
         last, expected = N, 0.0
         facts = []
         for hop in range(2):
-            # With roles fact i has block i; a list has block 1 for its last fact and 2 for those before it.
-            blocks = [1, 2] if module.roles or len(facts) < 2 else [2, 1]
+            # With a block per fact, fact i has block i; a list has block 1 for its last fact and 2 for those before it.
+            blocks = [1, 2] if module.block_per_fact or len(facts) < 2 else [2, 1]
             x = embed("asking", [(0, question[row]), *zip(blocks, facts, strict=False)])
             gold = evidence[row][hop] if hop < len(evidence[row]) else None
-            others = [i for i in range(int(story.count[row])) if i != gold]
+            others = [i for i in range(int(layout.count[row])) if i != gold]
             ended = hop == len(evidence[row])
             key = np.asarray(keys[row], np.float64)
             if gold is not None:
@@ -112,7 +112,7 @@ def test_the_loss_is_the_margin_ranking_loss_of_the_true_chain(batch, options):
                 last = gold
             elif hop and ended:
                 expected += sum(max(0, margin + against_stop(x, key, i, last)) for i in others)
-        parts = [(0, question[row]), *[(i + 1 if module.roles else 1, fact) for i, fact in enumerate(facts)]]
+        parts = [(0, question[row]), *[(i + 1 if module.block_per_fact else 1, fact) for i, fact in enumerate(facts)]]
         scores = np.asarray(embed("answering", parts) @ np.asarray(params["words"]).T, np.float64)
         right = int(batch["target_out"][row, 0])
         expected += sum(max(0, margin - scores[right] + scores[w]) for w in range(V) if w != right)

@@ -1,7 +1,10 @@
-"""What every network for stories keeps to: padding, empty slots, other rows and other seeds change nothing."""
+"""Tests of all networks for stories: padding, empty slots, other rows and other seeds change nothing."""
 
+import dataclasses
 import functools
+import inspect
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,19 +14,21 @@ from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, batch_of, random_batch
 
 from attn_jax.attention import Attention
+from attn_jax.models.memory_networks import dmn as dmn_file
+from attn_jax.models.memory_networks import entnet, episodes, memn2n, memnn, sentence_encoders, universal
 from attn_jax.models.memory_networks.base import StoryModel
-from attn_jax.models.memory_networks.dmn import kumar2016, xiong2016
-from attn_jax.models.memory_networks.entnet import henaff2017
+from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
+from attn_jax.models.memory_networks.entnet import entity_network
 from attn_jax.models.memory_networks.episodes import GateNetwork
-from attn_jax.models.memory_networks.universal import dehghani2019
+from attn_jax.models.memory_networks.universal import universal_transformer
 
 DMN = dict(features=5, gate_size=4, num_passes=2, gate_weight=0.5)
 TRANSFORMER = dict(features=8, num_heads=2, feed_forward_size=6, num_steps=3, sentence_size=4)
 NETWORKS = {
-    "dmn": functools.partial(kumar2016, embedding_size=3, **DMN),
-    "dmn+": functools.partial(xiong2016, **DMN),
-    "entnet": functools.partial(henaff2017, features=5, num_slots=3, sentence_size=4, entities=(ID["mary"],)),
-    "universal": functools.partial(dehghani2019, adaptive=True, threshold=0.6, **TRANSFORMER),
+    "dmn": functools.partial(dmn, embedding_size=3, **DMN),
+    "dmn+": functools.partial(dmn_plus, **DMN),
+    "entnet": functools.partial(entity_network, features=5, num_slots=3, sentence_size=4, entities=(ID["mary"],)),
+    "universal": functools.partial(universal_transformer, halting=True, threshold=0.6, **TRANSFORMER),
 }
 MEMORY = 3
 STORIES = [
@@ -120,11 +125,35 @@ def test_the_picture_shows_the_words_of_the_statements_that_were_read(name):
     assert np.all(weights[5:] == 0)
 
 
+def test_modules_take_keyword_arguments_only():
+    for file in (dmn_file, entnet, episodes, memn2n, memnn, sentence_encoders, universal):
+        for kind in vars(file).values():
+            if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == file.__name__:
+                own = inspect.get_annotations(kind).keys() - {"parent", "name"}
+                fields = [field for field in dataclasses.fields(kind) if field.name in own]
+                assert all(field.kw_only for field in fields), kind
+
+
+NAMES = {  # of parameters in checkpoints
+    "dmn": {"reader", "attention", "episode", "update", "out"},
+    "dmn+": {"reader", "attention", "episode", "update", "out"},
+    "entnet": {"reader", "keys", "gate_bias", "cell", "key", "statement", "hop", "activation", "out"},
+    "universal": {"reader", "stack", "out"},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_old_checkpoints_fit_the_parameters(name):
+    params = measured(name)["train"][2]
+    assert set(params) == NAMES[name]
+    assert "asked" in params["reader"] or name != "dmn+"
+
+
 LEARNED = {  # network, steps, learning rate
-    "dmn": (functools.partial(kumar2016, features=16, embedding_size=16, gate_size=16, num_passes=1), 150, 1e-2),
-    "dmn+": (functools.partial(xiong2016, features=16, gate_size=16, num_passes=2), 150, 1e-2),
-    "entnet": (functools.partial(henaff2017, features=20, num_slots=4), 300, 1e-2),
-    "universal": (functools.partial(dehghani2019, features=32, feed_forward_size=64, num_steps=2), 150, 3e-3),
+    "dmn": (functools.partial(dmn, features=16, embedding_size=16, gate_size=16, num_passes=1), 150, 1e-2),
+    "dmn+": (functools.partial(dmn_plus, features=16, gate_size=16, num_passes=2), 150, 1e-2),
+    "entnet": (functools.partial(entity_network, features=20, num_slots=4), 300, 1e-2),
+    "universal": (functools.partial(universal_transformer, features=32, feed_forward_size=64, num_steps=2), 150, 3e-3),
 }
 TRAINING, UNSEEN = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed, rows in ((0, 1024), (1, 256)))
 
@@ -132,7 +161,11 @@ TRAINING, UNSEEN = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed
 @pytest.mark.parametrize("name", LEARNED)
 def test_one_supporting_fact_is_learned(name):
     build, num_steps, learning_rate = LEARNED[name]
-    options = dict(attention=Attention(GateNetwork(16, whole=True)), gate_weight=1.0) if name == "dmn" else {}
+    options = (
+        dict(attention=Attention(score=GateNetwork(features=16, all_terms=True)), gate_weight=1.0)
+        if name == "dmn"
+        else {}
+    )
     model = StoryModel(build(vocab_size=VOCAB, memory_size=4, **options))
     tx = optax.chain(optax.clip_by_global_norm(5.0), optax.adam(learning_rate))
 

@@ -13,7 +13,7 @@ from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
-from attn_jax.models.memory_networks.universal import Halting, UniversalStack, dehghani2019
+from attn_jax.models.memory_networks.universal import Halting, UniversalStack, universal_transformer
 
 B, N, D = 2, 4, 6
 X = jnp.asarray(np.random.default_rng(0).normal(size=(B, N, D)), jnp.float32)
@@ -21,12 +21,14 @@ MASK = jnp.arange(N) < jnp.array([[4], [2]])
 
 
 def layer(norm_first=True):
-    heads = functools.partial(MultiHead, attention=Attention(ScaledDot()), num_heads=2, features=D)
+    heads = functools.partial(MultiHead, attention=Attention(score=ScaledDot()), num_heads=2, features=D)
     return TransformerLayer(make_attention=heads, features=D, feed_forward_size=5, norm_first=norm_first)
 
 
 def stack(num_steps, **options):
-    return UniversalStack(layer(options.pop("norm_first", True)), Sinusoidal(), num_steps, **options)
+    return UniversalStack(
+        layer=layer(options.pop("norm_first", True)), positions=Sinusoidal(), num_steps=num_steps, **options
+    )
 
 
 def params_for(module):
@@ -41,7 +43,13 @@ def test_one_step_is_a_stack_of_one_layer(norm_first):
 
     @compiled
     def run(params, ordinary):
-        deep = TransformerStack(lambda: layer(norm_first), Sinusoidal(), 1, D, norm_first=norm_first)
+        deep = TransformerStack(
+            make_layer=lambda: layer(norm_first),
+            positions=Sinusoidal(),
+            num_layers=1,
+            features=D,
+            norm_first=norm_first,
+        )
         first_step = X + sinusoids(jnp.ones(1, jnp.int32), D)
         states, _, attended = deep.apply({"params": ordinary}, first_step, MASK, method="run")
         return states, attended.weights, universal.apply({"params": params}, X, MASK)
@@ -55,20 +63,20 @@ def test_one_step_is_a_stack_of_one_layer(norm_first):
 @functools.cache
 def adaptive():
     """(weights, ponder, states) of four steps: halting as it comes; at the first step; never. And without halting."""
-    params = params_for(stack(4, adaptive=True))
+    params = params_for(stack(4, halting=True))
     never = params | {"halt": {"kernel": 0 * params["halt"]["kernel"], "bias": np.full(1, -200.0, np.float32)}}
 
     @compiled
     def run(params, never):
         apply = lambda p, *args, **options: stack(*args, **options).apply({"params": p}, X, MASK)  # noqa: E731
         plain = {name: value for name, value in params.items() if name != "halt"}
-        halting = apply(params, 4, adaptive=True, threshold=0.8)
-        cost = lambda p: jnp.sum(apply(p, 4, adaptive=True, threshold=0.8)[3])  # noqa: E731
+        halting = apply(params, 4, halting=True, threshold=0.8)
+        cost = lambda p: jnp.sum(apply(p, 4, halting=True, threshold=0.8)[3])  # noqa: E731
         return (
             halting,
-            apply(params, 4, adaptive=True, threshold=0.0),
+            apply(params, 4, halting=True, threshold=0.0),
             apply(plain, 1),
-            apply(never, 4, adaptive=True),
+            apply(never, 4, halting=True),
             apply(plain, 4),
             jax.grad(cost)(params)["halt"]["bias"],
         )
@@ -87,7 +95,7 @@ def test_halting_weights_sum_to_one_and_the_cost_counts_steps():
 
 
 def test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays():
-    module = stack(4, adaptive=True, threshold=0.8, norm_first=False)
+    module = stack(4, halting=True, threshold=0.8, norm_first=False)
     params = params_for(module)
     params["halt"]["bias"][:] = -2.0  # so that some halt at once and others go on to the end
     params["halt"]["kernel"] *= 3
@@ -162,7 +170,7 @@ def test_without_positions_the_order_of_statements_is_nothing_and_with_them_it_i
     rows = [(" ".join([*(parts[i] for i in order), asked]), "garden", []) for order in ([0, 1, 2], turned)]
     source = jnp.asarray(batch_of(rows, 24)["source"])
     sizes = dict(vocab_size=VOCAB, memory_size=4, features=D, num_heads=2, feed_forward_size=5, num_steps=2)
-    module = dehghani2019(**sizes)
+    module = universal_transformer(**sizes)
     blind = module.clone(stack=module.stack.clone(positions=NoPositions()))
     params = fill(jax.eval_shape(lambda: module.init(jax.random.key(0), source, method="answer"))["params"])
 

@@ -65,7 +65,7 @@ def name(request):
 def teacher_forced(module, batch):
     """(log_probs [b, t, v], weights [b, t, s]) of one pass over the whole target."""
     _, steps = module.unroll(batch["source"], batch["target_in"])
-    return module.output_log_probs(steps.hidden), steps.weights
+    return module.log_probs(steps.readout), steps.weights
 
 
 @functools.cache

@@ -73,7 +73,9 @@ def over_trajectories(module, params, count):
         steps = jax.tree.map(lambda *x: jnp.stack(x, axis=1), *steps)
         probability = jnp.exp(jnp.sum(steps.log_prob, axis=1)).reshape(-1, count).prod(axis=1)
         targets = rows["target_out"][::count]
-        return probability[:, None], module.alignment.losses(module, memory, steps, targets, targets != 0).loss
+        return probability[:, None], module.objective.losses(
+            module.make_readout(), memory, steps, targets, targets != 0
+        ).loss
 
     module = module.clone(decoder=module.decoder.clone(attention=attention))
     return module.apply({"params": params}, method=losses)
@@ -88,10 +90,10 @@ def over_keys(module, params, count):
         memory, steps = module.unroll(rows["source"], rows["target_in"])
         targets = rows["target_out"]
         chosen = jnp.take_along_axis(steps.weights, keys[:, None], axis=-1)
-        losses = module.alignment.losses(module, memory, steps, targets, targets != 0).loss
+        losses = module.objective.losses(module.make_readout(), memory, steps, targets=targets, real=targets != 0).loss
         return jnp.prod(chosen, axis=-1), losses
 
-    module = module.clone(alignment=module.alignment.clone(reading=reading_of(iter([keys[:, None]]))))
+    module = module.clone(objective=module.objective.clone(reading=reading_of(iter([keys[:, None]]))))
     return module.apply({"params": params}, method=both, rngs={"dropout": jax.random.key(0)})
 
 

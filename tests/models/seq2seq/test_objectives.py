@@ -101,6 +101,35 @@ def test_training_is_finite_with_padding_and_reaches_every_parameter(name):
             assert np.any(leaf != 0), path
 
 
+@pytest.mark.parametrize(
+    ("options", "own"),
+    [
+        (
+            dict(objective="hard", attention=dict(read="reinforce", baseline="learned")),
+            {"baseline": {"inner", "outer"}},
+        ),
+        (
+            dict(objective="hard", attention=dict(read="reinforce", feed="read", baseline="running_mean")),
+            {"baseline": {"running_mean"}},
+        ),
+        (CASES["elbo"], {"inference": {"rnn", "score"}}),
+        (CASES["first_order"], {"jumps": {"kernel", "bias"}}),
+        (CASES["soft"], None),
+    ],
+)
+def test_parameters_of_an_objective_keep_their_key(options, own):
+    """Checkpoints have them under "alignment"."""
+    params = jax.eval_shape(build(**LUONG | options).init, jax.random.key(0), BATCH)
+    assert "objective" not in params
+    assert {name: set(tree) for name, tree in params.get("alignment", {}).items()} == (own or {})
+
+
+def test_an_objective_keeps_the_key_of_its_parameters_in_a_copy_of_the_model():
+    model = build(**LUONG, objective="hard", attention=dict(read="reinforce", baseline="learned"))
+    copy = model.module.clone(objective=model.module.objective.clone(reading=READINGS["stratified"]))
+    assert "alignment" in jax.eval_shape(type(model)(copy).init, jax.random.key(0), BATCH)
+
+
 def test_likelihoods_are_in_the_order_of_jensen():
     """With the same parameters: marginal <= hard, marginal <= elbo, and training without dropout is evaluation."""
     nll = {name: measured(name)[-1][0][1]["nll"].total for name in ("hard", "elbo", "k-max")}
@@ -200,7 +229,7 @@ def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
                 def step(module, state, t=t):
                     embedded = module.target_embedding(batch["target_in"][:, t])
                     state, steps = module.decoder.step(memory, state, embedded)
-                    return state, steps.log_prob, module.hidden_losses(steps.hidden, batch["target_out"][:, t])[0]
+                    return state, steps.log_prob, module.readout_losses(steps.readout, batch["target_out"][:, t])[0]
 
                 state, log_a, nll = modules[key].apply({"params": params}, state, method=step)
                 log_prob, loss = log_prob + log_a[0], loss + nll[0]

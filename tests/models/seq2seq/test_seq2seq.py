@@ -10,7 +10,7 @@ from arrays import compiled, params_of
 from tiny_seq2seq import PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params, sentences
 
 from attn_jax.layers.rnn import CELLS
-from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Encoded, Stack
+from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, EncoderStates, Stack
 from attn_jax.training.model_size import num_parameters
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
@@ -22,7 +22,7 @@ PLAIN = dict(decoder="luong", cell="rnn", bidirectional=False, input_feeding=Fal
 def teacher_forced(module, batch):
     """(log_probs [b, t, v], weights [b, t, s]) of one pass over the whole target."""
     _, steps = module.unroll(batch["source"], batch["target_in"])
-    return module.output_log_probs(steps.hidden), steps.weights
+    return module.log_probs(steps.readout), steps.weights
 
 
 # Losses and metrics
@@ -103,10 +103,10 @@ def test_bridges():
     rng = np.random.default_rng(0)
     last = rng.normal(size=(2, 2, 3, 6)).astype(np.float32)  # layer, h and c, batch, width
     last = tuple(tuple(map(jnp.asarray, layer)) for layer in last)
-    encoded = Encoded(jnp.zeros((3, 5, 6)), jnp.ones((3, 5), bool), last)
+    encoded = EncoderStates(states=jnp.zeros((3, 5, 6)), mask=jnp.ones((3, 5), bool), last=last)
 
     def start(bridge, num_layers):
-        stack = Stack(CELLS["lstm"], 6, num_layers, bridge)
+        stack = Stack(cell=CELLS["lstm"], features=6, num_layers=num_layers, bridge=bridge)
         params = params_of(stack, encoded, method="start")
         return params, jax.device_get(stack.apply({"params": params}, encoded, method="start"))
 

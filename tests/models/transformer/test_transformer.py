@@ -14,7 +14,7 @@ from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
 from attn_jax.evaluation.decode import beam_search, greedy
-from attn_jax.layers.positions import POSITIONS, NoPositions, Relative, rotate, sinusoids
+from attn_jax.layers.positions import NoPositions
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
@@ -134,20 +134,38 @@ def test_dropout_and_remat():
     repeated = run(again)(params, 0)
     for got, expected in zip(jax.tree.leaves(repeated), jax.tree.leaves(first), strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
+    evaluated = [float(compiled(model.eval_fn)(params, ON_DEVICE)["loss"].total) for model in (plain, again)]
+    assert evaluated[0] == pytest.approx(evaluated[1], rel=1e-6) and abs(first[0] - evaluated[0]) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["transformer", "language_model"])
+def test_remat_computes_each_layer_again(name):
+    """One checkpoint for each layer in the program of the gradient, and the same parameters."""
+    options = SMALL | dict(name=name, num_layers=2, num_decoder_layers=3, attention=DOT)
+    models = {remat: build(remat=remat, **options) for remat in (False, True)}
+    params = {remat: jax.eval_shape(model.init, jax.random.key(0), BATCH) for remat, model in models.items()}
+    assert params[False] == params[True]
+    for remat, model in models.items():
+        loss = lambda p, model=model: model.loss_fn(p, ON_DEVICE, jax.random.key(0))[0]  # noqa: E731
+        program = jax.make_jaxpr(jax.grad(loss))(params[remat])
+        count = str(program).count("remat")
+        assert (count > 0) == remat
 
 
 def test_what_dropout_takes_out():
     """Between the embedding and the first layer, in each part that is added to x, and inside the feed forward."""
     x, mask = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8)), jnp.float32), jnp.ones((2, 8), bool)
     places = jnp.broadcast_to(jnp.arange(8), (2, 8))
-    heads = functools.partial(MultiHead, attention=Attention(ScaledDot()), num_heads=2, features=8)
+    heads = functools.partial(MultiHead, attention=Attention(score=ScaledDot()), num_heads=2, features=8)
 
     def layer(rate):
-        return TransformerLayer(heads, 8, 8, make_source_attention=heads, dropout=rate)
+        return TransformerLayer(
+            make_attention=heads, features=8, feed_forward_size=8, make_source_attention=heads, dropout=rate
+        )
 
     def of_layer(module, x, source, train=False):
         memory = module.source_attention.prepare(source, mask=mask)
-        return module(x, mask, places, None, None, memory, None, train)[0]
+        return module(x, mask=mask, positions=places, source=memory, train=train)[0]
 
     params = params_of(layer(0.0), x, x, method=of_layer)
     # The feed forward hands on what is positive in it, and all of that comes from a bias.
@@ -156,15 +174,16 @@ def test_what_dropout_takes_out():
     silent = params | {
         name: jax.tree.map(np.zeros_like, params[name]) for name in ("self_attention", "source_attention")
     }
-    stack = TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8, dropout=1.0)
-    stack_params = params_of(TransformerStack(lambda: layer(0.0), NoPositions(), 1, 8), x, mask)
+    parts = dict(make_layer=lambda: layer(0.0), positions=NoPositions(), num_layers=1, features=8)
+    stack = TransformerStack(**parts, dropout=1.0)
+    stack_params = params_of(TransformerStack(**parts), x, mask)
 
     @compiled
     def run(params, silent, stack_params):
         rngs = {"dropout": jax.random.key(0)}
         apply = lambda rate, p, train: layer(rate).apply({"params": p}, x, x, train, rngs=rngs, method=of_layer)  # noqa: E731
         embedded = [
-            stack.apply({"params": stack_params}, y, mask, train, rngs=rngs)[1]
+            stack.apply({"params": stack_params}, y, mask, train=train, rngs=rngs)[1]
             for y in (x, -x)
             for train in (True, False)
         ]
@@ -253,60 +272,6 @@ def test_a_language_model_goes_on_from_a_prompt():
         np.testing.assert_allclose(second[row], expected[row, length + 1], atol=2e-5)
 
 
-# Positions
-
-
-def test_rotated_products_know_only_the_distance():
-    rng = np.random.default_rng(0)
-    query, key = (jnp.asarray(rng.normal(size=(1, 1, 6)), jnp.float32) for _ in range(2))
-
-    def product(i, j):
-        at = lambda x, n: rotate(x, jnp.full(1, n))  # noqa: E731
-        return float(jnp.sum(at(query, i) * at(key, j)))
-
-    assert product(7, 4) == pytest.approx(product(103, 100), abs=1e-4)
-    assert product(0, 0) == pytest.approx(float(jnp.sum(query * key)), abs=1e-5)
-    assert abs(product(7, 4) - product(7, 5)) > 1e-3
-
-
-def test_sinusoids_as_written():
-    features, position = 6, 5
-    expected = [function(position / 10_000 ** (2 * i / features)) for i in range(3) for function in (np.sin, np.cos)]
-    np.testing.assert_allclose(sinusoids(jnp.array([position]), features)[0], expected, rtol=1e-5)
-    assert sinusoids(jnp.arange(3), 5).shape == (3, 5)
-
-
-def test_relative_buckets():
-    causal, both = (Relative(1, causal=c, num_buckets=8, max_distance=16) for c in (True, False))
-    distances = jnp.arange(-20, 4)
-    np.testing.assert_array_equal(causal.buckets(distances)[20:], 0)  # of what comes later nothing is ever seen
-    near = np.asarray(causal.buckets(distances))[:20][::-1]  # 1, 2, 3 ... back
-    np.testing.assert_array_equal(near[:3], [1, 2, 3])
-    assert np.all(np.diff(near) >= 0) and near[-1] == 7
-    assert len(set(np.asarray(both.buckets(jnp.array([-1, 1]))))) == 2
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
-    module = Relative(2, causal=causal, num_buckets=8, max_distance=16)
-    table = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
-    positions = np.array([[0, 2, 5], [1, 4, 3]])
-    bias = module.apply({"params": {"bias": table}}, jnp.asarray(positions), 6, method="bias")
-    buckets = {distance: int(module.buckets(jnp.array(distance))) for distance in range(-5, 6)}
-    for b, h, q, k in np.ndindex(2, 2, 3, 6):
-        assert bias[b, h, q, k] == table[buckets[k - positions[b, q]], h]
-    assert len(np.unique(bias[0, 0, 2])) == (5 if causal else 3)  # keys at a distance of 0 to -5
-
-
-def test_alibi_is_a_bias_of_distance_and_half_of_the_nape_heads_have_none():
-    positions = jnp.arange(3)
-    alibi = POSITIONS["alibi"](num_heads=2).bias(positions, 3)
-    np.testing.assert_allclose(alibi[0], -(2.0**-4) * np.abs(np.subtract.outer(range(3), range(3))))
-    nape = POSITIONS["nape"](num_heads=4).bias(positions, 3)
-    assert np.all(nape[:2] == 0)
-    np.testing.assert_array_equal(nape[2:, 0, 2], [-2, -1])  # slopes 1 and 1/2
-
-
 # torch
 
 
@@ -315,13 +280,16 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     torch = pytest.importorskip("torch")
     width, heads, inner = 8, 2, 12
     layer = TransformerLayer(
-        lambda: MultiHead(Attention(ScaledDot()), heads, width), width, inner, norm_first=norm_first
+        make_attention=lambda: MultiHead(attention=Attention(score=ScaledDot()), num_heads=heads, features=width),
+        features=width,
+        feed_forward_size=inner,
+        norm_first=norm_first,
     )
     x = np.random.default_rng(0).normal(size=(2, 5, width)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [3]])
     positions = jnp.zeros((2, 5), jnp.int32)
-    arguments = jnp.asarray(x), jnp.asarray(mask), positions, None, None, None, None
-    params = params_of(layer, *arguments)
+    arguments = dict(mask=jnp.asarray(mask), positions=positions)
+    params = params_of(layer, jnp.asarray(x), **arguments)
     theirs = torch.nn.TransformerEncoderLayer(width, heads, inner, 0.0, batch_first=True, norm_first=norm_first).eval()
     tensor = lambda x: torch.tensor(np.asarray(x))  # noqa: E731
     own = params["self_attention"]
@@ -345,7 +313,7 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     (expected * tensor(mask)[..., None]).square().sum().backward()
 
     def run(x):
-        out = layer.apply({"params": params}, x, *arguments[1:])[0]
+        out = layer.apply({"params": params}, x, **arguments)[0]
         return jnp.sum((out * mask[..., None]) ** 2), out
 
     (_, got), gradient = compiled(jax.value_and_grad(run, has_aux=True))(jnp.asarray(x))
@@ -378,7 +346,7 @@ def test_errors(options, message):
 
 def test_a_sequence_longer_than_the_learned_positions():
     model = build(name="transformer", positions="learned", max_length=6, **SMALL, attention=DOT)
-    with pytest.raises(UserError, match=r"a sequence of [78] tokens, but there are 6 learned positions"):
+    with pytest.raises(UserError, match=r"a sequence of [78] tokens, but there are 6 learned positions; set a larger"):
         jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
     model = build(name="transformer", positions="learned", max_length=20, max_decode=30, **SMALL, attention=DOT)
     params = jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)

@@ -7,10 +7,10 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks import TASKS
 from attn_jax.tasks.babi.format import read_questions
+from attn_jax.tasks.babi.task import babi
 from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.vocabulary import EOS, UNK, Stories
+from attn_jax.tasks.vocabulary import EOS, UNK, StoryWords
 from configs.base import get_config
 
 OPTIONS = {"numbers": (1,), "size": "1k", "max_sentences": 0, "num_examples": 0}
@@ -33,7 +33,7 @@ def task(tmp_path):
     for number, count in ((1, 50), (11, 30)):
         write(tmp_path / f"en/qa{number}_a-name_train.txt", count)
         write(tmp_path / f"en/qa{number}_a-name_test.txt", 7, names=("Fred",))
-    return lambda **options: TASKS["babi"](data_dir=tmp_path, **(OPTIONS | options))
+    return lambda **options: babi(data_dir=tmp_path, **(OPTIONS | options))
 
 
 def test_the_last_tenth_of_each_task_is_held_out(task):
@@ -52,7 +52,7 @@ def test_the_last_tenth_of_each_task_is_held_out(task):
 def test_both_sides_have_one_vocabulary_of_all_that_occurs_in_training(task, tmp_path):
     (tmp_path / "en/qa1_a-name_train.txt").write_text("1 A b.\n2 C d?\tElse,one\t1\n" * 10)
     result = task()
-    assert result.source_vocabulary is result.target_vocabulary and isinstance(result.source_vocabulary, Stories)
+    assert result.source_vocabulary is result.target_vocabulary and isinstance(result.source_vocabulary, StoryWords)
     train = result.splits["train"]
     for text in (*train.source, *train.target):
         assert result.source_vocabulary.decode(result.source_vocabulary.encode(text)) == text
@@ -85,8 +85,8 @@ def test_only_the_last_statements(task):
 
 
 def test_from_a_config(task, tmp_path):
-    config = get_config()
-    config.data_dir, config.task.name, config.task.numbers, config.task.size = str(tmp_path), "babi", (1,), "1k"
+    config = get_config(task="babi")
+    config.data_dir, config.task.numbers, config.task.size = str(tmp_path), (1,), "1k"
     assert build_task(config).splits == task().splits
 
 
@@ -142,8 +142,8 @@ def test_a_file_of_any_name_is_a_task(task, tmp_path):
         "test",
     ]
     assert task(**own, test=("asked.txt", "")).stats["test questions that training has too"] == 5
-    config = get_config()
-    config.data_dir, config.task.name, config.task.train = str(tmp_path), "babi", ("own.txt", "")
+    config = get_config(task="babi")
+    config.data_dir, config.task.train = str(tmp_path), ("own.txt", "")
     assert build_task(config).splits == alone.splits
 
 
@@ -164,12 +164,12 @@ def test_what_is_wrong_with_a_file_of_any_name_is_told(task, tmp_path):
 
 def test_stories_are_made_without_a_folder():
     options = {"data_dir": "", "numbers": (4, 1), "max_sentences": 0, "num_examples": 200}
-    made = TASKS["babi"](**options, size="10k")
+    made = babi(**options, size="10k")
     assert [len(split) for split in made.splits.values()] == [360, 40, 2000]
     tested, trained = made.splits["test"], {*made.splits["train"].source, *made.splits["valid"].source}
     assert len(set(tested.source)) == 2000 and not set(tested.source) & trained
     assert "what is" in tested.source[0] and "where is" in tested.source[-1]
-    assert made.splits == TASKS["babi"](**options, size="1k").splits
-    assert made.splits != TASKS["babi"](**options, size="1k", seed=1).splits
+    assert made.splits == babi(**options, size="1k").splits
+    assert made.splits != babi(**options, size="1k", seed=1).splits
     with pytest.raises(UserError, match=r"task\.num_examples 5: expected at least 10"):
-        TASKS["babi"](**(options | {"num_examples": 5}), size="10k")
+        babi(**(options | {"num_examples": 5}), size="10k")

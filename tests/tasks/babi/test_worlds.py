@@ -104,8 +104,8 @@ AGES = {
 # In a process of its own, where no annotation is checked: there are many stories.
 TELL = f"""
 import json, random
-from attn_jax.tasks.babi_story import Question
-from attn_jax.tasks.babi_worlds import WORLDS
+from attn_jax.tasks.babi.story import Question
+from attn_jax.tasks.babi.worlds import WORLDS
 told = {{}}
 for number, world in WORLDS.items():
     rng, told[number] = random.Random(number), []

@@ -1,0 +1,185 @@
+"""Every option of a run: what applies is decided by its task and its family of models.
+
+config = default_config(task="dates", model="transformer")    # a locked ConfigDict with the keys of these two
+options = resolve(config)                                     # checked: frozen dataclasses, section by section
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from attn_jax.errors import UserError, lookup
+from attn_jax.evaluation.options import DecodeOptions, EvalOptions, PointDecodeOptions, PointEvalOptions
+from attn_jax.models.families import FAMILIES, family
+from attn_jax.models.setting import DTYPES, Setting
+from attn_jax.options import Option, defaults, flatten, option, options_of, read
+from attn_jax.tasks import TASKS
+from attn_jax.tasks.sizes import PointSizes
+from attn_jax.training.options import OptimizerOptions, TextTrainOptions, TokenTrainOptions, TrainOptions
+from attn_jax.training.parallel import PARALLEL
+
+MEASURING = ("decode", "eval")  # sections that do not change what is trained
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of every run."""
+
+    name: str = option("base", "name of the run", affects="results")
+    description: str = option("", "shown on the first line of a run", affects="nothing")
+    data_dir: str = option(
+        "", "folder of the task's files; tasks that make their own data need none", affects="nothing"
+    )
+    seed: int = option(0, "of parameters, dropout and the order of the examples", large=True)
+    seeds: tuple = option(
+        (),
+        "seeds that are trained together in one vmapped program, such as (0, 1, 2); (): (seed,)",
+        each=int,
+        large=True,
+    )
+    parallel: str = option(
+        "auto",
+        "one device, or how several are used (training/parallel.py)",
+        choices=("auto", *PARALLEL),
+        affects="nothing",
+    )
+    dtype: str = option("float32", "of the computation; parameters are always float32", choices=DTYPES)
+
+    def __post_init__(self):
+        if len(set(self.all_seeds)) != len(self.all_seeds) or any(not 0 <= seed < 2**32 for seed in self.all_seeds):
+            raise UserError(f"seeds {self.all_seeds}: expected different integers from 0 to {2**32 - 1}")
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds, or the one seed."""
+        return tuple(self.seeds) or (self.seed,)
+
+
+class Options(NamedTuple):
+    """The options of a run, checked."""
+
+    run: RunOptions
+    task: Any  # a class of TASKS
+    model: Any  # a class of FAMILIES
+    train: TrainOptions
+    optimizer: OptimizerOptions
+    decode: DecodeOptions | PointDecodeOptions
+    eval: EvalOptions | PointEvalOptions
+
+    @property
+    def setting(self) -> Setting:
+        """The facts that a model depends on besides its own options."""
+        return Setting(
+            dtype=DTYPES[self.run.dtype],
+            label_smoothing=getattr(self.train, "label_smoothing", 0.0),
+            max_decode_length=getattr(self.decode, "max_length", 0),
+        )
+
+    def build_model(self, sizes: Any = None) -> Any:
+        """Builds the model, of the sizes of the data or, before there is data, of any."""
+        return self.model.build(sizes or self.task.any_sizes, self.setting)
+
+
+def sections(task: str, model: str) -> dict[str, type]:
+    """Returns the class of each section of a config.
+
+    Raises:
+        UserError: there is no such task or family, or they do not go together.
+    """
+    task_options, model_options = lookup(TASKS, task, "task.name"), family(model)
+    if model_options.sizes is not type(task_options.any_sizes):
+        fitting = [name for name, kind in TASKS.items() if type(kind.any_sizes) is model_options.sizes]
+        raise UserError(f"model.name {model} is for task.name {' or '.join(fitting)}, got {task}")
+    points = model_options.sizes is PointSizes
+    texts = TokenTrainOptions if model_options.has_label_smoothing else TextTrainOptions
+    return {
+        "task": task_options,
+        "model": model_options,
+        "train": TrainOptions if points else texts,
+        "optimizer": OptimizerOptions,
+        "decode": PointDecodeOptions if points else DecodeOptions,
+        "eval": PointEvalOptions if points else EvalOptions,
+    }
+
+
+@functools.cache
+def schema(task: str, model: str) -> dict[str, Option]:
+    """Returns every option that a run of this task and family has, by its key."""
+    found = options_of(RunOptions)
+    for name, kind in sections(task, model).items():
+        inside = options_of(kind, f"{name}.")
+        if name in MEASURING:
+            inside = {
+                key: about._replace(affects="results") if about.affects == "training" else about
+                for key, about in inside.items()
+            }
+        found |= inside
+    found["task.name"] = found["task.name"]._replace(choices=tuple(TASKS))
+    found["model.name"] = found["model.name"]._replace(choices=tuple(FAMILIES))
+    return found
+
+
+def schema_of(config: ConfigDict | Mapping[str, Any]) -> dict[str, Option]:
+    """Returns the options of the task and family that a config has chosen."""
+    return schema(config["task"]["name"], config["model"]["name"])
+
+
+def default_config(task: str = "parallel_text", model: str = "seq2seq") -> ConfigDict:
+    """Returns a locked config with the options of a task and a family, each at its default."""
+    config = defaults(RunOptions)
+    for name, kind in sections(task, model).items():
+        config[name] = defaults(kind)
+    return config.lock()
+
+
+def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
+    """Returns a config of another task or family that keeps the values of the options both have."""
+    task, model = task or config.task.name, model or config.model.name
+    changed = default_config(task, model)
+    known = schema(task, model)
+    kept = {key: value for key, value in flatten(config).items() if key in known}
+    changed.update_from_flattened_dict(kept | {"task.name": task, "model.name": model})
+    return changed
+
+
+def change(config: ConfigDict, values: Mapping[str, Any]) -> ConfigDict:
+    """Returns a copy of a config with these values, by key. A new task.name or model.name brings its own keys."""
+    changed = switch(config, task=values.get("task.name", ""), model=values.get("model.name", ""))
+    changed.update_from_flattened_dict(dict(values))
+    return changed
+
+
+def resolve(config: ConfigDict) -> Options:
+    """Checks a config and returns its options.
+
+    Raises:
+        UserError: a value is wrong by itself, or with others of its section.
+    """
+    kinds = sections(config.task.name, config.model.name)
+    for key, about in schema_of(config).items():
+        about.check(key, config[key])
+    run = read(RunOptions, config)
+    return Options(run, *(read(kind, config[name], f"{name}.") for name, kind in kinds.items()))
+
+
+def families_with(key: str) -> list[str]:
+    """Returns the names of the families that have an option, for messages."""
+    return [name for name in FAMILIES if key in options_of(family(name), "model.")]
+
+
+def tasks_with(key: str) -> list[str]:
+    """Returns the names of the tasks that have an option, for messages."""
+    return [name for name, kind in TASKS.items() if key in options_of(kind, "task.")]
+
+
+def is_known(key: str) -> bool:
+    """Tells whether any run has an option, whatever its task and family."""
+    common = (
+        options_of(TokenTrainOptions, "train.")
+        | options_of(DecodeOptions, "decode.")
+        | options_of(EvalOptions, "eval.")
+    )
+    return key in common or bool(families_with(key) or tasks_with(key))

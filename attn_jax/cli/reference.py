@@ -1,0 +1,109 @@
+"""The reference of options, derived from their classes: --options of one config, docs/options.md of all.
+
+python launch.py --config=configs/quickstart.py --options
+python -m attn_jax.cli.reference > docs/options.md
+"""
+
+import sys
+from collections.abc import Iterable
+
+from ml_collections import ConfigDict
+
+from attn_jax.cli.options import RunOptions, schema_of
+from attn_jax.cli.unread import why_unread
+from attn_jax.evaluation.options import DecodeOptions, EvalOptions, PointDecodeOptions, PointEvalOptions
+from attn_jax.models.families import FAMILIES, family
+from attn_jax.options import Option, options_of
+from attn_jax.tasks import TASKS
+from attn_jax.training.options import OptimizerOptions, TokenTrainOptions
+
+INTRODUCTION = """# Options
+
+What a config can set. A config has the options of its task and of its family of models, and no others; set one on the
+command line with `--config.KEY=VALUE`. `python launch.py --config=configs/X.py --options` prints those of one config
+with their values, and names the ones that nothing reads with its other choices.
+
+This page is generated: `python -m attn_jax.cli.reference > docs/options.md`.
+"""
+UNREAD_WIDTH = 118
+
+
+def describe(config: ConfigDict) -> str:
+    """Returns a text with every option of a config: key, value, meaning, range, and the default where it is another."""
+    options, lines = schema_of(config), []
+    sections = dict.fromkeys(map(_section, options))
+    for section in sections:
+        inside = {key: option for key, option in options.items() if _section(key) == section}
+        unread = [key for key in inside if not key.endswith(".name") and why_unread(config, key)]
+        read = sorted((key for key in inside if key not in unread), key=lambda key: not key.endswith(".name"))
+        lines += [f"{section or 'run'}:", *_table(config, {key: inside[key] for key in read})]
+        lines += _wrapped("  nothing reads, with these choices: ", unread)
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _section(key: str) -> str:
+    return key.partition(".")[0] if "." in key else ""
+
+
+def _table(config: ConfigDict, options: dict[str, Option]) -> list[str]:
+    """A line for each option, in columns."""
+    names = {key: f"  {key} = {config[key]!r}" for key in options}
+    width = min(max(map(len, names.values()), default=0), 52)
+    lines = []
+    for key, option in options.items():
+        changed = "" if config[key] == option.default or not option.default else f"; default {option.default!r}"
+        lines.append(f"{names[key]:<{width}}  {about(option)}{changed}")
+    return lines
+
+
+def about(option: Option) -> str:
+    """Returns the meaning of an option and its range."""
+    return option.meaning + (f"; {option.range}" if option.range else "")
+
+
+def _wrapped(beginning: str, keys: Iterable[str]) -> list[str]:
+    """The keys after one another, in lines that are not too long."""
+    lines, line = [], beginning
+    for key in keys:
+        if len(line) + len(key) > UNREAD_WIDTH:
+            lines.append(line.rstrip())
+            line = "    "
+        line += f"{key}, "
+    return [*lines, line.rstrip(", ")] if line != beginning else []
+
+
+def reference() -> str:
+    """Returns the page docs/options.md."""
+    tasks = {name: options_of(kind, "task.") for name, kind in TASKS.items()}
+    families = {name: options_of(family(name), "model.") for name in FAMILIES}
+    parts = [INTRODUCTION, *_page("Every run", options_of(RunOptions))]
+    for title, found, section in (("Task", tasks, "task"), ("Family", families, "model")):
+        for name, options in found.items():
+            parts += _page(f"{title} {name}", options, f"`{section}.name={name}`")
+    note = "A regression has no microbatches, choose_seed and label_smoothing; a memory network has no label_smoothing."
+    parts += _page("Training", options_of(TokenTrainOptions, "train."), note)
+    parts += _page("Optimizer", options_of(OptimizerOptions, "optimizer."))
+    parts += _page("Decoding", options_of(DecodeOptions, "decode."))
+    parts += _page("Predictions of a regression", options_of(PointDecodeOptions, "decode."))
+    parts += _page("Measuring", options_of(EvalOptions, "eval."))
+    parts += _page("Measuring a regression", options_of(PointEvalOptions, "eval."))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _page(title: str, options: dict[str, Option], note: str = "") -> list[str]:
+    """A heading and a Markdown table."""
+    rows = [f"## {title}", "", *([note, ""] if note else []), "| key | default | meaning |", "|---|---|---|"]
+    for key, option in options.items():
+        if not key.endswith(".name") or key.startswith("optimizer."):
+            default = "as in model.attention" if option.default is None else f"`{option.default!r}`"
+            rows.append(f"| `{key}` | {default} | {_cell(about(option))} |")
+    return [*rows, ""]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,92 @@
+"""Options of decoding and of measuring."""
+
+import dataclasses
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation.decode import METHODS, check_sampling
+from attn_jax.options import LARGEST, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointDecodeOptions:
+    """Options of the predictions of a regression."""
+
+    batch_size: int = option(100, "points that are predicted together", at_least=1)
+    with_scores: bool = option(False, "predict: print 'score TAB value'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodeOptions:
+    """Options of decoding."""
+
+    method: str = option("greedy", "how the target is searched for", choices=METHODS)
+    beam_size: int = option(5, "beam: hypotheses that are kept", at_least=1, at_most=10_000, only=("method", ("beam",)))
+    length_penalty: float = option(
+        1.0, "beam: alpha of ((5 + length) / 6) ** alpha (Wu 2016)", only=("method", ("beam",))
+    )
+    n_best: int = option(
+        1,
+        "lines that predict prints for each sentence: the best of the beam, or so many samples",
+        at_least=1,
+        only=("method", ("beam", "sample")),
+    )
+    temperature: float = option(1.0, "sample: the logits are divided by it", only=("method", ("sample",)))
+    top_k: int = option(0, "sample: from the k most probable tokens; 0: all", only=("method", ("sample",)))
+    top_p: float = option(
+        1.0, "sample: from the smallest set with at least this probability", only=("method", ("sample",))
+    )
+    seed: int = option(
+        0,
+        "sample: seed of the samples; 0: those that follow from seed",
+        at_least=0,
+        at_most=2**32 - 1,
+        large=True,
+        only=("method", ("sample",)),
+    )
+    max_length: int = option(100, "target tokens, also at most 2 * source + 10", at_least=1, at_most=100_000)
+    batch_size: int = option(100, "sentences that are decoded together", at_least=1)
+    replace_unk: bool = option(False, "an unk becomes the source word with the most attention")
+    with_scores: bool = option(False, "predict: print 'score TAB text'")
+
+    def __post_init__(self):
+        if self.method != "sample" and self.n_best > (self.beam_size if self.method == "beam" else 1):
+            raise UserError(
+                f"decode.n_best {self.n_best} needs decode.method=beam and a decode.beam_size of at least as many, or "
+                "decode.method=sample"
+            )
+        check_sampling(self.temperature, self.top_k, self.top_p)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Checks that the candidates of a beam search can be numbered.
+
+        Raises:
+            UserError: an int32 does not hold their number.
+        """
+        if self.method == "beam" and self.beam_size * vocab_size > LARGEST:
+            raise UserError(
+                f"decode.beam_size {self.beam_size} times {vocab_size:,} target tokens are more candidates than can be "
+                f"searched; expected a decode.beam_size of at most {LARGEST // vocab_size}"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PointEvalOptions:
+    """Options of measuring a regression."""
+
+    metrics: tuple = option(("mse",), "metrics of the test split", each=str)
+    num_pictures: int = option(8, "pictures of a finished run", at_least=0, affects="nothing")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """Options of measuring a model of texts."""
+
+    metrics: tuple = option(
+        ("perplexity", "bleu", "chrf", "exact_match", "accuracy"),
+        "metrics of the test split",
+        each=str,
+    )
+    tokenize: str = option(
+        "13a", "bleu: tokenizer of sacrebleu; none: the corpus is tokenized", only=("metrics", ("bleu",))
+    )
+    num_pictures: int = option(8, "pictures of a finished run", at_least=0, affects="nothing")

@@ -1,0 +1,211 @@
+"""The interface of the recurrent decoders, and what they share.
+
+    start(encoded) -> (memory, state)                what the steps read, and what they replace
+    step(memory, state, embedded [b, e]) -> (state, StepOutputs with leaves [b, ...])
+    unroll(memory, state, embedded [b, t, e]) -> StepOutputs with leaves [b, t, ...]
+    readout(hidden, context, embedded) -> readout    the vector for the output layer, for any context
+
+`unroll` is the teacher-forced pass and equals t calls of `step`. Every leaf of memory and state has the batch as its
+first axis, so a search may repeat, reorder and drop rows.
+"""
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from attn_jax.attention import Attended, Attention, Memory
+from attn_jax.attention.hard.monotonic import initial_alignment
+from attn_jax.layers.rnn import State
+from attn_jax.models.seq2seq.recurrent_stack import EncoderStates, Stack
+from attn_jax.types import Array, Dtype, Float, Int, PyTree
+
+
+@struct.dataclass
+class DecodeState:
+    """The state of decoding; "..." is empty, or the axis of beams in a search."""
+
+    layers: tuple[State, ...]
+    fed: Float[Array, "b ... f"]  # readout of the step before; no columns without input feeding
+    position: Int[Array, "b ..."]  # target position, from 0
+    weights: Float[Array, "b ... s"]  # of the step before, for monotonic attention; otherwise no columns
+    past: Memory | None = None  # earlier hidden states of the decoder, where it attends to them
+
+
+@struct.dataclass
+class StepOutputs:
+    """Outputs of one step, where "..." is the batch, or of all steps, where it is batch and target time."""
+
+    readout: Float[Array, "... d"]  # input of the output layer
+    weights: Float[Array, "... s"]
+    log_prob: Float[Array, "..."]  # log weight of the sampled key; 0 where none was sampled
+    hidden: Float[Array, "... h"]  # state of the last layer, from which `readout` reads another context
+    query: Float[Array, "... q"]  # query of the attention; depends on earlier contexts, not on that of this step
+    embedded: Float[Array, "... e"]
+
+
+@struct.dataclass
+class LoopOutputs:
+    """Outputs of one step inside the loop over time, from which `Decoder.finish` makes StepOutputs."""
+
+    hidden: Array
+    query: Array
+    context: Array | None  # None where the readout is there
+    readout: Array | None  # None where it can wait until after the loop
+    weights: Array
+    log_prob: Array
+
+
+class ConcatDense(nn.Module, kw_only=True):
+    """W [part_1; part_2; ...] + b, over the last axes of the parts.
+
+    Parts may differ in their leading axes: then each is multiplied by its own columns of W, and the products are
+    broadcast.
+    """
+
+    features: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "... d"]:
+        width = sum(part.shape[-1] for part in parts)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (width, self.features)).astype(self.dtype)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
+        parts = [part.astype(self.dtype) for part in parts]
+        if len({part.shape[:-1] for part in parts}) == 1:
+            return jnp.concatenate(parts, axis=-1) @ kernel + bias
+        ends = np.cumsum([part.shape[-1] for part in parts])[:-1]
+        return sum(part @ rows for part, rows in zip(parts, jnp.split(kernel, ends), strict=True)) + bias
+
+
+class Decoder(nn.Module, kw_only=True):
+    """Base of the decoders: the start, and a loop of `advance` over the target.
+
+    A decoder with attention defines `advance`, one step of the recurrence, and `readout`.
+    """
+
+    stack: Stack
+    features: int  # width of the readout, where it is not the hidden state itself
+    attention: Attention | None = None
+    uses_attention: ClassVar[bool] = True  # False: `attention` stays None
+    takes_self_attention: ClassVar[bool] = False  # whether there is a field `self_attention`
+
+    def setup(self):
+        self.combine = ConcatDense(features=self.features, dtype=self.stack.dtype)
+
+    @property
+    def feeds_attention(self) -> bool:
+        """True where contexts enter the recurrence, so that hidden states depend on what was attended to."""
+        return self.uses_attention
+
+    @property
+    def readout_features(self) -> int:
+        """The width of the readout."""
+        return self.features
+
+    def advance(
+        self,
+        memory: PyTree,
+        state: DecodeState,
+        projected: Float[Array, "b gd"],
+        *,
+        masks: tuple = (),
+        train: bool = False,
+    ) -> tuple[DecodeState, LoopOutputs]:
+        """Computes one step of the recurrence, from the embedded token as the stack has projected it."""
+        raise NotImplementedError
+
+    def readout(
+        self,
+        hidden: Float[Array, "... h"],
+        context: Float[Array, "... dv"],
+        embedded: Float[Array, "... e"] | None = None,
+    ) -> Float[Array, "... d"]:
+        """The vector from which the output layer predicts the next token."""
+        raise NotImplementedError
+
+    def start(self, encoded: EncoderStates) -> tuple[PyTree, DecodeState]:
+        """(memory, state before the first step)."""
+        batch_size = encoded.states.shape[0]
+        fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
+        monotonic = self.attention is not None and self.attention.monotonic is not None
+        weights = initial_alignment(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
+        position = jnp.zeros(batch_size, jnp.int32)
+        state = DecodeState(layers=self.stack.start(encoded), fed=fed, position=position, weights=weights)
+        return self.remember(encoded), state
+
+    def fed_features(self) -> int:
+        """The width of `DecodeState.fed`."""
+        return 0
+
+    def remember(self, encoded: EncoderStates) -> PyTree:
+        """The memory that the steps read."""
+        return self.attention.prepare(encoded.states, mask=encoded.mask)
+
+    def step(
+        self, memory: PyTree, state: DecodeState, embedded: Float[Array, "b e"]
+    ) -> tuple[DecodeState, StepOutputs]:
+        """Computes one step, for decoding."""
+        state, outputs = self.advance(memory, state, self.stack.project(embedded))
+        return state, self.finish(outputs, embedded)
+
+    def unroll(
+        self, memory: PyTree, state: DecodeState, embedded: Float[Array, "b t e"], *, train: bool = False
+    ) -> StepOutputs:
+        """Computes all steps of a known target."""
+        masks = self.stack.masks(embedded.shape[0], train)
+
+        def body(decoder, state, projected):
+            return decoder.advance(memory, state, projected, masks=masks, train=train)
+
+        scan = nn.scan(
+            body,
+            variable_broadcast="params",
+            split_rngs={"params": False, "dropout": True, "sample": True},
+            in_axes=1,
+            out_axes=1,
+        )
+        _, outputs = scan(self, state, self.stack.project(embedded))
+        return self.finish(outputs, embedded)
+
+    def finish(self, outputs: LoopOutputs, embedded: Float[Array, "... e"]) -> StepOutputs:
+        """Computes the readout of all steps together, after the loop, unless the loop itself needed it."""
+        readout = outputs.readout
+        if readout is None:
+            readout = self.readout(outputs.hidden, outputs.context, embedded)
+        return StepOutputs(
+            readout=readout,
+            weights=outputs.weights,
+            log_prob=outputs.log_prob,
+            hidden=outputs.hidden,
+            query=outputs.query,
+            embedded=embedded,
+        )
+
+    def attend(
+        self, query: Float[Array, "b d"], memory: Memory, state: DecodeState, *, train: bool
+    ) -> tuple[Attended, Float[Array, "b s"]]:
+        """(the attention of one step, the weights to store in the state for the next one)."""
+        monotonic = self.attention.monotonic is not None
+        attended = self.attention(
+            query[:, None],
+            memory,
+            positions=state.position[:, None],
+            previous=state.weights[:, None] if monotonic else None,
+            rng=self.sample_rng(train),
+            train=train,
+        )
+        attended = jax.tree.map(lambda x: x[:, 0], attended)
+        return attended, attended.weights if monotonic else state.weights
+
+    def scores(self, query: Float[Array, "b t q"], memory: Memory) -> Float[Array, "b t s"]:
+        """The scores of the keys of the memory, before they are normalized."""
+        return self.attention.score(query, memory.keys)
+
+    def sample_rng(self, train: bool):
+        """The rng of attention that samples in training; None for any other."""
+        random = self.attention.read.random or self.attention.monotonic is not None
+        return self.make_rng("sample") if train and random else None

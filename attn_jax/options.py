@@ -1,0 +1,218 @@
+"""Options: frozen dataclasses whose fields say name, type, default, meaning and range in one line.
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class EncoderOptions:
+        cell: str = option("lstm", "recurrent cell", choices=CELLS)
+        num_layers: int = option(1, "layers of the encoder and of the decoder", at_least=1, at_most=1000)
+        attention: AttentionOptions = section(AttentionOptions)
+
+Such a class stands beside what it configures, and everything else is derived from it: the keys and defaults of a
+config (`defaults`), the checks of its values and the object that code gets (`read`), and the reference (`describe`).
+"""
+
+import dataclasses
+import math
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Real
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict, config_dict
+
+from attn_jax.errors import UserError, check_known
+
+LARGEST = 2**31 - 1  # what an int32 holds
+KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
+AFFECTS = ("training", "results", "nothing")
+
+
+class Option(NamedTuple):
+    """One option.
+
+    Attributes:
+        default: the value where none is set. Its type is the type of the option.
+        meaning: what it does, in a line.
+        at_least, at_most: the range of a number; None: no limit.
+        choices: the names that a text can be; (): any text.
+        each: the type of the parts of a tuple; None: any.
+        affects: "training" for what changes the trained parameters, "results" for what changes only what is measured
+            and predicted with them, "nothing" for what changes no number.
+        kind: the type of the value. `default` may be None besides: not set.
+        large: integers up to 2^32 - 1 are allowed, where they are no size but a seed.
+        only: (another option of the section, its values for which something reads this one); (): always.
+    """
+
+    default: Any
+    meaning: str
+    at_least: Real | None = None
+    at_most: Real | None = None
+    choices: tuple[str, ...] = ()
+    each: type | None = None
+    affects: str = "training"
+    kind: type = str
+    large: bool = False
+    only: tuple = ()
+
+    @property
+    def range(self) -> str:
+        """The allowed values, in words; "" where all values of the type are."""
+        if self.choices:
+            return ", ".join(name or '""' for name in self.choices)
+        if self.at_most is not None:
+            return f"{self.at_least} to {self.at_most}"
+        return "" if self.at_least is None else f"at least {self.at_least}"
+
+    def check(self, key: str, value: Any) -> None:
+        """Checks a value.
+
+        Raises:
+            UserError: it has another type than the default, is out of range, or is not one of the choices.
+        """
+        if value is None and self.default is None:
+            return
+        number = (int, float) if self.kind is float else self.kind
+        if not isinstance(value, number) or isinstance(value, bool) != (self.kind is bool):
+            raise UserError(f"{key} is {value!r}; expected {KINDS[self.kind]}, such as {self.default!r}")
+        for part in _numbers(value):
+            if isinstance(part, float) and not math.isfinite(part):
+                raise UserError(f"{key} is {value}; expected a finite number")
+            largest = 2 * LARGEST + 1 if self.large else LARGEST
+            if isinstance(part, int) and abs(part) > largest:
+                raise UserError(f"{key} is {_shown(value)}; expected integers of at most {largest:,}")
+        if "\0" in "".join(part for part in (value if self.kind is tuple else (value,)) if isinstance(part, str)):
+            raise UserError(f"{key} is {value!r}; expected no NUL in a name")
+        if self.choices:
+            check_known(value, self.choices, key)
+        if self.kind in (int, float) and self.at_least is not None:
+            highest = sys.float_info.max if self.at_most is None else self.at_most
+            if not self.at_least <= value <= highest:
+                raise UserError(f"{key} is {value}; expected {self.range}")
+        if self.each and (wrong := [part for part in value if type(part) is not self.each]):
+            raise UserError(f"{key} has {wrong[0]!r}; expected {KINDS[self.each]} for each of its parts")
+
+
+def option(
+    default: Any,
+    meaning: str,
+    *,
+    at_least: Real | None = None,
+    at_most: Real | None = None,
+    choices: Iterable[str] = (),
+    each: type | None = None,
+    affects: str = "training",
+    large: bool = False,
+    only: tuple[str, Iterable] | tuple[()] = (),
+) -> Any:
+    """A field of a dataclass of options. The arguments are those of `Option`; `choices` may be a table."""
+    assert affects in AFFECTS
+    about = Option(
+        default=default,
+        meaning=meaning,
+        at_least=at_least,
+        at_most=at_most,
+        choices=tuple(choices),
+        each=each,
+        affects=affects,
+        kind=type(default),
+        large=large,
+        only=(only[0], tuple(only[1])) if only else (),
+    )
+    return dataclasses.field(default=default, metadata={"option": about})
+
+
+def section(kind: type, meaning: str = "") -> Any:
+    """A field that is a whole dataclass of options: the keys of `kind` follow a dot."""
+    return dataclasses.field(default_factory=kind, metadata={"section": kind, "meaning": meaning})
+
+
+def options_of(kind: type, prefix: str = "") -> dict[str, Option]:
+    """Every option of a class by its key, those of its sections with dots."""
+    found: dict[str, Option] = {}
+    for field in dataclasses.fields(kind):
+        if inner := field.metadata.get("section"):
+            found |= options_of(inner, f"{prefix}{field.name}.")
+        elif about := field.metadata.get("option"):
+            found[prefix + field.name] = about._replace(kind=_type_of(kind, field, about))
+    return found
+
+
+def _type_of(kind: type, field: dataclasses.Field, about: Option) -> type:
+    """The type of an option: of its default or, where that is None, the type that its annotation allows besides."""
+    if about.default is not None:
+        return type(about.default)
+    hint = typing.get_type_hints(kind)[field.name]
+    (known,) = [part for part in typing.get_args(hint) if part is not types.NoneType]
+    return typing.get_origin(known) or known
+
+
+def defaults(kind: type, **values: Any) -> ConfigDict:
+    """A config with every option of a class at its default, or at one of `values`."""
+    config = ConfigDict()
+    for field in dataclasses.fields(kind):
+        if inner := field.metadata.get("section"):
+            config[field.name] = defaults(inner)
+        elif about := field.metadata.get("option"):
+            default = values.get(field.name, about.default)
+            missing = default is None  # a placeholder keeps its type
+            config[field.name] = config_dict.placeholder(_type_of(kind, field, about)) if missing else default
+    return config
+
+
+def read(kind: type, config: ConfigDict | Mapping[str, Any], prefix: str = "") -> Any:
+    """The options of a class, with the values of a config.
+
+    Args:
+        kind: the dataclass.
+        config: has its keys.
+        prefix: of the keys in messages, such as "model.".
+
+    Raises:
+        UserError: a value has the wrong type, is out of range, or is not one of the choices.
+    """
+    values = {}
+    for field in dataclasses.fields(kind):
+        if inner := field.metadata.get("section"):
+            values[field.name] = read(inner, config[field.name], f"{prefix}{field.name}.")
+        elif field.metadata.get("option"):
+            about = options_of(kind)[field.name]
+            about.check(prefix + field.name, config[field.name])
+            value = config[field.name]
+            values[field.name] = float(value) if about.kind is float and value is not None else value
+    return kind(**values)
+
+
+def keys(config: ConfigDict, prefix: str = "") -> list[str]:
+    """All keys of a config that hold a value, with dots."""
+    found = []
+    for key, value in config.items():
+        found += keys(value, f"{prefix}{key}.") if isinstance(value, ConfigDict) else [prefix + key]
+    return found
+
+
+def flatten(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    flat = {}
+    for key, value in config.items():
+        is_section = isinstance(value, Mapping | ConfigDict)
+        flat |= flatten(value, f"{prefix}{key}.") if is_section else {prefix + key: value}
+    return flat
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """The numbers in a value, also in the tuples of a tuple."""
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _numbers(part)
+    elif isinstance(value, int | float):
+        yield value
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value that may have thousands of digits, more than Python is willing to print."""
+    try:
+        text = str(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else f"{text[:60]} ..."

@@ -1,0 +1,80 @@
+"""Options that several tasks share."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from attn_jax.errors import UserError
+from attn_jax.options import option
+from attn_jax.tasks.sizes import TextSizes
+from attn_jax.tasks.task import Task
+from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, SentencePiece
+
+PIECES = tuple(name for name, kind in VOCABULARIES.items() if issubclass(kind, SentencePiece))
+COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """Options of every task.
+
+    A task's own class adds its options and `build(data_dir=, kept=, seeds=)`, which returns the Task.
+    """
+
+    name: str = option("", "the task")
+    num_examples: int = option(
+        0, "training examples to use or, where the package makes them, to make; 0: all", at_least=0
+    )
+    batch_size: int = option(128, "examples of a batch, over all devices", at_least=1)
+
+    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Any:
+        """Makes the task.
+
+        Args:
+            data_dir: folder of its files; "": data that the package makes.
+            kept: what a run kept of its data (`Task.kept`); None: a new run.
+            seeds: of the run.
+
+        Raises:
+            UserError: something is wrong with a file or an option.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions(TaskOptions):
+    """Options of every task of texts: the shapes of its batches."""
+
+    task_class: ClassVar[type] = Task  # of the tasks that `build` makes
+    any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # to build a model with before there is data
+
+    buckets: tuple = option(
+        (), "batch shapes, such as (16, (20, 24)): source 16 and target 16, source 20 and target 24; (): chosen"
+    )
+    source_buckets: int = option(
+        2, "source lengths for each target length, where buckets is ()", at_least=1, only=("buckets", ((),))
+    )
+    batch_unit: str = option("sentences", "unit of batch_size", choices=("sentences", "tokens"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyOptions(TextOptions):
+    """Options of the tasks that learn a vocabulary from their files."""
+
+    train: tuple = option(("train.source", "train.target"), "training files (source, target) in data_dir", each=str)
+    valid: tuple = option(("", ""), "validation files; empty: valid_size examples of train are held out", each=str)
+    test: tuple = option(("", ""), "test files; empty: the validation split is measured", each=str)
+    valid_size: int = option(500, "validation examples", at_least=1)
+    vocabulary: str = option("words", "how a text becomes tokens", choices=VOCABULARIES)
+    vocab_size: tuple = option(
+        (8000, 8000), "tokens of source and target: exact for sentencepiece, else at most", each=int
+    )
+    min_count: int = option(
+        2, "words and characters seen less often in training become unk", at_least=0, only=("vocabulary", COUNTED)
+    )
+    sentencepiece: str = option(
+        "unigram", "model of sentencepiece", choices=("unigram", "bpe"), only=("vocabulary", PIECES)
+    )
+
+    def __post_init__(self):
+        if len(self.vocab_size) != 2:
+            raise UserError(f"task.vocab_size is {self.vocab_size}; expected two sizes, of source and target")

@@ -1,0 +1,29 @@
+"""Sizes that the data determines, which a model is built for."""
+
+from typing import Any, NamedTuple
+
+
+class TextSizes(NamedTuple):
+    """Sizes of texts."""
+
+    source_vocab_size: int
+    target_vocab_size: int
+    longest_story: int | None = None  # statements; None: the texts are no stories
+    shortest_statement: int = 1  # tokens, the period included
+
+
+class PointSizes(NamedTuple):
+    """Sizes of a regression."""
+
+    features: int  # input columns
+    count: int  # training points
+
+
+def text_sizes(source_vocabulary: Any, target_vocabulary: Any) -> TextSizes:
+    """Returns the sizes that two vocabularies determine."""
+    return TextSizes(
+        source_vocab_size=len(source_vocabulary),
+        target_vocab_size=len(target_vocabulary),
+        longest_story=getattr(source_vocabulary, "longest", None),
+        shortest_statement=getattr(source_vocabulary, "shortest", 1),
+    )

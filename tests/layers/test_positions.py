@@ -1,0 +1,94 @@
+"""Schemes of positions against their formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attn_jax.errors import UserError
+from attn_jax.layers.positions import POSITIONS, Learned, Relative, rotate, sinusoids
+
+
+def test_rotated_products_know_only_the_distance():
+    rng = np.random.default_rng(0)
+    query, key = (jnp.asarray(rng.normal(size=(1, 1, 6)), jnp.float32) for _ in range(2))
+
+    def product(i, j):
+        at = lambda x, n: rotate(x, jnp.full(1, n))  # noqa: E731
+        return float(jnp.sum(at(query, i) * at(key, j)))
+
+    assert product(7, 4) == pytest.approx(product(103, 100), abs=1e-4)
+    assert product(0, 0) == pytest.approx(float(jnp.sum(query * key)), abs=1e-5)
+    assert abs(product(7, 4) - product(7, 5)) > 1e-3
+
+
+def test_sinusoids_as_written():
+    features, position = 6, 5
+    expected = [function(position / 10_000 ** (2 * i / features)) for i in range(3) for function in (np.sin, np.cos)]
+    np.testing.assert_allclose(sinusoids(jnp.array([position]), features)[0], expected, rtol=1e-5)
+    assert sinusoids(jnp.arange(3), 5).shape == (3, 5)
+
+
+def test_relative_buckets():
+    causal, both = (Relative(num_heads=1, causal=c, num_buckets=8, max_distance=16) for c in (True, False))
+    distances = jnp.arange(-20, 4)
+    np.testing.assert_array_equal(causal.buckets(distances)[20:], 0)  # of what comes later nothing is ever seen
+    near = np.asarray(causal.buckets(distances))[:20][::-1]  # 1, 2, 3 ... back
+    np.testing.assert_array_equal(near[:3], [1, 2, 3])
+    assert np.all(np.diff(near) >= 0) and near[-1] == 7
+    assert len(set(np.asarray(both.buckets(jnp.array([-1, 1]))))) == 2
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
+    module = Relative(num_heads=2, causal=causal, num_buckets=8, max_distance=16)
+    table = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+    positions = np.array([[0, 2, 5], [1, 4, 3]])
+    bias = module.apply({"params": {"bias": table}}, jnp.asarray(positions), 6, method="bias")
+    buckets = {distance: int(module.buckets(jnp.array(distance))) for distance in range(-5, 6)}
+    for b, h, q, k in np.ndindex(2, 2, 3, 6):
+        assert bias[b, h, q, k] == table[buckets[k - positions[b, q]], h]
+    assert len(np.unique(bias[0, 0, 2])) == (5 if causal else 3)  # keys at a distance of 0 to -5
+
+
+def test_alibi_is_a_bias_of_distance_and_half_of_the_nape_heads_have_none():
+    positions = jnp.arange(3)
+    alibi = POSITIONS["alibi"](num_heads=2).bias(positions, 3)
+    np.testing.assert_allclose(alibi[0], -(2.0**-4) * np.abs(np.subtract.outer(range(3), range(3))))
+    nape = POSITIONS["nape"](num_heads=4).bias(positions, 3)
+    assert np.all(nape[:2] == 0)
+    np.testing.assert_array_equal(nape[2:, 0, 2], [-2, -1])  # slopes 1 and 1/2
+
+
+def test_a_sequence_longer_than_the_learned_positions_is_a_value_error():
+    """Also where the caller makes the exception, which then has the same message."""
+    message = "a sequence of 4 tokens, but there are 3 learned positions"
+    positions = Learned(max_length=3, features=2)
+    for run in (
+        lambda: positions.check(4),
+        lambda: positions.init(jax.random.key(0), jnp.zeros((4, 2)), jnp.arange(4), method="embed"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}") as caught:
+            run()
+        assert not isinstance(caught.value, UserError)
+    with pytest.raises(KeyError, match=f"{message}, at all"):
+        Learned(max_length=3, features=2, error=lambda said: KeyError(f"{said}, at all")).check(4)
+    positions.check(3)
+
+
+def test_rotation_needs_an_even_width():
+    with pytest.raises(ValueError, match=r"even width, got shape \(2, 4, 3\)") as caught:
+        rotate(jnp.zeros((2, 4, 3)), jnp.arange(4))
+    assert not isinstance(caught.value, UserError)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_what_a_scheme_says_of_itself_is_what_it_does(name):
+    """A scheme that needs attention leaves the embeddings alone, and only such a one touches the scores."""
+    scheme = POSITIONS[name](num_heads=2, features=4, max_length=6)
+    embedded, positions = jnp.ones((6, 4)), jnp.arange(6)
+    both = lambda module: (module.embed(embedded, positions), module.bias(positions, 6))  # noqa: E731
+    (moved, bias), _ = scheme.init_with_output(jax.random.key(0), method=both)
+    assert scheme.needs_attention == (bias is not None or scheme.rotary)
+    assert np.all(moved == embedded) == (scheme.needs_attention or name == "none")
+    assert scheme.limited == (name == "learned")

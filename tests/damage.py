@@ -3,7 +3,7 @@
 import numpy as np
 
 from attn_jax.tasks.files import load_checked, save_json
-from attn_jax.tasks.points import regression
+from attn_jax.tasks.regression import regression
 
 
 def points(**changes):

@@ -50,9 +50,7 @@ def test_it_has_the_package_and_its_configs_alone(installed):
 
 
 def test_a_config_of_the_package_is_found_by_its_name(installed):
-    done = run(
-        installed, "from attn_jax.cli.main import run; run()", "--config=quickstart_transformer", "--options"
-    )
+    done = run(installed, "from attn_jax.cli.main import run; run()", "--config=quickstart_transformer", "--options")
     assert done.returncode == 0, done.stderr
     assert "model.name = 'transformer'" in done.stdout
     done = run(installed, "from attn_jax.cli.main import run; run()", "--config=quickstard", "--options")

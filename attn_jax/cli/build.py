@@ -40,23 +40,18 @@ def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
     return options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
 
 
-def describe(options: Options) -> str:
-    """Says how the attention of a model is computed; "" where there is none."""
-    main = options.model.main_attention
-    return describe_attention(main[0], options.setting.dtype, main[1]) if main else ""
-
-
 def build_setup(config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask) -> Setup:
     """Builds the model of a config, and what is made of it; `kept` is as in Task.kept and PointsTask.kept."""
     options = resolve(config)
-    return BUILDERS[options.task.kind](options, kept)
+    return BUILDERS[options.task.task_class](options, kept)
 
 
 def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]) -> Setup:
     """Builds a model of text from its vocabularies, of the source and of the target."""
-    task, sizes, is_story = options.task, text_sizes(*vocabularies), options.model.reads_stories
+    sizes = text_sizes(*vocabularies)
     model = options.build_model(sizes)
     options.decode.check_vocabulary(sizes.target_vocab_size)
+    task, is_story = options.task, options.model.reads_stories
     encode = encode_stories if is_story else encode_pairs
     translator = Translator(model, *vocabularies, options.decode, seed=options.run.seed, encode=encode)
     evaluator = TextEvaluator(translator, buckets=task.buckets, tokenize=options.eval.tokenize)
@@ -82,16 +77,20 @@ def build_points(options: Options, task: PointsTask) -> Setup:
     model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
     regressor = Regressor(model, task, batch_size=options.decode.batch_size)
     predictor = PointPredictor(regressor, with_scores=options.decode.with_scores)
-    all_pairs = f"model.criterion {options.model.criterion}" if model.all_points else ""
-    if len(model.components) > 1:
-        all_pairs = f"a mixture of {len(model.components)}"
+    mixture = f"a mixture of {len(model.components)}" if len(model.components) > 1 else "model.criterion aicc"
     batch_options = {
         "batch_size": options.task.batch_size,
         "scale_inputs": not model.fixed,
-        "all_pairs": all_pairs,
+        "all_pairs": mixture if model.all_points else "",
     }
     example = {"inputs": regressor.points.memory["inputs"][0, :1]}
     return Setup(model, PointsEvaluator(regressor), predictor, example, batch_options)
+
+
+def describe(options: Options) -> str:
+    """Says how the attention of a model is computed; "" where there is none."""
+    main = options.model.main_attention
+    return describe_attention(main[0], options.setting.dtype, main[1]) if main else ""
 
 
 BUILDERS = {Task: build_text, PointsTask: build_points}

@@ -13,19 +13,30 @@ from attn_jax.training.parallel import choose
 
 
 def check(config: ConfigDict) -> Options:
-    """Checks a config as far as it can be known to be wrong without the data, and returns its options.
+    """Returns the options of a config.
 
     Raises:
-        UserError: it is wrong.
+        UserError: the config is wrong, as far as that is known without the data.
     """
     options = resolve(config)
     options.build_model()
-    if getattr(options.task, "buckets", ()):
-        make_buckets(options.task.buckets)
+    CHECKS[options.task.task_class](config)
     check_metrics(config)
     options.optimizer.build(1)
     best_metric(config)
-    if choose(options.run.parallel) not in options.task.kind.parallel:
+    choose(config.parallel)
+    return options
+
+
+def check_text(config: ConfigDict) -> None:
+    """Raises a UserError for buckets that are wrong."""
+    if config.task.buckets:
+        make_buckets(config.task.buckets)
+
+
+def check_points(config: ConfigDict) -> None:
+    """Raises a UserError for a kernel regression on several devices."""
+    if choose(config.parallel) != "single":
         raise UserError("a kernel regression trains on one device; set --config.parallel=single")
     return options
 
@@ -69,9 +80,10 @@ def check_num_samples(config: ConfigDict, longest: int) -> None:
     reading = READINGS.get(attention.get("read"))
     if reading is not None and reading.distinct and attention.num_samples > longest:
         raise UserError(
-            f"model.attention.num_samples is {attention.num_samples}, but {reading.name} samples "
-            f"different keys and the longest source has {longest}; expected at most that many"
+            f"model.attention.num_samples is {attention.num_samples}, but {reading.name} samples different keys and "
+            f"the longest source has {longest}; expected at most that many"
         )
 
 
+CHECKS = {Task: check_text, PointsTask: check_points}
 EVALUATORS = {Task: TextEvaluator, PointsTask: PointsEvaluator}

@@ -7,7 +7,7 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
 from attn_jax.cli.checks import check, check_metrics, seeds_of
+from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.run_state import Run
@@ -34,17 +35,6 @@ from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
 UNITS = {"exact_match": " %", "accuracy": " %"}
-
-
-class Files(NamedTuple):
-    """Files and overrides named on the command line, "" where not given.
-
-    Without `source`, predict reads standard input. The overrides of the config, as written, go into result.json.
-    """
-
-    source: str = ""
-    target: str = ""
-    overrides: tuple[str, ...] = ()
 
 
 class Snapshot(NamedTuple):
@@ -327,7 +317,7 @@ def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...]
 
 
 def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
-    """Returns text such as ", with model.num_layers=1": at most four overrides that the description does not tell."""
+    """Writes text such as ", with model.num_layers=1": at most four overrides of options that change the run."""
     options = schema_of(config)
     texts = [text.lstrip("-") for text in overrides]
     texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]
@@ -336,30 +326,3 @@ def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
     texts = [text for text in texts if text.partition("=")[0] in trained]
     more = f" and {len(texts) - 4} more" if len(texts) > 4 else ""
     return f", with {', '.join(texts[:4])}{more}" if texts else ""
-
-
-def lines_of(files: Files) -> Iterable[str]:
-    """Yields the lines of --source or of standard input as they come, empty ones too.
-
-    Raises:
-        UserError: the file is missing, unreadable or empty, or (when it gets there) a line is no UTF-8.
-    """
-    if not files.source:
-        return decoded(sys.stdin.buffer, "standard input")
-    try:
-        stream = open(files.source, "rb")
-    except OSError as error:
-        raise UserError(f"{files.source}: {error.strerror.lower()}") from error
-    if not stream.peek(1):
-        raise UserError(f"{files.source}: the file is empty; expected one sentence per line")
-    return decoded(stream, files.source)
-
-
-def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
-    """Yields lines without their ends, and without a byte order mark before the first."""
-    for number, raw in enumerate(stream, 1):
-        try:
-            text = raw.decode("utf-8").rstrip("\r\n")
-            yield text.removeprefix("\ufeff") if number == 1 else text
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None

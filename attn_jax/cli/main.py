@@ -23,11 +23,11 @@ MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", 
 WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
 SOURCE = flags.DEFINE_string("source", "", "Source sentences: a UTF-8 text file (eval, predict, score, visualize).")
 TARGET = flags.DEFINE_string("target", "", "Target sentences, line by line (eval, score).")
+OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config, with their meanings, and end.")
 SWEEP = flags.DEFINE_string("sweep", "", "A file whose sweep() yields dicts of overrides: each becomes a run.")
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for several processes or hosts.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "How many processes train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Which of them this is.")
-OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config, with their meanings, and end.")
 CONFIG = flags.DEFINE_string("config", None, "A config file, or the name of one; override with --config.key=value.")
 
 

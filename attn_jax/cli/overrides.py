@@ -231,7 +231,10 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
     """What `function`(*arguments) of a Python file returns; of a generator the list."""
     if not path.is_file():
         folder = path.parent if path.parent.is_dir() else config_folder()
-        raise UserError(f"there is no file {path}; {nearest(path.name, [p.name for p in folder.glob('*.py')])}")
+        names = [p.name if path.suffix else p.stem for p in folder.glob("*.py")] or [
+            p.stem for p in config_folder().glob("*.py")
+        ]
+        raise UserError(f"there is no file {path}; {nearest(path.name, names)}")
     if "configs" not in sys.modules and importlib.util.find_spec("configs") is None:
         # Configs start from each other with "from configs import base", which an installed package has inside itself.
         sys.modules["configs"] = importlib.import_module("attn_jax.configs")

@@ -64,7 +64,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     first = jax.process_index() == 0
     # Before the data, which may take long: whether anything can be written there.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
-        stored = options.task.kind.load(workdir) if holds(workdir, config) else None
+        stored = task_class(config.task.name).load(workdir) if holds(workdir, config) else None
         if stored is not None:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
@@ -75,9 +75,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         check_num_samples(config, batches.longest)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
         tx = options.optimizer.build(num_steps)
-        make_step = partial(
-            make_train_step, setup.model.loss_fn, tx, microbatches=getattr(options.train, "microbatches", 1)
-        )
+        make_step = partial(make_train_step, setup.model.loss_fn, tx, microbatches=config.train.get("microbatches", 1))
         parallel = PARALLEL[choose(config.parallel)](
             lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1
         )

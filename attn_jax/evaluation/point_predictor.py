@@ -12,7 +12,8 @@ from attn_jax.evaluation.points import report_unreached
 from attn_jax.evaluation.regressor import Regressor
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.point_batches import LARGEST
-from attn_jax.tasks.points import Points, PointsTask, number, read_points
+from attn_jax.tasks.points import Points, PointsTask
+from attn_jax.tasks.regression import number, read_points
 from attn_jax.types import Float, Params
 
 

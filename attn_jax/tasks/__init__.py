@@ -8,7 +8,8 @@ from attn_jax.tasks.language_id import LanguageIdOptions
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.parallel_text import ParallelTextOptions
 from attn_jax.tasks.plain_text import PlainTextOptions
-from attn_jax.tasks.points import PointsTask, RegressionOptions
+from attn_jax.tasks.points import PointsTask
+from attn_jax.tasks.regression import RegressionOptions
 from attn_jax.tasks.sequences import SequencesOptions
 from attn_jax.tasks.task import Task
 
@@ -27,8 +28,8 @@ TASKS = {
 
 
 def task_class(name: str) -> type[Task] | type[PointsTask]:
-    """Returns the class of the tasks that the options of a task make."""
-    return TASKS[name].kind
+    """Returns the class of the tasks that TASKS[name] makes."""
+    return TASKS[name].task_class
 
 
 __all__ = ["TASKS", "Pairs", "PointsTask", "Task", "task_class"]

@@ -10,7 +10,7 @@ NUM_CLASSES = 3
 
 
 def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(x [n, 1] in order, y [n, 1]): x uniform on [0, 5], y = 2 sin x + x + noise times a standard normal number."""
+    """Samples sorted x [n, 1], uniform on [0, 5], and y [n, 1] = 2 sin x + x + noise times a standard normal number."""
     x = np.sort(rng.uniform(0, 5, count))
     return x[:, None], (true_curve(x) + noise * rng.normal(size=count))[:, None]
 
@@ -21,13 +21,13 @@ def true_curve(x: np.ndarray | float) -> np.ndarray | float:
 
 
 def grid() -> tuple[np.ndarray, np.ndarray]:
-    """The chapter's places to look at, 0, 0.1, ... 4.9, with the curve itself, free of noise."""
+    """Test points of the chapter: x = 0, 0.1, ... 4.9 with the curve without noise."""
     x = np.arange(50) / 10
     return x[:, None], true_curve(x)[:, None]
 
 
 def spirals(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(places [n, 2], one-hot arm [n, 3]): arms of three spirals, one turn each, with noise in both directions."""
+    """Samples points [n, 2] of three spiral arms of one turn, with noise, and their one-hot arm [n, 3]."""
     arm = np.arange(count) % NUM_CLASSES
     along = rng.uniform(0.15, 1, count)
     angle = 2 * np.pi * (along + arm / NUM_CLASSES)

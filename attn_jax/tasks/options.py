@@ -44,7 +44,7 @@ class TaskOptions:
 class TextOptions(TaskOptions):
     """Options of every task of texts: the shapes of its batches."""
 
-    kind: ClassVar[type[Task]] = Task
+    task_class: ClassVar[type] = Task  # of the tasks that `build` makes
     any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # to build a model with before there is data
 
     buckets: tuple = option(

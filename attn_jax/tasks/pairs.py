@@ -10,8 +10,7 @@ from attn_jax.errors import UserError
 class Pairs:
     """Sentence pairs: source[i] and target[i] belong together.
 
-    Where it is known what a target rests on, evidence[i] has the numbers of these statements of source[i]; the first
-    statement is number 1.
+    evidence[i], if known, holds the numbers of the statements of source[i] that support target[i], counted from 1.
     """
 
     source: list[str]
@@ -28,7 +27,7 @@ class Pairs:
         return len(self.source)
 
     def select(self, indices: Iterable) -> "Pairs":
-        """The pairs at `indices`, in that order."""
+        """Returns the pairs at `indices`, in that order."""
         indices = list(indices)
         evidence = None if self.evidence is None else [self.evidence[i] for i in indices]
         return Pairs([self.source[i] for i in indices], [self.target[i] for i in indices], evidence)

@@ -37,7 +37,7 @@ def standardize(
 
 
 class PointBatches:
-    """The training points that each step asks about; what it reads is all of them.
+    """Batches of training points: indices of the points to predict, with all points as the memory.
 
     Attributes are those of attn_jax.tasks.batching.Batches.
     """

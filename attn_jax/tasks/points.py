@@ -1,52 +1,35 @@
-"""Regression and classification of points: from a CSV file with named columns, or made by the package."""
+"""Tasks of points: their splits, their batches, and their file in a work directory."""
 
-import csv
 import dataclasses
-import io
 import json
-import math
 import pathlib
-import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from attn_jax.errors import UserError, lookup
-from attn_jax.options import option
-from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
+from attn_jax.errors import UserError
 from attn_jax.tasks.data_files import load_points, save_points
 from attn_jax.tasks.files import is_text
-from attn_jax.tasks.options import TaskOptions
 from attn_jax.tasks.point_batches import LARGEST, PointBatches, StandardPoints, standardize
-from attn_jax.tasks.sizes import PointSizes
-from attn_jax.tasks.text import read_text
-
-NUM_POINTS = 40  # of the curve, unless told otherwise
-TEST_POINTS = 1000  # of the spirals
-OTHERS = (";", "\t")  # what may separate the cells of a file instead of a comma
-LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What the numbers are called. `classes` are the values of the target in a classification, else ().
-
-    `separator` stands between the cells of the training file, and of the lines that are asked about.
-    """
+    """Column names."""
 
     inputs: tuple[str, ...]
     target: str
-    classes: tuple[str, ...] = ()
-    separator: str = ","
+    classes: tuple[str, ...] = ()  # values of the target of a classification
+    separator: str = ","  # between the cells of the training file and of the lines to predict
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """Points of one or several draws: `inputs[s, i]` belongs to `targets[s, i]`, a number or a one-hot row of classes.
+    """Points of one or several samples s: inputs[s, i] belongs to targets[s, i], a number or a one-hot row of classes.
 
-    With `left_out` they are the training points, each to be predicted by all others.
+    With `left_out` these are the training points, each of which is predicted from all others.
     """
 
     inputs: Float[np.ndarray, "s n d"]
@@ -59,10 +42,9 @@ class Points:
 
 @dataclasses.dataclass(frozen=True)
 class PointsTask:
-    """Splits "train", "valid" (the training points, left out one by one) and "test"."""
+    """Splits of points: "train", "valid" (the training points, left out one by one) and "test"."""
 
     of_pairs: ClassVar[bool] = False  # the splits are points
-    parallel: ClassVar[tuple[str, ...]] = ("single",)  # ways to train on them
 
     name: str
     splits: dict[str, Points]
@@ -72,7 +54,7 @@ class PointsTask:
 
     @property
     def kept(self) -> "PointsTask":
-        """What a work directory has to keep: the training points are what the model reads."""
+        """The part of the data that a work directory stores: everything, since the model reads the training points."""
         return self
 
     def save(self, workdir: pathlib.Path) -> None:
@@ -149,227 +131,9 @@ class PointsTask:
         return batches
 
 
-def regression(
-    *,
-    data_dir: str | pathlib.Path,
-    train: Sequence[str],
-    test: Sequence[str],
-    valid_size: int,
-    num_examples: int,
-    inputs: Sequence[str],
-    target: str,
-    classification: bool,
-    noise: float,
-    seeds: Sequence[int] = (0,),
-) -> PointsTask:
-    """The task of predicting a column of numbers (or classes) from others.
-
-    Args:
-        data_dir: folder of the files.
-        train: names of CSV files, of which the first counts; "": the package makes the points. See `read_points`.
-        test: the same; "": valid_size points of the training file are held out.
-        valid_size: points to hold out.
-        num_examples: training points; 0 means all of a file, or NUM_POINTS.
-        inputs: columns to predict from; (): all but the target.
-        target: column to predict; "": the last one.
-        classification: whether the target is a class.
-        noise: of made points: standard deviation of the target, or of the place of a spiral's points.
-        seeds: each has its own draw, or its own points held out of a file.
-
-    Raises:
-        UserError: something is wrong with a file, a column or a size.
-    """
-    names = {split: next(iter(files), "") for split, files in (("train", train), ("test", test))}
-    if not (math.isfinite(noise) and noise >= 0):
-        raise UserError(f"task.noise {noise}: expected a finite number >= 0")
-    if names["train"]:
-        path = pathlib.Path(data_dir) / names["train"]
-        known, columns = read_points(path, inputs, target, classification)
-        if names["test"]:
-            path = pathlib.Path(data_dir) / names["test"]
-            held_out, _ = read_points(path, inputs, target, classification, columns)
-            if len(held_out) < 1:
-                raise UserError(f"{path}: there is no row of data")
-            tested = held_out.inputs[0], held_out.targets[0]
-            samples = [(*_subset(known, num_examples, 0, seed), *tested) for seed in seeds]
-        else:
-            samples = [_subset(known, num_examples, valid_size, seed) for seed in seeds]
-    elif classification:
-        columns = Columns(("x1", "x2"), "arm", tuple("abc"[:NUM_CLASSES]))
-        samples = [
-            spirals(num_examples or NUM_POINTS, noise, np.random.default_rng((seed, 0)))
-            + spirals(TEST_POINTS, noise, np.random.default_rng((seed, 1)))
-            for seed in seeds
-        ]
-    else:
-        columns = Columns(("x",), "y")
-        samples = [curve(num_examples or NUM_POINTS, noise, np.random.default_rng(seed)) + grid() for seed in seeds]
-    stacked = [np.stack(arrays) for arrays in zip(*samples, strict=True)]
-    training, held_out = Points(*stacked[:2]), Points(*stacked[2:])
-    check_training(training, columns, names["train"] or "the points")
-    stats = {"training points": len(training), "test points": len(held_out)}
-    return make_task(training, held_out, columns, stats, _examples(held_out, columns.separator))
-
-
 def make_task(
     train: Points, test: Points, columns: Columns, stats: dict[str, int], examples: tuple[str, ...]
 ) -> PointsTask:
-    """The task with its validation split, which are the training points left out one by one: none is lost."""
+    """Makes the task; its validation split is the training points, left out one by one."""
     splits = {"train": train, "valid": dataclasses.replace(train, left_out=True), "test": test}
     return PointsTask("regression", splits, columns, stats, examples)
-
-
-def read_points(
-    path: pathlib.Path,
-    inputs: Sequence[str],
-    target: str,
-    classification: bool,
-    columns: Columns | None = None,
-) -> tuple[Points, Columns]:
-    """The rows of a CSV file whose first line names the columns. `columns` are those of the training file.
-
-    The cells are separated by commas, or, where the first line has none, by the one of OTHERS that it has.
-
-    Raises:
-        UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number, or
-            one beyond LARGEST_NUMBER.
-    """
-    text = read_text(path, "a line with the names of the columns, then numbers")
-    separator = find_separator(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        rows = [(reader.line_num, row) for row in reader if row]  # an empty line is none
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: not a row of a CSV file ({error})") from None
-    if not rows:
-        raise UserError(f"{path}: only empty lines; expected a line with the names of the columns, then numbers")
-    (start, first), *rows = rows
-    header = [name.strip() for name in first]
-    if len(set(header)) != len(header) or "" in header:
-        raise UserError(
-            f"{path}, line {start}: expected different names of columns, got {', '.join(map(repr, header))}"
-        )
-    if len(header) == 1:
-        raise UserError(
-            f"{path}, line {start}: one column only, {header[0]!r}; expected several, with commas between them "
-            "(or, without any comma, semicolons or tabs)"
-        )
-    if columns is not None:
-        inputs, target = columns.inputs, columns.target
-    where = {name: number for number, name in enumerate(header)}
-    target = target or header[-1]
-    lookup(where, target, f"column of {path} (task.target)")
-    inputs = tuple(inputs) or tuple(name for name in header if name != target)
-    for name in inputs:
-        lookup(where, name, f"column of {path} (task.inputs)")
-    if not inputs or target in inputs or len(set(inputs)) != len(inputs):
-        raise UserError(f"task.inputs {inputs}: expected one or more columns, each once, besides the target {target!r}")
-    numbers, labels = [], []
-    for line, row in rows:
-        if len(row) != len(header):
-            raise UserError(f"{path}, line {line}: {len(row)} cells, but the first line names {len(header)} columns")
-        read = inputs if classification else (*inputs, target)
-        numbers.append([number(row[where[name]], f"{path}, line {line}, column {name!r}") for name in read])
-        labels.append(row[where[target]].strip())
-        if classification and not labels[-1]:
-            raise UserError(f"{path}, line {line}, column {target!r}: the class is empty")
-    data = np.array(numbers, np.float64).reshape(len(numbers), len(inputs) + (not classification))
-    if not classification:
-        found = columns or Columns(inputs, target, separator=separator)
-        return Points(data[None, :, : len(inputs)], data[None, :, len(inputs) :]), found
-    found = columns or Columns(inputs, target, tuple(sorted(set(labels))), separator)
-    known = {name: i for i, name in enumerate(found.classes)}
-    for (line, _), label in zip(rows, labels, strict=True):
-        lookup(known, label, f"class in {path}, line {line}, column {target!r}:")
-    places = [known[label] for label in labels]
-    return Points(data[None].reshape(1, len(labels), len(inputs)), np.eye(len(known))[None, places]), found
-
-
-def find_separator(text: str) -> str:
-    """What separates the cells: a comma, unless the first line that is not empty has none, but one of OTHERS."""
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    return "," if "," in first else next((other for other in OTHERS if other in first), ",")
-
-
-def number(text: str, where: str) -> float:
-    """A finite number of at most LARGEST_NUMBER, or a UserError that says where it should be."""
-    try:
-        value = float(text)
-    except ValueError:
-        hint = "; write a point for the decimal comma" if re.fullmatch(r"[-+]?\d+,\d+", text.strip()) else ""
-        raise UserError(f"{where}: {text.strip()!r} is not a number{hint}") from None
-    if not math.isfinite(value):
-        raise UserError(f"{where}: {text.strip()} is not a finite number")
-    if abs(value) > LARGEST_NUMBER:
-        raise UserError(
-            f"{where}: {text.strip()} is too large to be squared in float32; expected a number from "
-            f"{-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, so choose another unit"
-        )
-    return value
-
-
-def check_training(points: Points, columns: Columns, source: str) -> None:
-    """UserError where there is nothing to learn from."""
-    if len(points) < 2:
-        raise UserError(f"{source}: {len(points)} training points; expected at least 2")
-    for values, names, key in ((points.inputs, columns.inputs, "task.inputs"), (points.targets, None, "task.target")):
-        # [s, columns]; numbers so close together that their variance is 0 are one value, too
-        spread = np.minimum(np.ptp(values, axis=1), values.std(axis=1))
-        if names is None:
-            if not spread.any(axis=1).all():
-                raise UserError(f"{source}: the target {columns.target!r} has one value only; choose another {key}")
-        elif (spread == 0).any():
-            name = names[int(np.argmax((spread == 0).any(axis=0)))]
-            raise UserError(f"{source}: column {name!r} has one value only; leave it out of {key}")
-
-
-def _subset(points: Points, count: int, held_out: int, seed: int) -> tuple[np.ndarray, ...]:
-    total = len(points)
-    if not 0 <= held_out < total or count > total - held_out:
-        raise UserError(
-            f"task.valid_size {held_out} and task.num_examples {count}: there are {total} rows of data, of which "
-            "valid_size are held out where there is no test file"
-        )
-    order = np.random.default_rng(seed).permutation(total) if held_out or count else np.arange(total)
-    rest = order[held_out:]
-    train = np.sort(rest[:count] if count else rest)
-    parts = (train, np.sort(order[:held_out])) if held_out else (train,)
-    return tuple(array[0, some] for some in parts for array in (points.inputs, points.targets))
-
-
-def _examples(points: Points, separator: str) -> tuple[str, ...]:
-    places = np.linspace(0, len(points) - 1, min(3, len(points))).astype(int)[1:2]
-    return tuple(separator.join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RegressionOptions(TaskOptions):
-    """Options of the task of predicting a column of numbers or classes."""
-
-    kind: ClassVar[type[PointsTask]] = PointsTask
-    any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
-
-    name: str = option("regression", "the task")
-    train: tuple = option(("", ""), "(name, ''): a CSV file in data_dir; empty: the package makes the points", each=str)
-    test: tuple = option(("", ""), "(name, ''): a CSV file; empty: valid_size points are held out", each=str)
-    valid_size: int = option(500, "points to hold out", at_least=1)
-    inputs: tuple = option((), "columns to predict from; (): all but the target", each=str)
-    target: str = option("", "column to predict; empty: the last one")
-    classification: bool = option(False, "the target is a class")
-    noise: float = option(1.0, "standard deviation of the noise of points that the package makes")
-
-    def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PointsTask:
-        if isinstance(kept, PointsTask):
-            return kept
-        return regression(
-            data_dir=data_dir,
-            train=self.train,
-            test=self.test,
-            valid_size=self.valid_size,
-            num_examples=self.num_examples,
-            inputs=self.inputs,
-            target=self.target,
-            classification=self.classification,
-            noise=self.noise,
-            seeds=seeds,
-        )

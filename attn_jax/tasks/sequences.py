@@ -8,7 +8,7 @@ in Vasylenko et al. 2025, arXiv 2506.16640, whose data has 32 symbols, lengths 3
 
 The hash of a source decides its split, whatever the seed and the sizes, so no test sequence is in any training split.
 There are two exceptions: lengths with fewer than SCARCE sequences, since training soon sees all of them (the stats of
-the task counts the test sequences that training has), and lengths that do not occur in training.
+the task count the test sequences that training has), and lengths that do not occur in training.
 """
 
 import dataclasses

@@ -19,15 +19,14 @@ class Task:
     """Everything about the data that a model or a trainer may ask for.
 
     Attributes:
-        name: as in TASKS.
-        splits: "train" and "valid", and "test" where there is one.
-        source_vocabulary, target_vocabulary: trained on the training split, or given.
-        stats: counts worth a line in the log, such as the number of pairs of each split.
-        examples: a few inputs to show what a trained model can do.
+        name: key in TASKS.
+        splits: "train", "valid" and, if there is one, "test".
+        source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
+        stats: counts to print, such as the number of pairs of each split.
+        examples: a few inputs to try a trained model on.
     """
 
     of_pairs: ClassVar[bool] = True  # the splits are sentence pairs
-    parallel: ClassVar[tuple[str, ...]] = ("single", "pmap", "mesh")  # ways to train on them
 
     name: str
     splits: dict[str, Pairs]

@@ -237,8 +237,8 @@ def test_predictions_act_on_no_terminal(tmp_path, monkeypatch, capsys):
 
 
 def test_names_from_a_config_act_on_no_terminal(copy, capsys, nothing_is_built):
-    config = tiny_config(name="x\x1b]0;pwned\x07", description="\x9b31m\x00")
+    config = tiny_config(name="x\x1b]0;pwned\x07", description="\x9b31m\x01")
     COMMANDS["train"](config, copy("text"), Files())
     out = capsys.readouterr().out
-    assert "x\\x1b]0;pwned\\x07" in out and "\\x9b31m\\x00" in out
+    assert "x\\x1b]0;pwned\\x07" in out and "\\x9b31m\\x01" in out
     assert all(c.isprintable() or c == "\n" for c in out)

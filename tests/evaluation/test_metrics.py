@@ -84,7 +84,7 @@ def test_edit_distance_is_a_metric():
 def test_edit_distance_is_a_mean_over_pairs_in_code_points():
     hypotheses, references = ["ging", "ge hen", "日本", "x"], ["gang", "gehen", "日", ""]
     assert metrics.edit_distance(hypotheses, references) == (1 + 1 + 1 + 1) / 4
-    value, signature = TEXT_METRICS["edit_distance"](hypotheses[:1] * 2, ["ging", "gong"], "13a")
+    value, signature = TEXT_METRICS["edit_distance"].compute(hypotheses[:1] * 2, ["ging", "gong"], "13a")
     assert (value, signature) == (0.5, "characters")
 
 

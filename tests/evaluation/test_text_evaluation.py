@@ -229,11 +229,11 @@ def test_wrong_options():
     for changes, words in (
         ({"method": "beem"}, "unknown decode.method 'beem'; did you mean beam?"),
         ({"beam_size": 0}, "decode.beam_size is 0; expected 1 to 10000"),
-        ({"max_length": 0}, "decode.max_length is 0; expected at least 1"),
+        ({"max_length": 0}, "decode.max_length is 0; expected 1 to 100000"),
         ({"batch_size": -1}, "decode.batch_size is -1; expected at least 1"),
         ({"n_best": 2}, "decode.n_best 2 needs decode.method=beam .* or decode.method=sample"),
         ({"seed": -1}, "decode.seed is -1; expected 0 to 4294967295"),
-        ({"seed": 2**32}, "decode.seed is 4294967296; expected 0 to"),
+        ({"seed": 2**32}, "decode.seed is 4294967296; expected integers of at most 4,294,967,295"),
         ({"method": "beam", "beam_size": 2, "n_best": 3}, "decode.n_best 3 needs"),
         ({"temperature": -1.0}, "expected temperature >= 0"),
         ({"top_k": -1}, "top_k >= 0"),

@@ -8,7 +8,7 @@ import pytest
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks.curves import curve, spirals, true_curve
-from attn_jax.tasks.points import regression
+from attn_jax.tasks.regression import regression
 from configs import kernel_regression
 
 TABLE = "rooms, age ,price\n1,2,10\n2,1.5,11\n\n3,7,12.5\n4,-1e1,9\n"

@@ -53,12 +53,12 @@ def babi(
 
     The validation split is the last tenth of the training questions of each task; some of these questions belong to a
     story that starts in training. Source and target share one vocabulary, StoryWords of all training text, so the
-    output layer can use the word embeddings. Answers that are not in it are unk; the stats counts them.
+    output layer can use the word embeddings. Answers that are not in it are unk; the stats count them.
 
     If `train` names one file, it replaces the twenty tasks; with a `valid` file nothing is held out of it, and without
     a `test` file there is no test split.
 
-    Test files contain some training questions (the stats counts them). Generated test questions are all different, and
+    Test files contain some training questions (the stats count them). Generated test questions are all different, and
     different from training; so they lack the most frequent questions of tasks 4 and 20, which have few.
 
     Args:

@@ -1,0 +1,45 @@
+"""Files named on the command line, and lines of input."""
+
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from attn_jax.errors import UserError
+
+
+class Files(NamedTuple):
+    """Files and overrides named on the command line, "" where not given.
+
+    Without `source`, predict reads standard input. The overrides of the config, as written, go into result.json.
+    """
+
+    source: str = ""
+    target: str = ""
+    overrides: tuple[str, ...] = ()
+
+
+def lines_of(files: Files) -> Iterable[str]:
+    """Yields the lines of --source or of standard input as they come, empty ones too.
+
+    Raises:
+        UserError: the file is missing, unreadable or empty, or (when it gets there) a line is no UTF-8.
+    """
+    if not files.source:
+        return decoded(sys.stdin.buffer, "standard input")
+    try:
+        stream = open(files.source, "rb")
+    except OSError as error:
+        raise UserError(f"{files.source}: {error.strerror.lower()}") from error
+    if not stream.peek(1):
+        raise UserError(f"{files.source}: the file is empty; expected one sentence per line")
+    return decoded(stream, files.source)
+
+
+def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
+    """Yields lines without their ends, and without a byte order mark before the first."""
+    for number, raw in enumerate(stream, 1):
+        try:
+            text = raw.decode("utf-8").rstrip("\r\n")
+            yield text.removeprefix("\ufeff") if number == 1 else text
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None

@@ -38,7 +38,6 @@ def check_points(config: ConfigDict) -> None:
     """Raises a UserError for a kernel regression on several devices."""
     if choose(config.parallel) != "single":
         raise UserError("a kernel regression trains on one device; set --config.parallel=single")
-    return options
 
 
 def check_metrics(config: ConfigDict) -> None:

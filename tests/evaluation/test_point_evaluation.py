@@ -274,10 +274,16 @@ def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model__name": "seq2seq"}, r"unknown model.name for task.name regression 'seq2seq'"),
         ({"model__attention__score": "gausian"}, r"did you mean gaussian\?"),
-        ({"model__attention__score": "additive"}, r"unknown model.attention.score for model.name kernel_regression"),
-        ({"model__attention__normalize": "sparsemax"}, r"a kernel regression needs kernel_sum"),
+        ({"model__attention__score": "additive"}, r"unknown model.attention.score 'additive'; known: boxcar"),
+        (
+            {"model__attention__normalize": "sparsemax"},
+            r"unknown model.attention.normalize 'sparsemax'; known: kernel_sum",
+        ),
+        (
+            {"model__attention__score": "triangular", "model__attention__normalize": "softmax"},
+            r"a kernel regression needs kernel_sum",
+        ),
         ({"model__attention__score": "boxcar"}, r"boxcar has no gradient; set model.attention.width"),
         ({"model__attention__width": (0.0,)}, r"attention.width \(0.0,\): expected one finite number above 0"),
         ({"model__attention__width": (-2.0,)}, r"attention.width \(-2.0,\): expected one finite number above 0"),
@@ -288,7 +294,6 @@ def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
         ({"task__num_examples": 1}, r"1 training points; expected at least 2"),
         ({"eval__metrics": ("bleu",)}, r"unknown metric 'bleu'"),
         ({"train__best_metric": "bleu"}, r"unknown train.best_metric 'bleu'"),
-        ({"train__microbatches": 2}, r"train.microbatches"),
         ({"parallel": "pmap"}, r"trains on one device; set --config.parallel=single"),
         ({"model__num_widths": 0}, r"model.num_widths is 0; expected at least 1"),
     ],

@@ -141,7 +141,7 @@ MUTATIONS = {
         "layers/positions.py",
         "distance = jnp.arange(num_keys) - positions[..., None]",
         "distance = positions[..., None] - jnp.arange(num_keys)",
-        "models/transformer/test_transformer.py::test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query",
+        "layers/test_positions.py::test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query",
     ),
     "empty_memories_too_old": Mutation(
         "models/memory_networks/memn2n.py",
@@ -187,7 +187,7 @@ MUTATIONS = {
     ),
     "halted_moves_on": Mutation(
         "models/memory_networks/universal.py",
-        "x = jnp.where(halting.running[..., None], changed, carry[0])",
+        "x = jnp.where(state.running[..., None], changed, previous)",
         "x = changed",
         "models/memory_networks/test_universal.py::test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays",
     ),

@@ -64,7 +64,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
     first = jax.process_index() == 0
     # Before the data, which may take long: whether anything can be written there.
     with claim(workdir) if first else contextlib.nullcontext() as locked:
-        stored = task_class(config.task.name).load(workdir) if holds(workdir, config) else None
+        stored = options.task.task_class.load(workdir) if holds(workdir, config) else None
         if stored is not None:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files

@@ -113,10 +113,11 @@ def test_train(workdir, trained, data):
 def test_the_header_names_what_makes_it_another_run_than_the_description_says():
     given = ["--config.model.num_layers=1", "--noconfig.model.bidirectional", "--config.model.input_feeding"]
     unseen = ["--config.seed=3", "--config.data_dir=x", "--config.decode.method=beam", "--config.train.log_every=1"]
+    config = quickstart.get_config()
     text = ", with model.num_layers=1, model.bidirectional=False, model.input_feeding=True"
-    assert commands.changes((*unseen[:2], *given, *unseen[2:])) == text
-    assert commands.changes((*given, *given)) == f"{text}, model.num_layers=1 and 2 more"
-    assert commands.changes(tuple(unseen)) == ""
+    assert commands.changes(config, (*unseen[:2], *given, *unseen[2:])) == text
+    assert commands.changes(config, (*given, *given)) == f"{text}, model.num_layers=1 and 2 more"
+    assert commands.changes(config, tuple(unseen)) == ""
 
 
 def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
@@ -322,7 +323,10 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
             [*train, at, "--config.model.hidden_size=9"],
             f"{workdir} holds the run of another config: model.hidden_size is 8 there and 9 here; choose another",
         ),
-        ([QUICKSTART, at], f"{workdir} holds the run of another config: model.attention.score is 'dot' there and"),
+        (
+            [QUICKSTART, at],
+            f"{workdir} holds the run of another config: task.name is 'parallel_text' there and 'dates' here",
+        ),
         ([QUICKSTART, "--mode=predict"], "--mode=predict needs --workdir=DIR, the work directory of a trained run"),
         (["--mode=eval", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: {tmp_path} is not the wor"),
         ([*train, "--mode=predict", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: "),

@@ -372,11 +372,17 @@ def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
     ("changes", "words"),
     [
         ({"task__name": "date"}, "unknown task.name 'date'; did you mean dates?"),
-        ({"task__vocabulary": "word"}, "unknown task.vocabulary 'word'; did you mean words?"),
+        (
+            {"task__name": "parallel_text", "task__vocabulary": "word"},
+            "unknown task.vocabulary 'word'; did you mean words?",
+        ),
         ({"task__buckets": (0,)}, "bucket 0: expected a length such as 16"),
         ({"task__batch_size": 0}, "task.batch_size is 0; expected at least 1"),
-        ({"task__batch_unit": "words"}, "unknown batch_unit 'words'; known: sentences, tokens"),
-        ({"task__vocab_size": (8000,)}, "task.vocab_size is .8000,.; expected two sizes"),
+        ({"task__batch_unit": "words"}, "unknown task.batch_unit 'words'; known: sentences, tokens"),
+        (
+            {"task__name": "parallel_text", "task__vocab_size": (8000,)},
+            "task.vocab_size is .8000,.; expected two sizes",
+        ),
         ({"dtype": "float23"}, "unknown dtype 'float23'; did you mean float32?"),
         ({"model__name": "seq2sec"}, "unknown model.name 'seq2sec'; did you mean seq2seq?"),
         ({"model__cell": "lstmm"}, "unknown model.cell 'lstmm'; did you mean lstm?"),

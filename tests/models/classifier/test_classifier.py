@@ -122,8 +122,7 @@ def test_the_penalty_moves_the_queries_and_nothing_else_would_not():
     [
         (dict(pooling="max"), "unknown model.pooling 'max'"),
         (dict(encoder="cnn"), "unknown model.encoder 'cnn'"),
-        (dict(tie_embeddings=True), "a classifier has no embedding of its classes"),
-        (dict(pooling="structured", attention=dict(window="local_m")), "takes no window"),
+        (dict(pooling="structured", attention=dict(normalize="monotonic")), "unknown model.attention.normalize"),
     ],
 )
 def test_errors(options, message):

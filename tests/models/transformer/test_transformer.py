@@ -27,9 +27,7 @@ DOT = dict(score="scaled_dot")
 # Each scheme of positions, both norms, shared keys, and scores and normalizers per head: each at least once.
 CASES = {
     "post norm, sinusoidal": dict(norm="post", attention=DOT),
-    "learned, tied": dict(
-        positions="learned", max_length=24, tie_embeddings=True, embedding_size=8, readout_size=8, attention=DOT
-    ),
+    "learned, tied": dict(positions="learned", max_length=24, tie_embeddings=True, attention=DOT),
     "rotary, shared keys": dict(positions="rotary", num_heads=4, num_kv_heads=2, attention=DOT),
     "relative, sparsemax": dict(positions="relative", attention=DOT | dict(normalize="sparsemax")),
     "alibi, additive": dict(positions="alibi", attention=dict(score="additive")),
@@ -333,8 +331,8 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
         (dict(share_embeddings=True), "needs one vocabulary, but the source has 13 tokens and the target 11"),
         (dict(norm="before"), "unknown model.norm 'before'"),
         (dict(encoder="conv", kernel_size=4), "kernel_size 4 is even"),
-        (dict(encoder="conv", positions="rotary"), "expected none, sinusoidal or learned"),
-        (dict(objective="hard", attention=dict(read="reinforce")), "needs model.objective soft"),
+        (dict(encoder="conv", positions="rotary"), "expected none, sinusoidal, learned"),
+        (dict(attention=dict(read="reinforce")), "unknown model.attention.read 'reinforce'"),
     ],
 )
 def test_errors(options, message):

@@ -18,6 +18,7 @@ from launch_server import ENVIRONMENT, ROOT, Server
 from tiny_run import TINY, WORDS, timeless, write_pairs
 
 from attn_jax.cli import commands
+from configs import quickstart
 
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
 

@@ -21,7 +21,8 @@ LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is pa
 BATCH = sentences(LENGTHS, 8, 7)
 REAL = BATCH["target_out"] != PAD
 ON_DEVICE = jax.tree.map(jnp.asarray, BATCH)
-SMALL = dict(encoder="transformer", hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
+SMALL_STACK = dict(hidden_size=8, num_heads=2, feed_forward_size=12, num_layers=1)
+SMALL = dict(encoder="transformer", **SMALL_STACK)
 DOT = dict(score="scaled_dot")
 
 # Each scheme of positions, both norms, shared keys, and scores and normalizers per head: each at least once.
@@ -44,7 +45,7 @@ MODELS = {f"transformer, {case}": ("transformer", case) for case in CASES} | {
 def model_of(name):
     """(model, params) of a case."""
     kind, case = MODELS[name]
-    model = build(name=kind, **SMALL | CASES[case])
+    model = build(name=kind, **(SMALL if kind == "transformer" else SMALL_STACK) | CASES[case])
     return model, random_params(model, BATCH, scale=0.4)
 
 
@@ -251,7 +252,7 @@ def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
 
 def test_a_language_model_goes_on_from_a_prompt():
     """Given p1 p2 to go on from, it says what it would say after p1 p2 of a target with an empty source."""
-    model = build(name="language_model", continue_source=True, share_embeddings=False, **SMALL, attention=DOT)
+    model = build(name="language_model", continue_source=True, share_embeddings=False, **SMALL_STACK, attention=DOT)
     params = random_params(model, BATCH, scale=0.4)
     prompts = jnp.array([[5, 7, EOS, PAD], [9, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]], jnp.int32)
     said = jnp.array([[2, 2, 2], [6, 6, 6]], jnp.int32)  # bos, and a token

@@ -20,7 +20,7 @@ from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
-from attn_jax.training.loop import Diverged, FitResult, TrainState, fit, make_train_step, stop_on_signals
+from attn_jax.training.loop import Diverged, FitResult, Reason, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import plateau_scale
 from attn_jax.training.parallel import PARALLEL, choose
@@ -138,7 +138,7 @@ def train(run: Run) -> FitResult:
         run.remember(restored.extra)
         run.scale = plateau_scale(state.opt_state)
         if run.finished:
-            return FitResult(run.parallel.put_state(state), start, "finished before")
+            return FitResult(run.parallel.put_state(state), start, Reason.FINISHED_BEFORE)
     check_size(run, shapes, example)
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
@@ -175,7 +175,7 @@ def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int) -> FitResult
         except Diverged as error:
             step = run.checkpoints.latest_step()
             raise UserError(f"{error}; last good checkpoint: {f'step {step}' if step else 'none'}") from error
-        if result.reason == "interrupted":
+        if result.reason is Reason.INTERRUPTED:
             callbacks.save(result.step, result.state)
         run.checkpoints.wait()
     run.stop_clock()

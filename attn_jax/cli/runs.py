@@ -15,7 +15,7 @@ from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
-from attn_jax.tasks import PointsTask, Task
+from attn_jax.tasks import PointsTask, Task, task_class
 from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size

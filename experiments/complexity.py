@@ -74,7 +74,11 @@ class SelfAttention(nn.Module):
     def __call__(self, x, mask):
         # What is not the function softmax itself is not fused.
         normalize = softmax if self.fused else functools.partial(softmax)
-        module = MultiHead(Attention(ScaledDot(), normalize), self.num_heads, self.features)
+        module = MultiHead(
+            attention=Attention(score=ScaledDot(), normalize=normalize),
+            num_heads=self.num_heads,
+            features=self.features,
+        )
         return module(x, module.prepare(x, mask=mask)).context
 
 

@@ -97,8 +97,8 @@ def sphere(width: float = 0.7) -> float:
         jnp.asarray(v / np.linalg.norm(v, axis=-1, keepdims=True), jnp.float32) for v in rng.normal(size=(2, 50, 8))
     )
     read = lambda m, q, k: m(q, m.prepare(k)).weights  # noqa: E731
-    kernel = Attention(Gaussian((width,)), kernel_sum).apply({}, query, keys, method=read)
-    dot = Attention(Dot(), softmax).apply({}, query / width**2, keys, method=read)
+    kernel = Attention(score=Gaussian(width=(width,)), normalize=kernel_sum).apply({}, query, keys, method=read)
+    dot = Attention(score=Dot(), normalize=softmax).apply({}, query / width**2, keys, method=read)
     return float(jnp.abs(kernel - dot).max())
 
 

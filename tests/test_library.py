@@ -178,7 +178,9 @@ def test_names_are_the_objects(name):
     [
         attn_jax.Attention(score=attn_jax.Additive(features=3)),
         attn_jax.Attention(score=attn_jax.General(query_features=WIDTH), normalize="learned_entmax"),
-        attn_jax.MultiHead(attn_jax.Attention(score="scaled_dot"), num_heads=2, features=WIDTH, num_kv_heads=1),
+        attn_jax.MultiHead(
+            attention=attn_jax.Attention(score="scaled_dot"), num_heads=2, features=WIDTH, num_kv_heads=1
+        ),
     ],
     ids=["additive", "general", "multi-head"],
 )
@@ -207,7 +209,7 @@ def test_half_of_the_parameters_say_how_to_make_the_others():
     "module",
     [
         attn_jax.Attention(score=attn_jax.Additive(features=3), normalize=attn_jax.entmax15),
-        attn_jax.MultiHead(attn_jax.Attention(score=attn_jax.ScaledDot()), num_heads=2, features=WIDTH),
+        attn_jax.MultiHead(attention=attn_jax.Attention(score=attn_jax.ScaledDot()), num_heads=2, features=WIDTH),
     ],
     ids=["attention", "multi-head"],
 )
@@ -233,13 +235,13 @@ MISTAKES = {
         score="additive"
     ),
     "the Boxcar score is -inf out of reach; it needs normalize=kernel_sum": lambda: attn_jax.Attention(
-        score=Boxcar((1.0,))
+        score=Boxcar(width=(1.0,))
     ),
     "takes neither window nor normalize": lambda: attn_jax.Attention(
         score="dot", monotonic=MonotonicSelection(), normalize="sparsemax"
     ),
     "dropout is 1.0; expected at least 0": lambda: attn_jax.Attention(score="dot", dropout=1.0),
-    "needs the positions of the queries": lambda: attn_jax.Attention(score="dot", window=attn_jax.LocalM(2)).apply(
+    "needs the positions of the queries": lambda: attn_jax.Attention(score="dot", window=attn_jax.LocalM(size=2)).apply(
         {}, QUERY, MEMORY
     ),
     "needs the weights of the step before": lambda: attn_jax.Attention(
@@ -305,7 +307,7 @@ def test_weights_sum_to_one_where_they_say_so():
         assert np.allclose(np.sum(weights, axis=-1), 1, atol=1e-5) == promised, name
         empty = entry(jnp.full((1, KEYS), -jnp.inf)) if takes_infinite(entry) else np.zeros(1)
         np.testing.assert_array_equal(empty, 0)
-    assert not attn_jax.Attention(score="dot", window=attn_jax.LocalM(2)).sums_to_one
+    assert not attn_jax.Attention(score="dot", window=attn_jax.LocalM(size=2)).sums_to_one
     assert not attn_jax.Attention(score="dot", monotonic=MonotonicSelection()).sums_to_one
     assert not attn_jax.Attention(score="boxcar", normalize="kernel_sum").sums_to_one
 

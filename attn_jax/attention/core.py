@@ -41,7 +41,7 @@ class Attended:
     log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 where none was sampled
 
 
-class Attention(nn.Module):
+class Attention(nn.Module, kw_only=True):
     """context = read(normalize(score(query, keys)), values), together with the weights.
 
         attention = Attention(score=Additive(features=32))

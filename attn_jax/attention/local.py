@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Bool, Float, Int
 
 
-class LocalM(nn.Module):
+class LocalM(nn.Module, kw_only=True):
     """Monotonic window, "local-m": the centre of target position t is source position t.
 
     The factor is 1. Where t is more than `size` past the end, no key is left and the context is zero.
@@ -28,7 +28,7 @@ class LocalM(nn.Module):
         return jnp.abs(distance) <= self.size, jnp.ones_like(distance)
 
 
-class LocalP(nn.Module):
+class LocalP(nn.Module, kw_only=True):
     """Predictive window, "local-p": the centre is p = (length - 1) * sigmoid(v . tanh(W query)).
 
     length is the number of unmasked keys. Positions count from 0, hence length - 1 where the paper has S. The factor is

@@ -10,10 +10,10 @@ from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
 
 
-class MultiHead(nn.Module):
+class MultiHead(nn.Module, kw_only=True):
     """[head_1; ...; head_h] W_o + b_o, head_i = attention(W_i query, W_i' keys, W_i'' values).
 
-        heads = MultiHead(Attention(score=ScaledDot()), num_heads=4, features=64)
+        heads = MultiHead(attention=Attention(score=ScaledDot()), num_heads=4, features=64)
         variables = heads.init(rng, query, keys, values)
         context = heads.apply(variables, query, keys, values).context
 

@@ -36,7 +36,7 @@ def check_text(config: ConfigDict) -> None:
 
 def check_points(config: ConfigDict) -> None:
     """Raises a UserError for a kernel regression on several devices."""
-    if choose(config.parallel) != "single":
+    if choose(config.parallel).across_devices:
         raise UserError("a kernel regression trains on one device; set --config.parallel=single")
 
 

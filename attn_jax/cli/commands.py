@@ -30,6 +30,7 @@ from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
+from attn_jax.training.loop import Reason
 from attn_jax.training.model_size import num_parameters
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
@@ -91,7 +92,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         for what, message in run.batches.messages:
             notice(f"{what:<14}{message}")
         ended = runs.train(run)
-        if ended.reason == "interrupted":
+        if ended.reason is Reason.INTERRUPTED:
             say(f"{'interrupted':<14}at step {ended.step}, saved; the same command goes on from there")
             raise Interrupted(ended.signal)
         params, used = runs.final_params(config, run.checkpoints, run.setup)

@@ -19,7 +19,7 @@ from attn_jax.options import Option, defaults, flatten, option, options_of, read
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.sizes import PointSizes
 from attn_jax.training.options import OptimizerOptions, TextTrainOptions, TokenTrainOptions, TrainOptions
-from attn_jax.training.parallel import PARALLEL
+from attn_jax.training.parallel import AUTO, PARALLEL
 
 MEASURING = ("decode", "eval")  # sections that do not change what is trained
 
@@ -41,9 +41,9 @@ class RunOptions:
         large=True,
     )
     parallel: str = option(
-        "auto",
+        AUTO,
         "one device, or how several are used (training/parallel.py)",
-        choices=("auto", *PARALLEL),
+        choices=(AUTO, *PARALLEL),
         affects="nothing",
     )
     dtype: str = option("float32", "of the computation; parameters are always float32", choices=DTYPES)

@@ -22,7 +22,7 @@ from attn_jax.tasks.point_batches import PointBatches
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import Meter, Outcome
 from attn_jax.training.metrics_writer import MetricsWriter
-from attn_jax.training.optimizers import SinceBest, halve, plateau_scale
+from attn_jax.training.optimizers import SCHEDULES, SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import Parallel
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
@@ -140,7 +140,7 @@ class Callbacks:
         notice(f"{'valid':<14}step {step}  {means}")
         run.best.update(results[name]["mean"])
         outcome = Outcome()
-        if config.optimizer.schedule == "plateau":
+        if SCHEDULES[config.optimizer.schedule].halves_on_plateau:
             run.plateau.update(values["loss"])
             spent = run.plateau.spent(config.optimizer.plateau_patience)
             if np.any(spent):

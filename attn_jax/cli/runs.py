@@ -15,15 +15,15 @@ from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
-from attn_jax.tasks import PointsTask, Task
+from attn_jax.tasks import PointsTask, Task, task_class
 from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
-from attn_jax.training.loop import Diverged, FitResult, TrainState, fit, make_train_step, stop_on_signals
+from attn_jax.training.loop import Diverged, FitResult, Reason, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import plateau_scale
-from attn_jax.training.parallel import PARALLEL, choose
+from attn_jax.training.parallel import choose
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
 
@@ -70,15 +70,14 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
                 checkpoints.newest()  # a UserError if it is of other files
         task = build_task(config, stored)
         setup = build_setup(config, task.kept)
-        devices = 1 if choose(config.parallel) == "single" else len(jax.devices())
+        strategy = choose(config.parallel)
+        devices = len(jax.devices()) if strategy.across_devices else 1
         batches = task.batches(**setup.batch_options, seeds=seeds, row_multiple=devices)
         check_num_samples(config, batches.longest)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
         tx = options.optimizer.build(num_steps)
         make_step = partial(make_train_step, setup.model.loss_fn, tx, microbatches=config.train.get("microbatches", 1))
-        parallel = PARALLEL[choose(config.parallel)](
-            lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1
-        )
+        parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1)
         if first:
             if stored is None or not has_checksums(workdir):
                 task.save(workdir)
@@ -138,7 +137,7 @@ def train(run: Run) -> FitResult:
         run.remember(restored.extra)
         run.scale = plateau_scale(state.opt_state)
         if run.finished:
-            return FitResult(run.parallel.put_state(state), start, "finished before")
+            return FitResult(run.parallel.put_state(state), start, Reason.FINISHED_BEFORE)
     check_size(run, shapes, example)
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
@@ -175,7 +174,7 @@ def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int) -> FitResult
         except Diverged as error:
             step = run.checkpoints.latest_step()
             raise UserError(f"{error}; last good checkpoint: {f'step {step}' if step else 'none'}") from error
-        if result.reason == "interrupted":
+        if result.reason is Reason.INTERRUPTED:
             callbacks.save(result.step, result.state)
         run.checkpoints.wait()
     run.stop_clock()
@@ -188,7 +187,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     Raises:
         UserError: it cannot fit into the memory.
     """
-    devices = 1 if choose(run.config.parallel) == "single" else jax.device_count()  # each holds the whole state
+    devices = jax.device_count() if choose(run.config.parallel).across_devices else 1  # each holds the whole state
     logits = 0
     if "target_out" in batch:  # else it predicts no words
         positions = batch["target_out"].size // run.config.train.get("microbatches", 1) // devices

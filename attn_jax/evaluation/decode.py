@@ -278,7 +278,20 @@ def beam_search(
     )
 
 
-METHODS = {"greedy": greedy, "beam": beam_search, "sample": sample}
+class Method(NamedTuple):
+    """A way to search for the target, and the arguments that it takes besides those of every search."""
+
+    search: Callable  # (step, memory, state, **arguments) -> Hypotheses
+    options: tuple[str, ...] = ()  # names of its options
+    has_beams: bool = False  # its Hypotheses have an axis of beams, best first
+    is_random: bool = False  # it takes `rngs`, one for each sentence
+
+
+METHODS = {
+    "greedy": Method(greedy),
+    "beam": Method(beam_search, options=("beam_size", "length_penalty"), has_beams=True),
+    "sample": Method(sample, options=("temperature", "top_k", "top_p"), is_random=True),
+}
 
 
 def replace_unk(

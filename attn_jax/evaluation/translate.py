@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk, sample
+from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
@@ -112,18 +112,16 @@ class Translator:
         options = self.options
         memory, state = self.model.start(params, source)
         step = partial(self.model.step, params)
-        common = dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
-        if options.method == "beam":
-            common |= dict(beam_size=options.beam_size, length_penalty=options.length_penalty)
-            return METHODS["beam"](step, memory, state, **common)
-        if options.method == "sample":
-            common |= dict(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p)
+        method = METHODS[options.method]
+        arguments = {name: getattr(options, name) for name in method.options}
+        arguments |= dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
+        search = partial(method.search, step, memory, state, **arguments)
+        if method.is_random:
             rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]
             if options.n_best > 1:
-                several = jax.vmap(lambda rngs: sample(step, memory, state, rngs=rngs, **common), out_axes=1)
-                return several(jnp.stack(rngs))
-            common |= dict(rngs=rngs[0])
-        return jax.tree.map(lambda x: x[:, None], METHODS[options.method](step, memory, state, **common))
+                return jax.vmap(lambda rngs: search(rngs=rngs), out_axes=1)(jnp.stack(rngs))
+            search = partial(search, rngs=rngs[0])
+        return search() if method.has_beams else jax.tree.map(lambda x: x[:, None], search())
 
     def _rng_of(self, number: int) -> PRNGKeyArray:
         """The rng of sample `number` of all sentences."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from attn_jax.errors import UserError
+from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.buckets import Buckets, make_buckets
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
@@ -142,7 +142,7 @@ class Batches:
             pairs: the training split.
             buckets: lengths or pairs of lengths, eos included: see `make_buckets`.
             batch_size: rows of a batch, or padded target positions if batch_unit is "tokens".
-            batch_unit: "sentences" or "tokens".
+            batch_unit: a key of BATCH_UNITS.
             seeds: with several, batches have a leading seed axis, and each slice is the batch of one seed.
             row_multiple: the number of rows is a multiple of this number, such as the number of devices.
 
@@ -162,7 +162,10 @@ class Batches:
                 f"shortest target {shortest[1]}, eos included"
             )
         self._members = [np.flatnonzero(bucket_of == i) for i in used]
-        self.shapes = [(_rows(batch_size, batch_unit, row_multiple, buckets[i][1]), *buckets[i]) for i in used]
+        if batch_size < 1:
+            raise UserError(f"batch_size {batch_size}: expected at least 1")
+        rows_of = lookup(BATCH_UNITS, batch_unit, "batch_unit")
+        self.shapes = [(rows_of(batch_size, row_multiple, buckets[i][1]), *buckets[i]) for i in used]
         self._counts = [-(-len(m) // rows) for m, (rows, _, _) in zip(self._members, self.shapes, strict=True)]
         self.steps_per_epoch = sum(self._counts)
         self.num_pairs = sum(map(len, self._members))
@@ -247,16 +250,18 @@ def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _rows(batch_size: int, batch_unit: str, row_multiple: int, target_length: int) -> int:
-    if batch_size < 1:
-        raise UserError(f"batch_size {batch_size}: expected at least 1")
-    if batch_unit == "tokens":
-        return max(1, batch_size // target_length // row_multiple) * row_multiple
-    if batch_unit != "sentences":
-        raise UserError(f"unknown batch_unit {batch_unit!r}; known: sentences, tokens")
+def _rows_of_sentences(batch_size: int, row_multiple: int, target_length: int) -> int:
     if batch_size % row_multiple:
         raise UserError(
             f"batch_size {batch_size} cannot be shared equally by {row_multiple} devices; the next size that can is "
             f"{_round_up(batch_size, row_multiple)}"
         )
     return batch_size
+
+
+def _rows_of_tokens(batch_size: int, row_multiple: int, target_length: int) -> int:
+    return max(1, batch_size // target_length // row_multiple) * row_multiple
+
+
+# (batch_size, row_multiple, target_length of a bucket) -> number of rows of its batches
+BATCH_UNITS = {"sentences": _rows_of_sentences, "tokens": _rows_of_tokens}

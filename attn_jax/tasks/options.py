@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from attn_jax.errors import UserError
 from attn_jax.options import option
+from attn_jax.tasks.batching import BATCH_UNITS
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Task
 from attn_jax.tasks.vocabulary import SPECIAL, VOCABULARIES, SentencePiece
@@ -53,7 +54,7 @@ class TextOptions(TaskOptions):
     source_buckets: int = option(
         2, "source lengths for each target length, where buckets is ()", at_least=1, only=("buckets", ((),))
     )
-    batch_unit: str = option("sentences", "unit of batch_size", choices=("sentences", "tokens"))
+    batch_unit: str = option("sentences", "unit of batch_size", choices=BATCH_UNITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

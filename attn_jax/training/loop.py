@@ -7,6 +7,7 @@ so a run that is killed and resumed from a checkpoint is bitwise equal to one th
 
 import collections
 import contextlib
+import enum
 import signal
 from typing import Any, NamedTuple
 
@@ -137,12 +138,21 @@ class Outcome(NamedTuple):
     stop: bool = False
 
 
+class Reason(enum.StrEnum):
+    """Why a training ended."""
+
+    DONE = "done"  # all of num_steps are done
+    STOPPED = "stopped"  # by a callback
+    INTERRUPTED = "interrupted"  # by should_stop
+    FINISHED_BEFORE = "finished before"  # nothing was left to do
+
+
 class FitResult(NamedTuple):
-    """The end of a training: "done" (num_steps), "stopped" (by a callback) or "interrupted" (by should_stop)."""
+    """The end of a training."""
 
     state: Any  # on the device
     step: int  # number of steps done
-    reason: str
+    reason: Reason
     signal: int = 0  # the signal that interrupted it, as should_stop returned it
 
 
@@ -208,9 +218,11 @@ def fit(
         number = 0 if should_stop is None else int(should_stop(step))
         if stopped or number:
             arrive(0)
-            return FitResult(state, step, "stopped") if stopped else FitResult(state, step, "interrupted", number)
+            if stopped:
+                return FitResult(state, step, Reason.STOPPED)
+            return FitResult(state, step, Reason.INTERRUPTED, number)
     arrive(0)
-    return FitResult(state, max(start, num_steps), "done")
+    return FitResult(state, max(start, num_steps), Reason.DONE)
 
 
 def check_finite(step: int, metrics: Metrics) -> None:

@@ -23,6 +23,13 @@ TINY = 1e-30  # added to a norm, which may be 0
 Schedule = Callable[[Any], Any]  # number of updates so far -> learning rate
 
 
+class ScheduleKind(NamedTuple):
+    """A kind of schedule: the learning rate as a function of the update, and whether the host halves it as well."""
+
+    make: Callable[[Real, int, int], Schedule]  # (learning_rate, warmup_steps, num_steps) -> Schedule
+    halves_on_plateau: bool = False  # whether it is halved when the validation loss stops improving
+
+
 class PlateauState(NamedTuple):
     """The factor of the learning rate: a number, or one per seed."""
 
@@ -71,7 +78,8 @@ def make_optimizer(
     for field, value in numbers.items():
         if not (value >= 0 and math.isfinite(value)):
             raise UserError(f"optimizer.{field} must be a finite number >= 0, got {value}")
-    if schedule == "plateau" and plateau_patience < 1:
+    on_plateau = lookup(SCHEDULES, schedule, "optimizer.schedule").halves_on_plateau
+    if on_plateau and plateau_patience < 1:
         raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")
     rate = make_schedule(
         learning_rate=learning_rate,
@@ -86,7 +94,7 @@ def make_optimizer(
         clip(clip_norm, clip_each) if clip_norm > 0 else optax.identity(),
         precondition(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps),
         optax.scale_by_learning_rate(rate),
-        scale_by_plateau() if schedule == "plateau" else optax.identity(),
+        scale_by_plateau() if on_plateau else optax.identity(),
     )
     return keep_running(tx)
 
@@ -102,7 +110,7 @@ def make_schedule(
     **others: Any,
 ) -> Schedule:
     """Makes the schedule of the learning rate, without the `scale` of a plateau; `others` are not used."""
-    rate = lookup(SCHEDULES, schedule, "optimizer.schedule")(learning_rate, warmup_steps, num_steps)
+    rate = lookup(SCHEDULES, schedule, "optimizer.schedule").make(learning_rate, warmup_steps, num_steps)
     return halving(rate, halve_after, halve_every) if halve_every else rate
 
 
@@ -257,4 +265,9 @@ class SinceBest:
 
 OPTIMIZERS = {"adam": adam, "adamw": adamw, "sgd": sgd}
 
-SCHEDULES = {"constant": constant, "inverse_sqrt": inverse_sqrt, "cosine": cosine, "plateau": constant}
+SCHEDULES = {
+    "constant": ScheduleKind(constant),
+    "inverse_sqrt": ScheduleKind(inverse_sqrt),
+    "cosine": ScheduleKind(cosine),
+    "plateau": ScheduleKind(constant, halves_on_plateau=True),
+}

@@ -1,6 +1,6 @@
 """The same pure step on one device, on several (pmap), or on a mesh across hosts.
 
-    parallel = PARALLEL[choose("auto", devices)](step_factory, devices, seeds=False)
+    parallel = choose("auto", devices).make(step_factory, devices, seeds=False)
     state = parallel.put_state(state)
     state, metrics = parallel.train_step(state, parallel.put_batch(batch))
     state = parallel.get_state(state)
@@ -24,6 +24,7 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.types import Callable, PyTree
 
 AXIS = "data"
+AUTO = "auto"  # in place of a name in PARALLEL
 
 
 class Parallel(NamedTuple):
@@ -35,16 +36,35 @@ class Parallel(NamedTuple):
     get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), without a device axis
 
 
-def choose(name: str, devices: Sequence | None = None, process_count: int | None = None) -> str:
-    """Returns a name in PARALLEL; "auto" is single for one device, pmap for several, mesh across processes."""
+class Strategy(NamedTuple):
+    """A way to use devices, and how far it reaches."""
+
+    make: Callable  # (step_factory, devices, *, seeds) -> Parallel
+    across_devices: bool = False  # whether it uses all devices, or the first one alone
+    across_processes: bool = False  # whether it uses those of other processes as well
+
+    def reaches(self, num_devices: int, process_count: int) -> bool:
+        """Tells whether it uses so many devices, of so many processes."""
+        return (self.across_devices or num_devices == 1) and (self.across_processes or process_count == 1)
+
+
+def choose(name: str, devices: Sequence | None = None, process_count: int | None = None) -> Strategy:
+    """Returns PARALLEL[name]; "auto" is single for one device, pmap for several, mesh across processes.
+
+    Raises:
+        UserError: the name is unknown, or its strategy does not reach the other processes.
+    """
     devices = jax.devices() if devices is None else devices
     process_count = jax.process_count() if process_count is None else process_count
-    if name == "auto":
-        return "mesh" if process_count > 1 else "pmap" if len(devices) > 1 else "single"
-    lookup(PARALLEL | {"auto": None}, name, "parallel")
-    if process_count > 1 and name != "mesh":
-        raise UserError(f"parallel={name!r} works within one process, there are {process_count}; use 'mesh' or 'auto'")
-    return name
+    strategy = lookup(PARALLEL | {AUTO: None}, name, "parallel")
+    if strategy is None:
+        return next(known for known in PARALLEL.values() if known.reaches(len(devices), process_count))
+    if process_count > 1 and not strategy.across_processes:
+        fitting = [repr(other) for other, known in PARALLEL.items() if known.across_processes] + [repr(AUTO)]
+        raise UserError(
+            f"parallel={name!r} works within one process, there are {process_count}; use {' or '.join(fitting)}"
+        )
+    return strategy
 
 
 def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False) -> Parallel:
@@ -156,4 +176,9 @@ def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
     return jax.tree.map(copy, tree, jax.device_get(local))
 
 
-PARALLEL = {"single": single, "pmap": pmap, "mesh": mesh}
+# From the one that reaches least to the one that reaches furthest.
+PARALLEL = {
+    "single": Strategy(single),
+    "pmap": Strategy(pmap, across_devices=True),
+    "mesh": Strategy(mesh, across_devices=True, across_processes=True),
+}

@@ -25,19 +25,19 @@ POSITIONS = np.tile(np.array([0, 2, 7], np.int32), (len(LENGTHS), 1))
 # Each score, normalizer and window at least once; their own tests say what each of them computes.
 CASES = {
     "softmax of dot": (Dot(), "softmax", None),
-    "sparsemax of additive": (Additive(5), "sparsemax", None),
-    "hardmax of general": (General(WIDTH), "hardmax", None),
+    "sparsemax of additive": (Additive(features=5), "sparsemax", None),
+    "hardmax of general": (General(query_features=WIDTH), "hardmax", None),
     "linear scaled dot": (ScaledDot(), "linear", None),
     "scalable entmax of dot": (Dot(), "scalable_entmax", None),
     "softmax of gaussian": (Gaussian(), "softmax", None),
-    "boxcar": (Boxcar((2.5,)), "kernel_sum", None),
+    "boxcar": (Boxcar(width=(2.5,)), "kernel_sum", None),
     "triangular, a width for each column": (Triangular(per_column=True), "kernel_sum", None),
-    "epanechikov, three widths": (Epanechikov((2.0, 2.5, 3.0, 4.0)[:WIDTH]), "kernel_sum", None),
+    "epanechikov, three widths": (Epanechikov(width=(2.0, 2.5, 3.0, 4.0)[:WIDTH]), "kernel_sum", None),
     "constant": (Constant(), "kernel_sum", None),
-    "softmax of tanh key": (TanhKey(WIDTH), "softmax", None),
+    "softmax of tanh key": (TanhKey(features=WIDTH), "softmax", None),
     "softmax of norm": (Norm(), "softmax", None),
-    "local-m concat": (Concat(5), "scalable_entmax", LocalM(SIZE)),
-    "local-p location": (Location(20), "softmax", LocalP(SIZE, 3)),
+    "local-m concat": (Concat(features=5), "scalable_entmax", LocalM(size=SIZE)),
+    "local-p location": (Location(max_length=20), "softmax", LocalP(size=SIZE, features=3)),
 }
 
 
@@ -51,7 +51,9 @@ def attend(request):
     """(query, keys, mask, positions) -> (context, weights), compiled once for each shape."""
     score, name, window = CASES[request.param]
     normalize = NORMALIZERS[name]
-    attention = Attention(score, normalize() if isinstance(normalize, type) else normalize, window=window)
+    attention = Attention(
+        score=score, normalize=normalize() if isinstance(normalize, type) else normalize, window=window
+    )
     params = jax.tree.map(jnp.asarray, params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read))
     return compiled(lambda *args: attention.apply({"params": params}, *args, method=read))
 
@@ -80,7 +82,7 @@ def test_masking_is_deleting_and_a_batch_is_its_rows(attend):
 
 
 def test_keys_outside_a_local_window_have_no_weight():
-    attention = Attention(Dot(), window=LocalM(SIZE))
+    attention = Attention(score=Dot(), window=LocalM(size=SIZE))
     _, weights = compiled(lambda *args: attention.apply({}, *args, method=read))(QUERY, MEMORY, MASK, POSITIONS)
     outside = np.abs(np.arange(KEYS) - POSITIONS[..., None]) > SIZE
     assert np.all(weights[outside] == 0)
@@ -93,7 +95,7 @@ def test_keys_outside_a_local_window_have_no_weight():
 
 
 def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
-    attention = Attention(Dot(), window=LocalP(SIZE, 3))
+    attention = Attention(score=Dot(), window=LocalP(size=SIZE, features=3))
     params = jax.tree.map(jnp.asarray, params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read))
 
     def both(attention, query, keys, mask, positions):
@@ -109,7 +111,7 @@ def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
 
 def test_a_mask_for_each_query_narrows_the_memory():
     causal = np.arange(KEYS) <= np.array([0, 4, 8])[:, None]
-    attention = Attention(ScaledDot())
+    attention = Attention(score=ScaledDot())
 
     def masked(attention, query, keys, mask, causal):
         return attention(query, attention.prepare(keys, mask=mask), mask=causal).weights
@@ -125,7 +127,7 @@ def test_values_may_differ_from_keys_and_have_heads():
     rng = np.random.default_rng(1)
     query, keys = rng.normal(size=(2, 2, 5, QUERIES, WIDTH)).astype(np.float32)[:, :, :1]
     values = rng.normal(size=(2, 1, QUERIES, 7)).astype(np.float32)
-    attention = Attention(ScaledDot())
+    attention = Attention(score=ScaledDot())
 
     def apart(attention, query, keys, values):
         return attention(query, attention.prepare(keys, values)).context
@@ -142,7 +144,7 @@ def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
     reading = READINGS[name]
     if "num_samples" in inspect.signature(reading.function).parameters and name not in ("gumbel_rao", "top"):
         reading = reading.configure(num_samples=3)
-    attention = Attention(ScaledDot(), read=reading)
+    attention = Attention(score=ScaledDot(), read=reading)
 
     def read_noisily(attention, query, keys):
         attended = attention(query, attention.prepare(keys), rng=jax.random.key(0))
@@ -171,7 +173,7 @@ def test_torch_computes_the_same():
     scores = torch.bmm(query, memory.transpose(1, 2)).masked_fill(~torch.tensor(mask)[:, None], -torch.inf)
     plain = torch.bmm(scores.softmax(-1), memory)
     for score, expected in [(ScaledDot(), scaled), (Dot(), plain)]:
-        call = compiled(lambda *args, score=score: Attention(score).apply({}, *args, method=read)[0])
+        call = compiled(lambda *args, score=score: Attention(score=score).apply({}, *args, method=read)[0])
         np.testing.assert_allclose(call(QUERY[:3], MEMORY[:3], mask, positions), expected.numpy(), atol=1e-5)
 
 

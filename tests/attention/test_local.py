@@ -23,7 +23,7 @@ def predictive():
 
 
 def test_local_m_keeps_the_keys_around_the_position_of_the_query():
-    mask, factor = compiled(lambda *args: LocalM(SIZE).apply({}, *args))(QUERY, POSITIONS, KEY_MASK)
+    mask, factor = compiled(lambda *args: LocalM(size=SIZE).apply({}, *args))(QUERY, POSITIONS, KEY_MASK)
     for b, q, k in np.ndindex(BATCH, QUERIES, KEYS):
         assert mask[b, q, k] == (POSITIONS[b, q] - SIZE <= k <= POSITIONS[b, q] + SIZE)
     np.testing.assert_array_equal(factor, 1)

@@ -85,9 +85,12 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
         "attn_jax.attention.core.fused_attention", lambda *args: calls.append(1) or fused_attention(*args)
     )
     fusible = {
-        name: Attention(ScaledDot(), normalize=softmax, read=READINGS["expectation"], **options)
+        name: Attention(score=ScaledDot(), normalize=softmax, read=READINGS["expectation"], **options)
         for name, options in {"plain": {}, "dropping": {"dropout": 0.5}}.items()
-    } | {"sparse": Attention(ScaledDot(), NORMALIZERS["sparsemax"]), "additive": Attention(Additive(3))}
+    } | {
+        "sparse": Attention(score=ScaledDot(), normalize=NORMALIZERS["sparsemax"]),
+        "additive": Attention(score=Additive(features=3)),
+    }
     taken = {}
     for name, attention in fusible.items():
         params = params_of(attention, QUERY, MEMORY, MASK, method=read)
@@ -108,7 +111,7 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
 def test_leading_axes_broadcast(query, keys):
     rng = np.random.default_rng(2)
     query, keys = (rng.normal(size=shape).astype(np.float32) for shape in (query, keys))
-    attention = Attention(Dot()).bind({})
+    attention = Attention(score=Dot()).bind({})
     attended = attention(jnp.asarray(query), attention.prepare(jnp.asarray(keys)))
     lead = np.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
     query, keys = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (query, keys))
@@ -130,7 +133,12 @@ def test_cudnn_is_for_what_it_has_a_gradient_of(monkeypatch):
 
 
 def plain_weights(module, num_kv_heads=0, normalize=softmax):
-    heads = MultiHead(Attention(module, normalize), HEADS, WIDTH, num_kv_heads)
+    heads = MultiHead(
+        attention=Attention(score=module, normalize=normalize),
+        num_heads=HEADS,
+        features=WIDTH,
+        num_kv_heads=num_kv_heads,
+    )
     return heads, params_of(heads, QUERY, MEMORY, MASK, method=read)
 
 
@@ -142,7 +150,7 @@ def test_each_head_is_one_attention():
     contexts, width = [], WIDTH // HEADS
     for head in range(HEADS):
         own = slice(head * width, (head + 1) * width)
-        attention = Attention(ScaledDot()).bind({})
+        attention = Attention(score=ScaledDot()).bind({})
         one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), mask=NARROW)
         np.testing.assert_allclose(attended.weights[:, head], one.weights, atol=1e-6)
         contexts.append(one.context)
@@ -152,7 +160,7 @@ def test_each_head_is_one_attention():
 
 @pytest.mark.parametrize("score", ["scaled_dot", "additive", "normalizer with parameters"])
 def test_shared_keys_are_repeated_keys(score):
-    make = {"additive": lambda: Additive(3)}.get(score, ScaledDot)
+    make = {"additive": lambda: Additive(features=3)}.get(score, ScaledDot)
     normalize = NORMALIZERS["scalable_entmax"](num_heads=HEADS) if score not in SCORES else softmax
     grouped, params = plain_weights(make(), num_kv_heads=2, normalize=normalize)
     whole, _ = plain_weights(make(), normalize=normalize)
@@ -170,8 +178,8 @@ def test_shared_keys_are_repeated_keys(score):
 
 @pytest.mark.parametrize("reading", ["top", "reinforce", "gumbel_softmax"])
 def test_every_head_reads_on_its_own(reading):
-    attention = Attention(ScaledDot(), read=READINGS[reading])
-    heads = MultiHead(attention, HEADS, WIDTH)
+    attention = Attention(score=ScaledDot(), read=READINGS[reading])
+    heads = MultiHead(attention=attention, num_heads=HEADS, features=WIDTH)
     params = params_of(heads, QUERY, MEMORY, MASK, method=read)
     attended = heads.apply({"params": params}, QUERY, MEMORY, MASK, rng=jax.random.key(0), method=read)
     assert attended.log_prob.shape == (BATCH, HEADS, QUERIES)
@@ -184,7 +192,7 @@ def test_every_head_reads_on_its_own(reading):
 
 
 def test_dropped_weights_keep_their_mean():
-    heads = MultiHead(Attention(ScaledDot(), dropout=0.4), 1, WIDTH)
+    heads = MultiHead(attention=Attention(score=ScaledDot(), dropout=0.4), num_heads=1, features=WIDTH)
     params = params_of(heads, QUERY, MEMORY, MASK, method=read)
     whole = heads.apply({"params": params}, QUERY, MEMORY, MASK, method=read)
     rngs = jax.random.split(jax.random.key(0), 4000)
@@ -246,7 +254,7 @@ def test_errors():
         head_width(8, 5)
     with pytest.raises(ValueError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
         head_width(8, 4, 3)
-    attention = Attention(Dot())
+    attention = Attention(score=Dot())
     with pytest.raises(ValueError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
     with pytest.raises(ValueError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):

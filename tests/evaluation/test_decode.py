@@ -52,7 +52,7 @@ def penalty(length, alpha):
 @functools.partial(jax.jit, static_argnames=("method", "max_length", "beam_size", "temperature", "top_k", "top_p"))
 def run(method, table, limits, *, max_length=LENGTH, **options):
     batch = table.shape[0]
-    return decode.METHODS[method](
+    return decode.METHODS[method].search(
         step, {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
     )
 

@@ -259,7 +259,7 @@ def test_a_checkpoint_that_lost_its_metrics_is_spoken_of(three, tmp_path, capsys
 def test_other_devices_go_on_with_it(tmp_path, names):
     tx = tiny.optimizer()
     before, after = (
-        PARALLEL[name](lambda axis_name: make_train_step(tiny.loss_fn, tx, axis_name=axis_name)) for name in names
+        PARALLEL[name].make(lambda axis_name: make_train_step(tiny.loss_fn, tx, axis_name=axis_name)) for name in names
     )
     start = tiny.create(tx)
     state = fit(before, before.put_state(start), tiny.batch_at, start=0, num_steps=3).state
@@ -272,7 +272,7 @@ def test_other_devices_go_on_with_it(tmp_path, names):
 
 
 def test_what_is_saved_from_a_device_is_not_overwritten_by_the_next_step(tmp_path):
-    parallel = PARALLEL["single"](lambda axis_name: make_train_step(tiny.loss_fn, tiny.optimizer()))
+    parallel = PARALLEL["single"].make(lambda axis_name: make_train_step(tiny.loss_fn, tiny.optimizer()))
     state = parallel.put_state(tiny.create(tiny.optimizer()))
     expected = parallel.get_state(state)
     with Checkpoints(tmp_path) as checkpoints:
@@ -348,7 +348,7 @@ def worker(directory, pause):
     state = tiny.create(tx)
     ballast = {"ballast": jax.random.normal(rng, (1000, 1000))}  # so that saving takes a while
     state = TrainState.create(state.params | ballast, tx, rng)
-    parallel = PARALLEL["single"](lambda axis_name: make_train_step(tiny.noisy_loss_fn, tx))
+    parallel = PARALLEL["single"].make(lambda axis_name: make_train_step(tiny.noisy_loss_fn, tx))
 
     def save(step, state):
         checkpoints.save(step, parallel.get_state(state), config={}, metrics={"loss": 1.0 / step})

@@ -18,7 +18,9 @@ from attn_jax.training.parallel import PARALLEL
 
 @pytest.fixture(scope="module")
 def single():
-    return PARALLEL["single"](lambda axis_name: make_train_step(tiny.loss_fn, tiny.optimizer(), axis_name=axis_name))
+    return PARALLEL["single"].make(
+        lambda axis_name: make_train_step(tiny.loss_fn, tiny.optimizer(), axis_name=axis_name)
+    )
 
 
 def run(parallel, state, num_steps, start=0, **options):
@@ -75,7 +77,9 @@ def test_each_step_and_each_microbatch_has_its_own_dropout():
 
 def test_several_seeds_in_one_program_are_each_alone(single):
     seeds, tx = (0, 3), tiny.optimizer()
-    together = PARALLEL["single"](lambda axis_name: make_train_step(tiny.loss_fn, tx, axis_name=axis_name), seeds=True)
+    together = PARALLEL["single"].make(
+        lambda axis_name: make_train_step(tiny.loss_fn, tx, axis_name=axis_name), seeds=True
+    )
     state = together.put_state(tiny.create_seeds(tx, seeds))
     state, metrics = together.train_step(state, together.put_batch(tiny.batches_of(seeds)(0)))
     state, metrics = together.train_step(state, together.put_batch(tiny.batches_of(seeds)(1)))
@@ -205,7 +209,7 @@ def test_divergence_stops_at_once_and_before_anything_is_saved(value, word):
 
 def test_a_real_divergence_is_noticed():
     tx = tiny.optimizer(learning_rate=1e30, clip_norm=0.0)
-    parallel = PARALLEL["single"](lambda axis_name: make_train_step(tiny.loss_fn, tx), seeds=True)
+    parallel = PARALLEL["single"].make(lambda axis_name: make_train_step(tiny.loss_fn, tx), seeds=True)
     state = parallel.put_state(tiny.create_seeds(tx, (0, 1)))
     with pytest.raises(Diverged, match=r"at step \d for seed number 0"):
         fit(parallel, state, tiny.batches_of((0, 1)), start=0, num_steps=50)

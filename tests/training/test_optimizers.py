@@ -31,19 +31,19 @@ def updates_of(tx, grads, count=1, params=PARAMS):
     ],
 )
 def test_schedule_is_its_closed_form(name, decay):
-    rate = SCHEDULES[name](RATE, WARMUP, STEPS)
+    rate = SCHEDULES[name].make(RATE, WARMUP, STEPS)
     expected = [RATE * (t / WARMUP if t <= WARMUP else decay(t)) for t in range(1, STEPS + 1)]
     np.testing.assert_allclose([rate(count) for count in range(STEPS)], expected, rtol=1e-4)
 
 
 def test_cosine_ends_at_zero_and_stays():
-    rate = SCHEDULES["cosine"](RATE, WARMUP, STEPS)
+    rate = SCHEDULES["cosine"].make(RATE, WARMUP, STEPS)
     np.testing.assert_allclose([rate(STEPS), rate(STEPS + 5)], 0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["constant", "inverse_sqrt", "cosine", "plateau"])
 def test_without_warmup_the_first_rate_is_the_full_one(name):
-    assert float(SCHEDULES[name](RATE, 0, STEPS)(0)) == pytest.approx(RATE)
+    assert float(SCHEDULES[name].make(RATE, 0, STEPS)(0)) == pytest.approx(RATE)
 
 
 def test_gradient_is_clipped_by_its_global_norm_or_array_by_array():

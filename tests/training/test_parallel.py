@@ -32,7 +32,7 @@ STEPS = 6
 def build(name, loss_fn=tiny.loss_fn, seeds=False, microbatches=1, devices=None, **changes):
     tx = tiny.optimizer(**changes)
     factory = lambda axis_name: make_train_step(loss_fn, tx, axis_name=axis_name, microbatches=microbatches)  # noqa: E731
-    return PARALLEL[name](factory, devices, seeds=seeds)
+    return choose(name, devices).make(factory, devices, seeds=seeds)
 
 
 def train(parallel, state, batch_at=tiny.batch_at):
@@ -106,11 +106,11 @@ def test_rows_that_cannot_be_dealt_out_are_a_user_error(name):
 
 
 def test_choose():
-    assert choose("auto", [0], 1) == "single"
-    assert choose("auto", [0, 1], 1) == "pmap"
-    assert choose("auto", [0, 1], 2) == "mesh"
-    assert choose("mesh", [0], 1) == "mesh"
-    assert choose("auto") == "pmap"
+    assert choose("auto", [0], 1) is PARALLEL["single"]
+    assert choose("auto", [0, 1], 1) is PARALLEL["pmap"]
+    assert choose("auto", [0, 1], 2) is PARALLEL["mesh"]
+    assert choose("mesh", [0], 1) is PARALLEL["mesh"]
+    assert choose("auto") is PARALLEL["pmap"]
     with pytest.raises(UserError, match="did you mean mesh"):
         choose("mseh")
     with pytest.raises(UserError, match="2; use 'mesh'"):
@@ -122,7 +122,7 @@ def worker(directory, process):
     from jax.experimental import multihost_utils
 
     state = tiny.create(tiny.optimizer())
-    parallel = build(choose("auto"))
+    parallel = build("auto")
     checkpoints = Checkpoints(directory / "checkpoints", keep=3)
     fitted = fit(
         parallel,

@@ -27,7 +27,7 @@ class SampledLosses(NamedTuple):
     guess: Float[Array, "b t s"] | None  # the result of `per_key`
 
 
-class NoBaseline(nn.Module):
+class NoBaseline(nn.Module, kw_only=True):
     """b = 0: no baseline, or one without parameters (leave-one-out, or the loss at the mean context)."""
 
     of_each_key: ClassVar[bool] = False  # it has a value for each key
@@ -53,7 +53,7 @@ class NoBaseline(nn.Module):
         return jnp.zeros_like(f)
 
 
-class RunningMean(NoBaseline):
+class RunningMean(NoBaseline, kw_only=True):
     """Running mean of the loss over all target tokens (Xu 2015, arXiv 1502.03044)."""
 
     def setup(self):
@@ -66,7 +66,7 @@ class RunningMean(NoBaseline):
         return 0.5 * jnp.square(self.mean - f)
 
 
-class LearnedBaseline(NoBaseline):
+class LearnedBaseline(NoBaseline, kw_only=True):
     """b = v . tanh(W hidden + c) + d (Mnih & Gregor 2014, arXiv 1402.0030: NVIL).
 
     Trained on (b - f)^2; no gradient of it reaches `hidden`.
@@ -85,7 +85,7 @@ class LearnedBaseline(NoBaseline):
         return jnp.square(self.value(hidden) - f)
 
 
-class PerCoordinate(NoBaseline):
+class PerCoordinate(NoBaseline, kw_only=True):
     """b_i = E[A_i B_i] / E[B_i^2] for the i-th logit, from running means: see estimators.coordinate_moments.
 
     Keys are identified by their position; positions from `max_length` on have the baseline 0.
@@ -111,7 +111,7 @@ class PerCoordinate(NoBaseline):
         return 0.5 * jnp.sum(error, axis=-1)
 
 
-class Critic(NoBaseline):
+class Critic(NoBaseline, kw_only=True):
     """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [hidden; embedded target]): a guess of the loss at key x.
 
     It may use the target, since the sample does not depend on it. It costs one product for all keys, where f itself

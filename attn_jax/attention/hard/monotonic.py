@@ -165,7 +165,7 @@ def hard_weights(
     return expected_weights((select >= 0.5).astype(jnp.float32), previous, mask)
 
 
-class MonotonicSelection(nn.Module):
+class MonotonicSelection(nn.Module, kw_only=True):
     """Weights of monotonic attention, from select = sigmoid(scores + offset) (Raffel 2017).
 
     With an rng, as in training, they are `expected_weights`, and standard normal noise added before the sigmoid drives

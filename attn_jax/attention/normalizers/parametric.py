@@ -19,7 +19,7 @@ from attn_jax.types import Array, Float
 Query = Float[Array, "... q d"] | None
 
 
-class Entmax(nn.Module):
+class Entmax(nn.Module, kw_only=True):
     """entmax with a fixed alpha."""
 
     alpha: float = 1.5  # 1 is softmax, 1.5 entmax15, 2 sparsemax
@@ -28,7 +28,7 @@ class Entmax(nn.Module):
         return entmax(scores, mask, self.alpha)
 
 
-class LearnedEntmax(nn.Module):
+class LearnedEntmax(nn.Module, kw_only=True):
     """entmax with alpha = 1 + sigmoid(a), a learned per head, starting at alpha = 1.5.
 
     Correia, Niculae & Martins 2019 (arXiv 1909.00015): each head learns a value between softmax and sparsemax.
@@ -42,7 +42,7 @@ class LearnedEntmax(nn.Module):
         return entmax(scores, mask, _per_head(1 + nn.sigmoid(logit), scores))
 
 
-class Fusedmax(nn.Module):
+class Fusedmax(nn.Module, kw_only=True):
     """fusedmax with a fixed fusion penalty."""
 
     fusion: float = 0.1  # weight of the penalty: 0 is sparsemax, larger gives longer runs of equal weights
@@ -51,7 +51,7 @@ class Fusedmax(nn.Module):
         return fusedmax(scores, mask, self.fusion)
 
 
-class ScalableSoftmax(nn.Module):
+class ScalableSoftmax(nn.Module, kw_only=True):
     """softmax(s log(n) scores): s learned per head, n the number of unmasked keys in the row.
 
     Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not vanish as n grows.
@@ -69,7 +69,7 @@ class ScalableSoftmax(nn.Module):
         return softmax(wide * factor, mask).astype(scores.dtype)
 
 
-class ScalableEntmax(nn.Module):
+class ScalableEntmax(nn.Module, kw_only=True):
     """entmax((delta + beta log(n)^gamma) scores), beta = softplus(w . query), gamma = gamma_range tanh(v . query).
 
     ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults; w and v

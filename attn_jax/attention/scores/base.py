@@ -21,7 +21,7 @@ class ScoreError(ValueError):
     """Arguments that a score cannot be computed for, such as queries and keys of different widths."""
 
 
-class Score(nn.Module):
+class Score(nn.Module, kw_only=True):
     """score(query [..., q, dq], keys [..., k, dk]) -> [..., q, k].
 
     To add one, subclass it, define `__call__`, and `project_keys` if part of the score needs no query.

@@ -15,7 +15,7 @@ from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Score
 from attn_jax.types import Array, Float
 
 
-class Kernel(Score):
+class Kernel(Score, kw_only=True):
     """log k(u) with u^2 = sum over the columns j of (query_j - key_j)^2 / width_j^2.
 
     A width that is not given is learned, as log_precision = -2 log(width). It starts at d^(1/4) by default, where the
@@ -69,7 +69,7 @@ class Kernel(Score):
         return norms[0][..., :, None] + norms[1][..., None, :] - 2 * products
 
 
-class Gaussian(Kernel):
+class Gaussian(Kernel, kw_only=True):
     """k = exp(-u^2 / 2): positive at every distance."""
 
     def log_kernel(self, squares):
@@ -80,7 +80,7 @@ class Gaussian(Kernel):
         return 0.5 * features * math.log(2 * math.pi)
 
 
-class Boxcar(Kernel):
+class Boxcar(Kernel, kw_only=True):
     """k = 1 if u <= 1, else 0: equal weights within the width. It has no gradient, so give it a width."""
 
     compact = True
@@ -94,7 +94,7 @@ class Boxcar(Kernel):
         return log_ball(features)
 
 
-class Triangular(Kernel):
+class Triangular(Kernel, kw_only=True):
     """k = max(0, 1 - u)."""
 
     compact = True
@@ -112,7 +112,7 @@ class Triangular(Kernel):
         return log_ball(features) - math.log(features + 1)
 
 
-class Epanechikov(Kernel):
+class Epanechikov(Kernel, kw_only=True):
     """k = max(0, 1 - u^2), the non-negative kernel of least mean squared error (Epanechnikov 1969).
 
     Some texts use this name for max(0, 1 - |u|), which is `Triangular` here.
@@ -129,7 +129,7 @@ class Epanechikov(Kernel):
         return log_ball(features) + math.log(2 / (features + 2))
 
 
-class Constant(Kernel):
+class Constant(Kernel, kw_only=True):
     """k = 1: equal weights for all keys, so the context is the mean of the values. It has no width."""
 
     def precision(self, features):

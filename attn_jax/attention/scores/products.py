@@ -9,7 +9,7 @@ from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Score
 from attn_jax.types import Array, Float
 
 
-class Dot(Score):
+class Dot(Score, kw_only=True):
     """query . key. Luong 2015 (arXiv 1508.04025), section 3.1, "dot"; both have the same width."""
 
     @nn.nowrap
@@ -21,7 +21,7 @@ class Dot(Score):
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
 
 
-class ScaledDot(Score):
+class ScaledDot(Score, kw_only=True):
     """query . key / sqrt(d). Vaswani 2017 (arXiv 1706.03762), equation 1."""
 
     @nn.nowrap
@@ -33,7 +33,7 @@ class ScaledDot(Score):
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys) / query.shape[-1] ** 0.5
 
 
-class General(Score):
+class General(Score, kw_only=True):
     """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), section 3.1, "general"."""
 
     query_features: int  # width of the queries
@@ -49,7 +49,7 @@ class General(Score):
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
 
 
-class Additive(Score):
+class Additive(Score, kw_only=True):
     """v . tanh(W query + U key + b). Bahdanau 2015 (arXiv 1409.0473), appendix A.1.2.
 
     Computed as [..., q, k, features] at once.
@@ -71,7 +71,7 @@ class Additive(Score):
         return self.vector(hidden)[..., 0]
 
 
-class Concat(Additive):
+class Concat(Additive, kw_only=True):
     """v . tanh(W [query; key]). Luong 2015 (arXiv 1508.04025), section 3.1, "concat".
 
     W [query; key] = W_q query + W_k key, so this is the additive score without a bias; the concatenated vectors are
@@ -81,7 +81,7 @@ class Concat(Additive):
     use_bias: bool = False  # whether there is a bias, which the paper does not have
 
 
-class TanhKey(Score):
+class TanhKey(Score, kw_only=True):
     """query . tanh(W key + b): an additive score for learned queries, which multiply the hidden layer.
 
     Lin 2017 (arXiv 1703.03130); Yang 2016 (hierarchical attention).
@@ -102,7 +102,7 @@ class TanhKey(Score):
         return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
 
 
-class Location(Score):
+class Location(Score, kw_only=True):
     """scores = W query: a score of positions that depends on the query alone, with one row of W per position.
 
     Luong 2015 (arXiv 1508.04025), equation 8. A memory shorter than `max_length` uses the first rows, so padding
@@ -127,7 +127,7 @@ class Location(Score):
         return jnp.broadcast_to(scores, leading + scores.shape[-2:])
 
 
-class Norm(Score):
+class Norm(Score, kw_only=True):
     """|key|: the norm of the key, whatever the query. Malinowski 2018 (arXiv 1808.00300).
 
     With the reading `top` it is their hard attention without sampling. The choice of keys has no gradient; it is

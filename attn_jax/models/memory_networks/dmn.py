@@ -33,7 +33,7 @@ from attn_jax.outputs.loss import nll_and_correct
 from attn_jax.types import Array, Float, Int
 
 
-class GRUUpdate(Recurrence):
+class GRUUpdate(Recurrence, kw_only=True):
     """memory' = GRU(context, memory), with the same parameters in every pass. Kumar 2016, section 2.3."""
 
     def __call__(

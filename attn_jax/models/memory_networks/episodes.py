@@ -100,7 +100,7 @@ def gate_loss_of(normalize: Callable) -> Callable:
     return getattr(normalize, "gate_loss", softmax_cross_entropy)
 
 
-class SoftEpisode(nn.Module):
+class SoftEpisode(nn.Module, kw_only=True):
     """context = sum_i g_i f_i, the context of the attention. Xiong 2016, section 3.3."""
 
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
@@ -137,7 +137,7 @@ EPISODE_CELLS = {
 }
 
 
-class GatedEpisode(Recurrence):
+class GatedEpisode(Recurrence, kw_only=True):
     """context = the last state of a GRU over the facts, whose updates are weighted by the gates.
 
     `cell` is one of EPISODE_CELLS.

@@ -39,9 +39,9 @@ def everything(module, top, values, targets, log_weights, losses):
 ARGUMENTS = TOP, VALUES, TARGETS, LOG_WEIGHTS, LOSSES
 MODULES = {
     "running_mean": RunningMean(),
-    "learned": LearnedBaseline(4),
-    "per_coordinate": PerCoordinate(S + 2),
-    "critic": Critic(4),
+    "learned": LearnedBaseline(features=4),
+    "per_coordinate": PerCoordinate(max_length=S + 2),
+    "critic": Critic(features=4),
 }
 
 

@@ -25,7 +25,7 @@ def kernel(name, width=(WIDTH,), **fields):
 
 
 def weights_of(score, query=QUERY, keys=KEYS, normalize=kernel_sum):
-    attention = Attention(score, normalize)
+    attention = Attention(score=score, normalize=normalize)
     call = compiled(lambda q, k: attention.apply({}, q, k, method=lambda m, q, k: m(q, m.prepare(k)).weights))
     return call(query, keys)
 
@@ -92,7 +92,7 @@ def test_a_query_without_keys_in_reach_has_zero_weights_and_no_gradient(name):
     far = QUERY + np.float32([[0], [0], [100], [0], [0]])
 
     def context(query, keys, precision):
-        attention = Attention(KERNELS[name](initial=(1.0,), exact=True), kernel_sum)
+        attention = Attention(score=KERNELS[name](initial=(1.0,), exact=True), normalize=kernel_sum)
         memory = lambda m, q, k, v: m(q, m.prepare(k, v)).context  # noqa: E731
         return attention.apply(
             {"params": {"score": {"log_precision": precision}}}, query, keys, jnp.asarray(VALUES), method=memory

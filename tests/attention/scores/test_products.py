@@ -36,9 +36,9 @@ def log_kernel(kernel):
 FORMULAS = {
     "dot": (Dot(), WIDTH, lambda p, q, k, j: q @ k),
     "scaled_dot": (ScaledDot(), WIDTH, lambda p, q, k, j: q @ k / np.sqrt(WIDTH)),
-    "general": (General(WIDTH), KEY_WIDTH, lambda p, q, k, j: q @ (k @ p["key"]["kernel"])),
+    "general": (General(query_features=WIDTH), KEY_WIDTH, lambda p, q, k, j: q @ (k @ p["key"]["kernel"])),
     "additive": (
-        Additive(FEATURES),
+        Additive(features=FEATURES),
         KEY_WIDTH,
         lambda p, q, k, j: (
             np.tanh(q @ p["query"]["kernel"] + p["query"]["bias"] + k @ p["key"]["kernel"])
@@ -46,7 +46,7 @@ FORMULAS = {
         ),
     ),
     "concat": (
-        Concat(FEATURES),
+        Concat(features=FEATURES),
         KEY_WIDTH,
         lambda p, q, k, j: (
             np.tanh(np.concatenate([q, k]) @ np.concatenate([p["query"]["kernel"], p["key"]["kernel"]]))
@@ -54,17 +54,17 @@ FORMULAS = {
         ),
     ),
     "gaussian": (Gaussian(), WIDTH, lambda p, q, k, j: -np.sum((q - k) ** 2) * np.exp(p["log_precision"]) / 2),
-    "boxcar": (Boxcar((1.5,)), WIDTH, log_kernel(lambda u: float(u <= 1))),
-    "triangular": (Triangular((1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u))),
-    "epanechikov": (Epanechikov((1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u**2))),
+    "boxcar": (Boxcar(width=(1.5,)), WIDTH, log_kernel(lambda u: float(u <= 1))),
+    "triangular": (Triangular(width=(1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u))),
+    "epanechikov": (Epanechikov(width=(1.5,)), WIDTH, log_kernel(lambda u: max(0, 1 - u**2))),
     "constant": (Constant(), WIDTH, lambda p, q, k, j: 0.0),
     "tanh_key": (
-        TanhKey(WIDTH),
+        TanhKey(features=WIDTH),
         KEY_WIDTH,
         lambda p, q, k, j: q @ np.tanh(k @ p["key"]["kernel"] + p["key"]["bias"]),
     ),
     "norm": (Norm(), KEY_WIDTH, lambda p, q, k, j: np.linalg.norm(k)),
-    "location": (Location(8), KEY_WIDTH, lambda p, q, k, j: q @ p["position"]["kernel"][:, j]),
+    "location": (Location(max_length=8), KEY_WIDTH, lambda p, q, k, j: q @ p["position"]["kernel"][:, j]),
 }
 
 

@@ -29,24 +29,22 @@ class RunOptions:
     """Options of every run."""
 
     name: str = option("base", "name of the run", affects="results")
-    description: str = option("", "shown on the first line of a run", affects="nothing")
-    data_dir: str = option(
-        "", "folder of the task's files; tasks that make their own data need none", affects="nothing"
-    )
-    seed: int = option(0, "of parameters, dropout and the order of the examples", large=True)
+    description: str = option("", "text on the first line that a run prints", affects="nothing")
+    data_dir: str = option("", "folder of the data files; tasks that generate their data need none", affects="nothing")
+    seed: int = option(0, "random seed of parameters, dropout and the order of the examples", large=True)
     seeds: tuple = option(
         (),
-        "seeds that are trained together in one vmapped program, such as (0, 1, 2); (): (seed,)",
+        "seeds trained together in one vmapped program, such as (0, 1, 2); (): (seed,)",
         each=int,
         large=True,
     )
     parallel: str = option(
         "auto",
-        "one device, or how several are used (training/parallel.py)",
+        "one device, or the way to use several (training/parallel.py)",
         choices=("auto", *PARALLEL),
         affects="nothing",
     )
-    dtype: str = option("float32", "of the computation; parameters are always float32", choices=DTYPES)
+    dtype: str = option("float32", "type of the computation; parameters are always float32", choices=DTYPES)
 
     def __post_init__(self):
         if len(set(self.all_seeds)) != len(self.all_seeds) or any(not 0 <= seed < 2**32 for seed in self.all_seeds):

@@ -27,14 +27,18 @@ class AttentionOptions:
     A score or normalizer that is a class gets the options that are fields of it, by name (see `make`).
     """
 
-    score: str = option("general", "score of a query and a key", choices=SCORES)
-    normalize: str = option("softmax", "normalizer of the scores", choices=NORMALIZERS)
-    alpha: float = option(1.5, "entmax, scalable_entmax: 1 is softmax, 2 sparsemax", at_least=1)
-    fusion: float = option(0.1, "fusedmax: strength; larger makes longer runs of equal weights", at_least=0)
-    width: tuple = option((), "kernels: one width, or one for each column; (): learned")
-    per_column: bool = option(False, "kernels: a learned width for each column")
-    features: int = option(256, "width of the additive, concat and tanh_key scores, and of local_p", at_least=1)
-    max_length: int = option(100, "positions that the location score knows", at_least=1)
+    score: str = option("general", "score function of queries and keys", choices=SCORES)
+    normalize: str = option("softmax", "function that turns scores into weights", choices=NORMALIZERS)
+    alpha: float = option(1.5, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
+    fusion: float = option(
+        0.1, "fusedmax: fusion strength; larger values give longer runs of equal weights", at_least=0
+    )
+    width: tuple = option((), "kernels: width, one number or one per column; (): learned")
+    per_column: bool = option(False, "kernels: learn one width per column")
+    features: int = option(
+        256, "hidden width of the additive, concat and tanh_key scores and of window local_p", at_least=1
+    )
+    max_length: int = option(100, "location score: largest number of keys", at_least=1)
 
     @property
     def scores(self) -> Mapping[str, type]:
@@ -76,7 +80,7 @@ class AttentionOptions:
 class DroppedAttentionOptions(AttentionOptions):
     """Options of attention with dropout."""
 
-    dropout: float = option(0.0, "dropout of the weights", at_least=0, at_most=0.999)
+    dropout: float = option(0.0, "dropout rate of the attention weights", at_least=0, at_most=0.999)
 
     def build(self, query_features: int, **facts: Any) -> Attention:
         return super().build(query_features, **facts).clone(dropout=self.dropout)
@@ -87,9 +91,11 @@ class HeadAttentionOptions(DroppedAttentionOptions):
     """Options of attention in a Transformer or a classifier."""
 
     read: str = option(
-        "expectation", "expectation, or the num_samples keys of the largest weights", choices=DETERMINISTIC
+        "expectation",
+        "context: mean of all values, or of the num_samples keys of largest weight",
+        choices=DETERMINISTIC,
     )
-    num_samples: int = option(1, "read top: keys that are read", at_least=1)
+    num_samples: int = option(1, "read top: number of keys", at_least=1)
 
     def build(self, query_features: int, **facts: Any) -> Attention:
         reading = configured(READINGS[self.read], num_samples=self.num_samples)
@@ -100,15 +106,15 @@ class HeadAttentionOptions(DroppedAttentionOptions):
 class AttentionOverrides:
     """Options of attention in one place of a model. None: as in model.attention."""
 
-    score: str | None = option(None, "score of a query and a key", choices=SCORES)
-    normalize: str | None = option(None, "normalizer of the scores", choices=NORMALIZERS)
-    alpha: float | None = option(None, "entmax, scalable_entmax: 1 is softmax, 2 sparsemax", at_least=1)
-    fusion: float | None = option(None, "fusedmax: strength", at_least=0)
-    width: tuple | None = option(None, "kernels: one width, or one for each column; (): learned")
-    per_column: bool | None = option(None, "kernels: a learned width for each column")
-    features: int | None = option(None, "width of the additive, concat and tanh_key scores", at_least=1)
-    max_length: int | None = option(None, "positions that the location score knows", at_least=1)
-    dropout: float | None = option(None, "dropout of the weights", at_least=0, at_most=0.999)
+    score: str | None = option(None, "score function of queries and keys", choices=SCORES)
+    normalize: str | None = option(None, "function that turns scores into weights", choices=NORMALIZERS)
+    alpha: float | None = option(None, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
+    fusion: float | None = option(None, "fusedmax: fusion strength", at_least=0)
+    width: tuple | None = option(None, "kernels: width, one number or one per column; (): learned")
+    per_column: bool | None = option(None, "kernels: learn one width per column")
+    features: int | None = option(None, "hidden width of the additive, concat and tanh_key scores", at_least=1)
+    max_length: int | None = option(None, "location score: largest number of keys", at_least=1)
+    dropout: float | None = option(None, "dropout rate of the attention weights", at_least=0, at_most=0.999)
 
     def over(self, options: AttentionOptions) -> AttentionOptions:
         """The options with those replaced that are set here."""

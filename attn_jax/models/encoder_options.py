@@ -33,16 +33,20 @@ class StackOptions:
     has_weights: ClassVar[bool] = True
 
     hidden_size: int = option(256, "width of the hidden states", at_least=1)
-    num_layers: int = option(1, "layers", at_least=1, at_most=1000)
-    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
-    num_heads: int = option(4, "heads of attention", at_least=1)
-    num_kv_heads: int = option(0, "heads of keys and values, each shared by a group of heads; 0: num_heads", at_least=0)
-    feed_forward_size: int = option(1024, "width of the feed-forward layers", at_least=1)
-    norm: str = option("pre", "layer norm before each part, or after each sum", choices=NORM_FIRST)
-    activation: str = option("relu", "of the feed-forward layers", choices=ACTIVATIONS)
-    positions: str = option("sinusoidal", "how positions are told apart", choices=POSITIONS)
-    max_length: int = option(512, "learned positions", at_least=1)
-    remat: bool = option(False, "compute a layer's activations again in the backward pass: less memory, more time")
+    num_layers: int = option(1, "number of layers", at_least=1, at_most=1000)
+    dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
+    num_heads: int = option(4, "number of attention heads", at_least=1)
+    num_kv_heads: int = option(
+        0, "number of heads of keys and values, each shared by a group of query heads; 0: num_heads", at_least=0
+    )
+    feed_forward_size: int = option(1024, "hidden width of the feed-forward layers", at_least=1)
+    norm: str = option(
+        "pre", "layer norm before each sublayer (pre) or after each residual sum (post)", choices=NORM_FIRST
+    )
+    activation: str = option("relu", "activation of the feed-forward layers", choices=ACTIVATIONS)
+    positions: str = option("sinusoidal", "encoding of positions", choices=POSITIONS)
+    max_length: int = option(512, "positions learned: largest number of positions", at_least=1)
+    remat: bool = option(False, "recompute the activations of a layer in the backward pass: less memory, more time")
 
     def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
         """Builds the module of positions, for embeddings of `features` columns."""
@@ -124,18 +128,16 @@ class EncoderOptions(StackOptions):
     the encoder.
     """
 
-    encoder: str = option(
-        "rnn", "layers that turn embedded source tokens into states", choices=("rnn", "conv", "transformer")
-    )
-    cell: str = option("lstm", "recurrent cell", choices=CELLS)
-    bidirectional: bool = option(True, "rnn: both directions, of hidden_size / 2 each")
+    encoder: str = option("rnn", "type of encoder", choices=("rnn", "conv", "transformer"))
+    cell: str = option("lstm", "type of recurrent cell", choices=CELLS)
+    bidirectional: bool = option(True, "rnn: run in both directions, each of width hidden_size / 2")
     recurrent_dropout: float = option(
         0.0,
-        "dropout of the recurrent states, one mask for all steps of a sentence (Gal 2016)",
+        "dropout rate of the recurrent states, one mask for all steps of a sentence (Gal 2016)",
         at_least=0,
         at_most=0.999,
     )
-    kernel_size: int = option(3, "conv: tokens that each layer sees", at_least=1)
+    kernel_size: int = option(3, "conv: number of tokens in the window of each layer", at_least=1)
 
     @property
     def encoder_kind(self) -> "Encoder":

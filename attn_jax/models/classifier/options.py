@@ -20,13 +20,17 @@ from attn_jax.tasks.vocabulary import EOS
 class ClassifierOptions(EncoderOptions):
     """Options of an encoder and a class."""
 
-    name: str = option("classifier", "the family")
-    embedding_size: int = option(256, "width of the embeddings; a Transformer's is hidden_size", at_least=1)
-    readout_size: int = option(256, "width of the hidden layer before the classes", at_least=1)
-    pooling: str = option("mean", "one state of all: their mean, or learned queries", choices=("mean", "structured"))
-    num_queries: int = option(8, "structured: learned queries (Lin 2017)", at_least=1)
+    name: str = option("classifier", "name of the family")
+    embedding_size: int = option(256, "width of the embeddings; a Transformer uses hidden_size", at_least=1)
+    readout_size: int = option(256, "width of the hidden layer before the output layer", at_least=1)
+    pooling: str = option(
+        "mean",
+        "how the states become one: their mean, or attention with learned queries",
+        choices=("mean", "structured"),
+    )
+    num_queries: int = option(8, "structured: number of learned queries (Lin 2017)", at_least=1)
     penalty: float = option(0.0, "structured: weight of |A A' - I|^2 in the loss", at_least=0)
-    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention of encoder and pooling")
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention of the encoder and of pooling")
 
     @property
     def embedded_size(self) -> int:

@@ -56,21 +56,34 @@ FEEDS = ("mean", "read")
 class LatentAttentionOptions(DroppedAttentionOptions):
     """Options of attention in a recurrent decoder, soft or latent."""
 
-    normalize: str = option("softmax", "normalizer of the scores", choices=(*NORMALIZERS, "monotonic"))
-    window: str = option("global", "keys that are seen: all, or those around a position", choices=("global", *WINDOWS))
-    window_size: int = option(10, "local_m, local_p: keys further than this from the centre are not seen", at_least=1)
-    read: str = option("expectation", "how the values are read: the gradient estimator", choices=READINGS)
-    num_samples: int = option(1, "evaluations of the loss for each token, where the reading samples", at_least=1)
-    temperature: float = option(1.0, "of relaxed readings", at_least=1e-6)
+    normalize: str = option("softmax", "function that turns scores into weights", choices=(*NORMALIZERS, "monotonic"))
+    window: str = option(
+        "global", "window of visible keys: all, or the keys around a centre", choices=("global", *WINDOWS)
+    )
+    window_size: int = option(10, "local_m, local_p: largest distance of a visible key from the centre", at_least=1)
+    read: str = option("expectation", "read-out of the values and its gradient estimator", choices=READINGS)
+    num_samples: int = option(
+        1, "samples, or evaluations of the loss, per target token; read top: number of keys", at_least=1
+    )
+    temperature: float = option(1.0, "temperature of relaxed samples (Gumbel)", at_least=1e-6)
     baseline: str = option(
-        "default", "of readings that sample; default: learned, where it can be used", choices=("default", *BASELINES)
+        "default",
+        "baseline of sampled read-outs; default: learned where possible, else none",
+        choices=("default", *BASELINES),
     )
     feed: str = option(
-        "mean", "what goes on into the decoder's state: the mean context, or the one read", choices=FEEDS
+        "mean", "context that enters the decoder state: the mean, or the sampled one (read)", choices=FEEDS
     )
-    k_max: int = option(0, "latent contexts: keys that evaluation sums over; 0: all", at_least=0, affects="results")
-    transition: str = option("independent", "marginal: a key's probability given the key before", choices=TRANSITIONS)
-    jump_size: int = option(5, "first_order: distances beyond this count as this", at_least=1)
+    k_max: int = option(
+        0,
+        "latent contexts: number of most probable keys that evaluation sums over; 0: all",
+        at_least=0,
+        affects="results",
+    )
+    transition: str = option(
+        "independent", "marginal: how the probability of a key depends on the previous key", choices=TRANSITIONS
+    )
+    jump_size: int = option(5, "first_order: jumps between keys are clipped to this distance", at_least=1)
 
     @property
     def is_monotonic(self) -> bool:
@@ -97,22 +110,26 @@ class LatentAttentionOptions(DroppedAttentionOptions):
 class Seq2SeqOptions(EncoderOptions):
     """Options of a recurrent sequence-to-sequence model."""
 
-    name: str = option("seq2seq", "the family")
+    name: str = option("seq2seq", "name of the family")
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
-    readout_size: int = option(256, "width of the attentional hidden state, which the output layer takes", at_least=1)
-    decoder: str = option("luong", "step then attend, attend then step, or no attention", choices=DECODERS)
-    input_feeding: bool = option(True, "luong: the attentional hidden state enters the next step")
-    feed_summary: bool = option(False, "none: the encoder's summary enters every step (Cho 2014)")
-    bridge: str = option("dense", "decoder's first state from the encoder's last; hidden: c = 0", choices=BRIDGES)
-    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
-    self_attention: bool = option(False, "luong without input feeding: the decoder also reads its own past states")
-    objective: str = option(
-        "soft", "one context; expected loss; likelihood, contexts summed out; its bound", choices=OBJECTIVES
+    readout_size: int = option(256, "width of the attentional hidden state, the input of the output layer", at_least=1)
+    decoder: str = option(
+        "luong", "luong: step, then attend; bahdanau: attend, then step; none: no attention", choices=DECODERS
     )
-    inference_size: int = option(0, "elbo: width of the network that sees the target")
+    input_feeding: bool = option(True, "luong: feed the attentional hidden state into the next step")
+    feed_summary: bool = option(False, "none: feed the encoder summary into every step (Cho 2014)")
+    bridge: str = option("dense", "initial decoder state from the final encoder states; hidden: c = 0", choices=BRIDGES)
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    self_attention: bool = option(False, "luong without input feeding: the decoder also attends to its own past states")
+    objective: str = option(
+        "soft",
+        "loss: mean context; expected loss; likelihood with contexts summed out; its lower bound",
+        choices=OBJECTIVES,
+    )
+    inference_size: int = option(0, "elbo: width of the inference network, which sees the target")
     attention: LatentAttentionOptions = section(LatentAttentionOptions, "attention to the source")
-    encoder_attention: AttentionOverrides = section(AttentionOverrides, "a Transformer encoder's own attention")
-    decoder_attention: AttentionOverrides = section(AttentionOverrides, "self_attention's own attention")
+    encoder_attention: AttentionOverrides = section(AttentionOverrides, "attention in a Transformer encoder")
+    decoder_attention: AttentionOverrides = section(AttentionOverrides, "attention of self_attention")
 
     @property
     def embedded_size(self) -> int:

@@ -19,11 +19,11 @@ from attn_jax.tasks.vocabulary import BOS, EOS
 class TransformerOptions(EncoderOptions):
     """Options of a Transformer decoder after any encoder."""
 
-    name: str = option("transformer", "the family")
-    num_decoder_layers: int = option(0, "layers of the decoder; 0: num_layers", at_least=0, at_most=1000)
-    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
-    share_embeddings: bool = option(False, "source and target have one embedding, and one vocabulary")
-    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention everywhere")
+    name: str = option("transformer", "name of the family")
+    num_decoder_layers: int = option(0, "number of decoder layers; 0: num_layers", at_least=0, at_most=1000)
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention in all places")
     decoder_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's self-attention")
     source_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's attention to the source")
 
@@ -74,10 +74,10 @@ class TransformerOptions(EncoderOptions):
 class LanguageModelOptions(StackOptions):
     """Options of a Transformer without an encoder: the source is the beginning of the target."""
 
-    name: str = option("language_model", "the family")
-    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
-    share_embeddings: bool = option(False, "source and target have one embedding, and one vocabulary")
-    continue_source: bool = option(False, "a source given to decoding is the target's beginning")
+    name: str = option("language_model", "name of the family")
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
+    continue_source: bool = option(False, "decoding continues the source: it is the beginning of the target")
     attention: HeadAttentionOptions = section(HeadAttentionOptions, "self-attention")
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:

@@ -1,4 +1,4 @@
-"""Options of decoding and of measuring."""
+"""Options of decoding and evaluation."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from attn_jax.options import LARGEST, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointDecodeOptions:
-    """Options of the predictions of a regression."""
+    """Options of predictions by a kernel regression."""
 
     batch_size: int = option(100, "points predicted at a time", at_least=1)
     with_scores: bool = option(False, "predict: print 'score TAB value'")
@@ -61,10 +61,10 @@ class DecodeOptions:
         check_sampling(self.temperature, self.top_k, self.top_p)
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Checks that the candidates of a beam search can be numbered.
+        """Checks that the number of candidates of a beam search fits into an int32.
 
         Raises:
-            UserError: an int32 does not hold their number.
+            UserError: it does not.
         """
         if self.method == "beam" and self.beam_size * vocab_size > LARGEST:
             raise UserError(
@@ -75,7 +75,7 @@ class DecodeOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointEvalOptions:
-    """Options of measuring a regression."""
+    """Options of evaluating a kernel regression."""
 
     metrics: tuple = option(("mse",), "metrics to compute on the test split", each=str)
     num_pictures: int = option(8, "number of pictures to plot at the end of a run", at_least=0, affects="nothing")
@@ -83,7 +83,7 @@ class PointEvalOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions:
-    """Options of measuring a model of texts."""
+    """Options of evaluating a text model."""
 
     metrics: tuple = option(
         ("perplexity", "bleu", "chrf", "exact_match", "accuracy"),

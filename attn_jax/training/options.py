@@ -35,7 +35,7 @@ class TrainOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTrainOptions(TrainOptions):
-    """Options of training on texts or stories."""
+    """Options of training on texts and stories."""
 
     microbatches: int = option(1, "gradient accumulation: number of parts of a batch", at_least=1)
     choose_seed: str = option(
@@ -47,7 +47,7 @@ class TextTrainOptions(TrainOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenTrainOptions(TextTrainOptions):
-    """Options of training a model with a softmax over tokens."""
+    """Options of training models with a softmax over tokens."""
 
     label_smoothing: float = option(
         0.0, "probability spread evenly over the vocabulary in the targets", at_least=0, at_most=0.999
@@ -56,7 +56,7 @@ class TokenTrainOptions(TextTrainOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerOptions:
-    """Options of the optimizer and its learning rate."""
+    """Options of the optimizer and its learning rate schedule."""
 
     name: str = option("adam", "type of optimizer", choices=OPTIMIZERS)
     learning_rate: float = option(1e-3, "peak learning rate")
@@ -83,10 +83,10 @@ class OptimizerOptions:
         """Builds the optimizer of a run of `num_steps` updates.
 
         Raises:
-            UserError: a number makes no sense.
+            UserError: a number is out of range.
         """
         return make_optimizer(**dataclasses.asdict(self), num_steps=num_steps)
 
     def build_schedule(self, num_steps: int) -> Schedule:
-        """Builds the learning rate as a function of the update."""
+        """Builds the schedule: learning rate as a function of the number of updates."""
         return make_schedule(**dataclasses.asdict(self), num_steps=num_steps)

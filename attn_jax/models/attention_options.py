@@ -1,4 +1,4 @@
-"""Options of attention, which every family of models with attention has, and the module that they make."""
+"""Options of attention, shared by all families of models, and the construction of the attention module."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.types import Dtype
 
-# Readings of one row that need no rng.
+# Names of read-outs that need one evaluation and no rng.
 DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
-    """Options of the weights of attention: the score and the normalizer, and what these are made with.
+    """Options of attention weights: score, normalizer and their parameters.
 
-    A score or normalizer that is a class gets the options that are fields of it, by name (see `make`).
+    A score or normalizer that is a class takes the options with the names of its fields (see `make`).
     """
 
     score: str = option("general", "score function of queries and keys", choices=SCORES)
@@ -42,21 +42,21 @@ class AttentionOptions:
 
     @property
     def scores(self) -> Mapping[str, type]:
-        """The scores that can be chosen."""
+        """Available scores, by name."""
         return SCORES
 
     @property
     def normalizers(self) -> Mapping[str, Any]:
-        """The normalizers that can be chosen."""
+        """Available normalizers, by name."""
         return NORMALIZERS
 
     def build(self, query_features: int, *, read: Reading = READINGS["expectation"], **facts: Any) -> Attention:
         """Builds the attention module.
 
         Args:
-            query_features: width of the queries, or of a head.
-            read: how the weights are read.
-            facts: other fields of scores and normalizers that no option sets, such as `num_heads` and `num_scaled`.
+            query_features: width of the queries, or of one head.
+            read: read-out of the values.
+            facts: fields of scores and normalizers that are not options, such as `num_heads` and `num_scaled`.
 
         Raises:
             UserError: a width does not fit, or the score needs another normalizer.
@@ -104,7 +104,7 @@ class HeadAttentionOptions(DroppedAttentionOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionOverrides:
-    """Options of attention in one place of a model. None: as in model.attention."""
+    """Options of attention in one place of a model; None: same as model.attention."""
 
     score: str | None = option(None, "score function of queries and keys", choices=SCORES)
     normalize: str | None = option(None, "function that turns scores into weights", choices=NORMALIZERS)
@@ -117,18 +117,18 @@ class AttentionOverrides:
     dropout: float | None = option(None, "dropout rate of the attention weights", at_least=0, at_most=0.999)
 
     def over(self, options: AttentionOptions) -> AttentionOptions:
-        """The options with those replaced that are set here."""
+        """Returns `options` with the values that are set here."""
         own = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         return dataclasses.replace(options, **own)
 
 
 def make(kind: type, options: Mapping[str, Any]) -> Any:
-    """Makes a score, normalizer, window or baseline with those options that are fields of it."""
+    """Makes a score, normalizer, window or baseline from the options that are fields of its class."""
     return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
 
 
 def configured(reading: Reading, **options: Any) -> Reading:
-    """The reading with those options that its function takes."""
+    """Returns the reading, configured with the options that it takes."""
     return reading.configure(**{name: value for name, value in options.items() if name in reading.options})
 
 
@@ -136,7 +136,7 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
     """Checks the options of a kernel.
 
     Raises:
-        UserError: the width does not fit the columns, or a query out of the reach of all keys would get weights of NaN.
+        UserError: the width does not fit the columns, or a query out of reach of all keys would get NaN weights.
     """
     try:
         if options.width:
@@ -151,7 +151,7 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
 
 
 def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:
-    """Says how the context is computed: by which fused kernel, or as the formula is written."""
+    """Describes how the context is computed: by a fused kernel, or as the formula is written."""
     if not attention.fusible:
         return "as written: read(normalize(score(query, keys)), values)"
     kernel = {"cudnn": "cuDNN", "xla": f"XLA on {jax.default_backend()}"}[implementation_of(dtype, width)]

@@ -12,9 +12,9 @@ from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import PointSizes
 
-STEP = 2**0.25  # between the widths of a mixture
+STEP = 2**0.25  # ratio of neighbouring widths in a mixture
 LARGEST_DEGREE = 5
-EXACT_COLUMNS = 16  # up to so many, distances are differences squared; beyond, a product of matrices
+EXACT_COLUMNS = 16  # up to this width distances are squared differences; beyond it, a matrix product
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ class KernelRegressionOptions:
             )
 
     def build(self, sizes: PointSizes, setting: Setting) -> KernelRegression:
-        """Builds the model for `count` training points of `features` inputs.
+        """Builds the model for `sizes.count` training points of `sizes.features` inputs.
 
-        A width that is learned starts at n^(-1 / (d + 4)), in standard deviations of each input (Scott 1992, equation
-        6.42); those of a mixture are around it, two thirds of them wider.
+        A learned width starts at n^(-1 / (d + 4)), in standard deviations of each input (Scott 1992, equation 6.42).
+        The widths of a mixture lie around it, two thirds of them above.
 
         Raises:
             UserError: the width does not fit the inputs.

@@ -1,4 +1,4 @@
-"""Options of the memory networks, which answer questions about stories."""
+"""Options of memory networks, which answer questions about stories."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ ALL_SCORES = SCORES | GATE_SCORES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions(AttentionOptions):
-    """Options of weights that need not sum to one."""
+    """Options of attention weights that need not sum to one."""
 
     normalize: str = option(
         "softmax",
@@ -49,7 +49,7 @@ class GateOptions(AttentionOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DroppedGateOptions(GateOptions, DroppedAttentionOptions):
-    """Options of weights that need not sum to one, with dropout."""
+    """Options of attention weights that need not sum to one, with dropout."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class StoryOptions:
     memory_size: int = option(50, "number of memory slots, for the last statements of a story", at_least=1)
 
     def build(self, sizes: TextSizes, setting: Setting) -> StoryModel:
-        """Builds the model. Its memory has no more slots than the longest story of training has statements.
+        """Builds the model, with at most as many memory slots as the longest training story has statements.
 
         Raises:
             UserError: the task has no stories, or options do not go together.
@@ -95,9 +95,9 @@ class StoryOptions:
         """Builds the network.
 
         Args:
-            vocab_size: words of stories and answers.
-            memory_size: slots for statements.
-            shortest: tokens of the shortest statement, which bounds how many statements fit into a batch.
+            vocab_size: number of words in stories and answers.
+            memory_size: number of slots for statements.
+            shortest: number of tokens of the shortest statement; it bounds the number of statements in a batch.
         """
         raise NotImplementedError
 
@@ -168,7 +168,7 @@ class MemNNOptions(StoryOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodicOptions(StoryOptions):
-    """Options of both dynamic memory networks."""
+    """Options that both dynamic memory networks share."""
 
     num_hops: int = option(3, "number of passes over the facts", at_least=1, at_most=1000)
     episode: str = option(
@@ -193,7 +193,10 @@ class EpisodicOptions(StoryOptions):
             )
 
     def parts(self, vocab_size: int, memory_size: int, shortest: int, all_terms: bool) -> dict[str, Any]:
-        """Returns the fields of either network. The gates see the question beside the memory: twice a fact's width."""
+        """Returns the fields that both networks share.
+
+        The queries of the gates are the question and the memory side by side, so they are twice as wide as a fact.
+        """
         attention = self.attention.build(2 * self.hidden_size, all_terms=all_terms)
         check_score(attention, 2 * self.hidden_size, self.hidden_size, self.attention.score)
         return dict(
@@ -299,10 +302,10 @@ class UniversalOptions(StoryOptions):
 
 
 def check_score(attention: Attention, query_features: int, key_features: int, name: str) -> None:
-    """Checks that a score can compare queries and keys of these widths.
+    """Checks that a score can compare queries and keys of given widths.
 
     Raises:
-        UserError: it cannot.
+        UserError: it needs other widths.
     """
     query, key = jnp.zeros((1, query_features)), jnp.zeros((1, key_features))
 

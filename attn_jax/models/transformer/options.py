@@ -17,7 +17,7 @@ from attn_jax.tasks.vocabulary import BOS, EOS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerOptions(EncoderOptions):
-    """Options of a Transformer decoder after any encoder."""
+    """Options of an encoder-decoder with a Transformer decoder and any encoder."""
 
     name: str = option("transformer", "name of the family")
     num_decoder_layers: int = option(0, "number of decoder layers; 0: num_layers", at_least=0, at_most=1000)
@@ -65,14 +65,14 @@ class TransformerOptions(EncoderOptions):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """The attention module that a person asks about, and the width of its queries."""
+        """Attention module to describe to a user, and the width of its queries."""
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return self.attention.build(width), width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelOptions(StackOptions):
-    """Options of a Transformer without an encoder: the source is the beginning of the target."""
+    """Options of a decoder-only Transformer: the source is the beginning of the sequence."""
 
     name: str = option("language_model", "name of the family")
     tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
@@ -104,16 +104,16 @@ class LanguageModelOptions(StackOptions):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """The attention module that a person asks about, and the width of its queries."""
+        """Attention module to describe to a user, and the width of its queries."""
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return self.attention.build(width), width
 
 
 def check_shared(share_embeddings: bool, sizes: TextSizes) -> None:
-    """Checks that one embedding does not have to serve two vocabularies.
+    """Checks that a shared embedding has a single vocabulary.
 
     Raises:
-        UserError: it has to.
+        UserError: the vocabularies of source and target differ.
     """
     if share_embeddings and sizes.source_vocab_size != sizes.target_vocab_size:
         raise UserError(

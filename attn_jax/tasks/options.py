@@ -15,35 +15,32 @@ COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """Options of every task.
-
-    A task's own class adds its options and `build(data_dir=, kept=, seeds=)`, which returns the Task.
-    """
+    """Options of every task. Subclasses add options of their own and implement `build`."""
 
     name: str = option("", "name of the task")
     num_examples: int = option(0, "number of training examples to use or to generate; 0: all", at_least=0)
     batch_size: int = option(128, "examples per batch, over all devices", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Any:
-        """Makes the task.
+        """Builds the task.
 
         Args:
-            data_dir: folder of its files; "": data that the package makes.
-            kept: what a run kept of its data (`Task.kept`); None: a new run.
-            seeds: of the run.
+            data_dir: folder of the data files; "": generated data.
+            kept: data that a run has saved (`Task.kept`); None: a new run.
+            seeds: seeds of the run.
 
         Raises:
-            UserError: something is wrong with a file or an option.
+            UserError: a file or an option is wrong.
         """
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(TaskOptions):
-    """Options of every task of texts: the shapes of its batches."""
+    """Options of every text task: the shapes of batches."""
 
-    task_class: ClassVar[type] = Task  # of the tasks that `build` makes
-    any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # to build a model with before there is data
+    task_class: ClassVar[type] = Task  # class of the task that `build` returns
+    any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # for building a model without data
 
     buckets: tuple = option(
         (),
@@ -57,7 +54,7 @@ class TextOptions(TaskOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(TextOptions):
-    """Options of the tasks that learn a vocabulary from their files."""
+    """Options of text tasks that learn a vocabulary from files."""
 
     train: tuple = option(("train.source", "train.target"), "training files (source, target) in data_dir", each=str)
     valid: tuple = option(

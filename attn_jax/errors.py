@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one clear line, shown without a traceback."""
+"""Errors that a user can fix: one line each, printed without a traceback."""
 
 import contextlib
 import difflib
@@ -6,20 +6,20 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 
-# Control characters but the tab, ends of lines, marks that turn the direction of writing, halves of characters.
+# Control characters except the tab, line ends, marks that change the direction of writing, lone surrogates.
 UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class UserError(ValueError):
-    """Wrong input from a user. The message is one line: what, where, what was expected, the nearest right thing."""
+    """Wrong input from a user. The message is one line: the mistake, its place, the expected value, a near match."""
 
 
 class Lost(UserError):
-    """Another process of a training went away, so that nothing can be agreed upon any more."""
+    """Loss of another process of the same training; the processes can no longer communicate."""
 
 
 class Interrupted(Exception):
-    """The end of work that a signal broke off, everything being saved. `status` of the process: 128 + signal."""
+    """Interruption by a signal after everything was saved. `status` is the exit status, 128 + signal."""
 
     def __init__(self, number: int):
         super().__init__(f"interrupted by signal {int(number)}")
@@ -28,7 +28,7 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def one_line(program: str) -> Iterator[None]:
-    """For a script: a UserError within it ends the process with its one line on standard error and status 1."""
+    """Ends a script at a UserError: prints its line on standard error and exits with status 1."""
     try:
         yield
     except Interrupted as error:
@@ -38,7 +38,7 @@ def one_line(program: str) -> Iterator[None]:
 
 
 def printable(line: str) -> str:
-    """The line with visible escapes, such as \\x1b, for what would act on a terminal instead of being shown by it."""
+    """Replaces characters that would control a terminal by visible escapes, such as \\x1b."""
 
     def escape(match: re.Match) -> str:
         code = ord(match[0])
@@ -48,19 +48,27 @@ def printable(line: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """'did you mean X?' when a known name is close to `name`, else the list of known names."""
+    """Returns 'did you mean X?' if a known name is close to `name`, else the list of known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
 
 def check_known(name: str, names: Iterable[str], what: str) -> None:
-    """UserError that says which names there are, unless `name` is one of them."""
+    """Checks that `name` is one of `names`.
+
+    Raises:
+        UserError: it is not; the message gives the nearest name, or all names.
+    """
     if name not in names:
         raise UserError(f"unknown {what} {name!r}; {nearest(name, names)}")
 
 
 def lookup(table: dict, name: str, what: str):
-    """table[name], or a UserError that says which names there are."""
+    """Returns table[name].
+
+    Raises:
+        UserError: there is no such name; the message gives the nearest one, or all names.
+    """
     check_known(name, table, what)
     return table[name]

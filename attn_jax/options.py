@@ -1,4 +1,4 @@
-"""Options: frozen dataclasses whose fields say name, type, default, meaning and range in one line.
+"""Options: frozen dataclasses; a field gives name, type, default, meaning and range in one line.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class EncoderOptions:
@@ -6,8 +6,8 @@
         num_layers: int = option(1, "layers of the encoder and of the decoder", at_least=1, at_most=1000)
         attention: AttentionOptions = section(AttentionOptions)
 
-Such a class stands beside what it configures, and everything else is derived from it: the keys and defaults of a
-config (`defaults`), the checks of its values and the object that code gets (`read`), and the reference (`describe`).
+Each class lives next to the code that it configures. Everything else is derived from it: the keys and defaults of a
+config (`defaults`), the checked values as an object (`read`), and the reference page (attn_jax/cli/reference.py).
 """
 
 import dataclasses
@@ -23,25 +23,25 @@ from ml_collections import ConfigDict, config_dict
 
 from attn_jax.errors import UserError, check_known
 
-LARGEST = 2**31 - 1  # what an int32 holds
+LARGEST = 2**31 - 1  # the largest int32
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
 AFFECTS = ("training", "results", "nothing")
 
 
 class Option(NamedTuple):
-    """One option.
+    """Description of one option.
 
     Attributes:
-        default: the value where none is set. Its type is the type of the option.
-        meaning: what it does, in a line.
-        at_least, at_most: the range of a number; None: no limit.
-        choices: the names that a text can be; (): any text.
-        each: the type of the parts of a tuple; None: any.
-        affects: "training" for what changes the trained parameters, "results" for what changes only what is measured
-            and predicted with them, "nothing" for what changes no number.
-        kind: the type of the value. `default` may be None besides: not set.
-        large: integers up to 2^32 - 1 are allowed, where they are no size but a seed.
-        only: (another option of the section, its values for which something reads this one); (): always.
+        default: value when the option is not set.
+        meaning: one line about its effect.
+        at_least, at_most: range of a number; None: no limit.
+        choices: allowed names; (): any text.
+        each: type of the elements of a tuple; None: any.
+        affects: "training": changes the trained parameters; "results": changes only measurements and predictions;
+            "nothing": changes no number.
+        kind: type of the value. None is allowed as well if `default` is None (not set).
+        large: allows integers up to 2^32 - 1, for seeds.
+        only: (other option of the section, its values for which this option is read); (): always read.
     """
 
     default: Any
@@ -57,7 +57,7 @@ class Option(NamedTuple):
 
     @property
     def range(self) -> str:
-        """The allowed values, in words; "" where all values of the type are."""
+        """Allowed values, in words; "" if all values of the type are allowed."""
         if self.choices:
             return ", ".join(name or '""' for name in self.choices)
         if self.at_most is not None:
@@ -108,7 +108,12 @@ def option(
     large: bool = False,
     only: tuple[str, Iterable] | tuple[()] = (),
 ) -> Any:
-    """A field of a dataclass of options. The arguments are those of `Option`; `choices` may be a table."""
+    """Makes a field of a dataclass of options.
+
+    Args:
+        default, meaning, at_least, at_most, each, affects, large, only: see `Option`.
+        choices: allowed names; may be a table with these keys.
+    """
     assert affects in AFFECTS
     about = Option(
         default=default,
@@ -126,12 +131,12 @@ def option(
 
 
 def section(kind: type, meaning: str = "") -> Any:
-    """A field that is a whole dataclass of options: the keys of `kind` follow a dot."""
+    """Makes a field that holds another dataclass of options; its keys follow a dot."""
     return dataclasses.field(default_factory=kind, metadata={"section": kind, "meaning": meaning})
 
 
 def options_of(kind: type, prefix: str = "") -> dict[str, Option]:
-    """Every option of a class by its key, those of its sections with dots."""
+    """Returns every option of a class by key; the keys of sections contain dots."""
     found: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
         if inner := field.metadata.get("section"):
@@ -142,7 +147,7 @@ def options_of(kind: type, prefix: str = "") -> dict[str, Option]:
 
 
 def _type_of(kind: type, field: dataclasses.Field, about: Option) -> type:
-    """The type of an option: of its default or, where that is None, the type that its annotation allows besides."""
+    """Returns the type of an option: the type of its default or, if that is None, the annotated type without None."""
     if about.default is not None:
         return type(about.default)
     hint = typing.get_type_hints(kind)[field.name]
@@ -151,7 +156,7 @@ def _type_of(kind: type, field: dataclasses.Field, about: Option) -> type:
 
 
 def defaults(kind: type, **values: Any) -> ConfigDict:
-    """A config with every option of a class at its default, or at one of `values`."""
+    """Returns a config with every option of a class at its default, or at its value in `values`."""
     config = ConfigDict()
     for field in dataclasses.fields(kind):
         if inner := field.metadata.get("section"):
@@ -164,12 +169,12 @@ def defaults(kind: type, **values: Any) -> ConfigDict:
 
 
 def read(kind: type, config: ConfigDict | Mapping[str, Any], prefix: str = "") -> Any:
-    """The options of a class, with the values of a config.
+    """Reads the options of a class from a config.
 
     Args:
-        kind: the dataclass.
-        config: has its keys.
-        prefix: of the keys in messages, such as "model.".
+        kind: dataclass of options.
+        config: config with the keys of `kind`.
+        prefix: beginning of the keys in messages, such as "model.".
 
     Raises:
         UserError: a value has the wrong type, is out of range, or is not one of the choices.
@@ -187,7 +192,7 @@ def read(kind: type, config: ConfigDict | Mapping[str, Any], prefix: str = "") -
 
 
 def keys(config: ConfigDict, prefix: str = "") -> list[str]:
-    """All keys of a config that hold a value, with dots."""
+    """Returns all keys of a config that hold a value, with dots."""
     found = []
     for key, value in config.items():
         found += keys(value, f"{prefix}{key}.") if isinstance(value, ConfigDict) else [prefix + key]
@@ -195,7 +200,7 @@ def keys(config: ConfigDict, prefix: str = "") -> list[str]:
 
 
 def flatten(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    """Flattens a nested config: {"a": {"b": 1}} -> {"a.b": 1}."""
     flat = {}
     for key, value in config.items():
         is_section = isinstance(value, Mapping | ConfigDict)
@@ -204,7 +209,7 @@ def flatten(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[st
 
 
 def _numbers(value: Any) -> Iterator[int | float]:
-    """The numbers in a value, also in the tuples of a tuple."""
+    """Yields the numbers in a value, including those in nested tuples."""
     if isinstance(value, tuple):
         for part in value:
             yield from _numbers(part)
@@ -213,7 +218,7 @@ def _numbers(value: Any) -> Iterator[int | float]:
 
 
 def _shown(value: Any) -> str:
-    """The beginning of a value that may have thousands of digits, more than Python is willing to print."""
+    """Returns the beginning of a value, which may have more digits than Python prints."""
     try:
         text = str(value)
     except ValueError:

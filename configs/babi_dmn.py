@@ -1,18 +1,18 @@
-"""Dynamic memory network on one of the twenty bAbI tasks, told which facts matter: Kumar 2016 (arXiv 1506.07285).
+"""Dynamic memory network on one of the twenty bAbI tasks, with supporting facts: Kumar 2016 (arXiv 1506.07285).
 
 python launch.py --config=configs/babi_dmn.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_dmn.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-For ten epochs the gates alone are trained, with the evidence; then the answer, too. The gates are a softmax over the
-facts; those of the paper, each a sigmoid: --config.model.attention.normalize=logistic. Without
-evidence, as in weak supervision: --config.model.gate_weight=0 --config.model.gate_steps=0
+For ten epochs only the gates are trained, on the supporting facts; then the answer too. The gates are a softmax over
+the facts. Sigmoid gates as in the paper: --config.model.attention.normalize=logistic. Weak supervision, without
+supporting facts: --config.model.gate_weight=0 --config.model.gate_steps=0
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-STEPS_PER_EPOCH = 29  # of 900 questions
+STEPS_PER_EPOCH = 29  # 900 questions
 
 
 def get_config() -> ConfigDict:

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 
-STEPS_PER_EPOCH = 90  # of 9,000 questions
+STEPS_PER_EPOCH = 90  # 9,000 questions
 
 
 def get_config() -> ConfigDict:
@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
     config.task.numbers = (1,)
     config.task.size = "10k"
     config.task.batch_size = 100
-    config.task.source_buckets = 6  # a short story costs little, and most are short
+    config.task.source_buckets = 6  # most stories are short, and short stories cost little
     config.model.hidden_size = 80
     config.model.dropout = 0.1
     config.model.attention.score = "gate_network"

@@ -1,17 +1,17 @@
-"""DMN+ on one of the twenty bAbI tasks, told which facts matter, with 1,000 questions: Xiong 2016, Kumar 2016.
+"""DMN+ on one of the twenty bAbI tasks, with supporting facts and 1,000 questions: Xiong 2016, Kumar 2016.
 
 python launch.py --config=configs/babi_dmn_supervised.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_dmn_supervised.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-The network is that of Xiong 2016 (arXiv 1603.01417), the loss that of Kumar 2016 (arXiv 1506.07285), section 2.6. So
-few stories are soon known by heart, hence the strong dropout of facts and the strong decay of weights.
+The network is from Xiong 2016 (arXiv 1603.01417), the loss from Kumar 2016 (arXiv 1506.07285), section 2.6. A network
+soon memorizes so few stories, hence the strong dropout of facts and the strong weight decay.
 """
 
 from ml_collections import ConfigDict
 
 from configs import babi_dmn_plus
 
-STEPS_PER_EPOCH = 29  # of 900 questions
+STEPS_PER_EPOCH = 29  # 900 questions
 
 
 def get_config() -> ConfigDict:
@@ -28,7 +28,7 @@ def get_config() -> ConfigDict:
     config.train.eval_every = 5 * STEPS_PER_EPOCH
     config.train.patience = 0
     config.train.best_metric = "accuracy"
-    config.train.average = 1  # the last parameters, chosen by nothing
+    config.train.average = 1  # the last parameters, without any selection
     config.optimizer.name = "adamw"
     config.optimizer.weight_decay = 1.0
     config.optimizer.learning_rate = 3e-3

@@ -3,16 +3,16 @@
 python launch.py --config=configs/babi_entnet.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_entnet.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-The schedule is that of the authors' code: Adam from 0.01, halved every 25 epochs, 200 epochs. They sum the loss of a
-batch of 32 where here is a mean, so the norm at which gradients are clipped is 32 times as small. They too stop where
-no answer in validation is wrong. They keep 150 statements for task 3: --config.model.memory_size=150
+The schedule follows the authors' code: Adam from 0.01, halved every 25 epochs, 200 epochs. Their loss is a sum over a
+batch of 32, here it is a mean, so the clipping norm is 32 times as small. As in their code, training stops when no
+validation answer is wrong. They use 150 statements for task 3: --config.model.memory_size=150
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-STEPS_PER_EPOCH = 282  # of 9,000 questions
+STEPS_PER_EPOCH = 282  # 9,000 questions
 
 
 def get_config() -> ConfigDict:
@@ -22,7 +22,7 @@ def get_config() -> ConfigDict:
     config.task.numbers = (1,)
     config.task.size = "10k"
     config.task.batch_size = 32
-    config.task.source_buckets = 6  # a short story costs little, and most are short
+    config.task.source_buckets = 6  # most stories are short, and short stories cost little
     config.model.hidden_size = 100
     config.model.dropout = 0.0
     config.model.attention.score = "dot"

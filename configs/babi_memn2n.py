@@ -3,18 +3,18 @@
 python launch.py --config=configs/babi_memn2n.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_memn2n.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-The recipe is that of the authors' code, but that an epoch has each question once (theirs are drawn). Two things in it
-that the paper does not tell matter much: empty slots of the memory are read as zeros, and the gradient of each table is
-clipped by itself. Batches of 32, SGD without momentum, 20 epochs without the softmax of the memory and 100 with it, the
-rate halved every 25. Their sum over a batch is a mean here, so the rate is 32 times as large, and the norm at which
-gradients are clipped 32 times as small.
+The recipe follows the authors' code, except that an epoch has each question once (they sample questions). Two details
+that are not in the paper matter much: empty memory slots are read as zeros, and the gradient of each table is clipped
+by its own norm. Batches of 32, SGD without momentum, 20 epochs without the softmax of the memory and 100 with it, the
+learning rate halved every 25. Their loss is a sum over a batch, here it is a mean, so the learning rate is 32 times as
+large and the clipping norm 32 times as small.
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-STEPS_PER_EPOCH = 29  # of 900 questions
+STEPS_PER_EPOCH = 29  # 900 questions
 
 
 def get_config() -> ConfigDict:
@@ -35,7 +35,7 @@ def get_config() -> ConfigDict:
     config.train.num_epochs = 120.0
     config.train.eval_every = 10 * STEPS_PER_EPOCH
     config.train.best_metric = "accuracy"
-    config.train.average = 1  # the last parameters, chosen by nothing
+    config.train.average = 1  # the last parameters, without any selection
     config.train.choose_seed = "train"
     config.optimizer.name = "sgd"
     config.optimizer.learning_rate = 0.005 * 32

@@ -2,15 +2,15 @@
 
 python launch.py --config=configs/babi_memn2n_joint.py --config.data_dir=data/babi
 
-The schedule is that of the authors' code: 30 epochs without the softmax, then 60 with it, the rate halved every 15.
-All stories go into one bucket, so that a batch has questions of any task, as theirs.
+The schedule follows the authors' code: 30 epochs without the softmax, then 60 with it, the learning rate halved every
+15. All stories go into one bucket, so that a batch mixes questions of all tasks, as in their code.
 """
 
 from ml_collections import ConfigDict
 
 from configs import babi_memn2n
 
-STEPS_PER_EPOCH = 563  # of 18,000 questions
+STEPS_PER_EPOCH = 563  # 18,000 questions
 
 
 def get_config() -> ConfigDict:

@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
     config.description = "memory network trained on supporting facts: adaptive memory, three grams, two layers of tanh"
     config.seeds = (0, 1, 2, 3, 4)
     config.model.hidden_size = 100
-    config.model.dropout = 0.2  # of words and three grams
+    config.model.dropout = 0.2  # dropout of words and trigrams
     config.model.num_hops = 3
     config.model.num_grams = 300
     config.model.nonlinear = True

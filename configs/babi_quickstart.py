@@ -1,17 +1,17 @@
-"""A memory network on stories that the package makes: where is Mary? All right in half a minute on two CPU cores.
+"""A memory network on generated stories: where is Mary? All answers right after half a minute on two CPU cores.
 
 python launch.py --config=configs/babi_quickstart.py
 printf 'Mary went to the office.\\nJohn moved to the garden.\\nWhere is Mary?\\n' | \\
     python launch.py --mode=predict --workdir=runs/babi_quickstart
 
-Three seeds of the end-to-end memory network, all in one program; the one with the lowest training loss answers.
+Three seeds of the end-to-end memory network in one program; the seed with the lowest training loss answers.
 """
 
 from ml_collections import ConfigDict
 
 from configs import babi_memn2n
 
-STEPS_PER_EPOCH = 29  # of 900 questions
+STEPS_PER_EPOCH = 29  # 900 questions
 
 
 def get_config() -> ConfigDict:

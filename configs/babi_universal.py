@@ -3,14 +3,14 @@
 python launch.py --config=configs/babi_universal.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_universal.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
-With adaptive computation time, as many steps for each statement as it wants: --config.model.halting=True
+With adaptive computation time, a different number of steps for each statement: --config.model.halting=True
 """
 
 from ml_collections import ConfigDict
 
 from configs import base
 
-STEPS_PER_EPOCH = 141  # of 9,000 questions
+STEPS_PER_EPOCH = 141  # 9,000 questions
 
 
 def get_config() -> ConfigDict:

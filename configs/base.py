@@ -1,7 +1,7 @@
-"""Every option of a task and a family, with its default: where every other config starts.
+"""Every option of a task and a family at its default; all other configs start from this one.
 
-`python launch.py --config=configs/X.py --options` prints what can be set in a config, with its meaning. Values that are
-tuples can be overridden as a whole on the command line: --config.seeds="(0, 1, 2)".
+`python launch.py --config=configs/X.py --options` prints the options of a config with their meanings. A tuple is
+overridden as a whole on the command line: --config.seeds="(0, 1, 2)".
 """
 
 from ml_collections import ConfigDict
@@ -10,5 +10,5 @@ from attn_jax.cli import options
 
 
 def get_config(task: str = "parallel_text", model: str = "seq2seq") -> ConfigDict:
-    """A locked config: a key that this task and family do not have is a slip."""
+    """Returns a locked config: setting a key that this task and family do not have is an error."""
     return options.default_config(task, model)

@@ -1,7 +1,7 @@
-"""English to Japanese with hard attention: one source word is read per target word, drawn with four evaluations.
+"""English to Japanese with hard attention: one source word per target word, sampled with four evaluations of the loss.
 
-As enja_marginal, trained by samples (Deng 2018, arXiv 1807.03756) with a learned baseline; theirs, the loss of soft
-attention, is --config.model.attention.baseline=soft.
+Like enja_marginal, but trained with samples (Deng 2018, arXiv 1807.03756) and a learned baseline. The baseline of the
+paper, the loss of soft attention: --config.model.attention.baseline=soft.
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_hard.py --config.data_dir=data/enja

@@ -1,7 +1,7 @@
-"""English to Japanese with latent attention: the contexts of each word summed out (Deng 2018, arXiv 1807.03756).
+"""English to Japanese with latent attention: the likelihood sums over contexts (Deng 2018, arXiv 1807.03756).
 
-As enja_soft, with the mean context fed to the state. The output layer runs once for every source word, so it is
-cut down to 4,000 words, and evaluation to the five most probable contexts (model.attention.k_max) and small batches.
+Like enja_soft, with the mean context as input of the decoder state. The output layer runs once for every source word,
+so it has only 4,000 words; evaluation uses the five most probable contexts (model.attention.k_max) and small batches.
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_marginal.py --config.data_dir=data/enja

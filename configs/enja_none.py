@@ -1,6 +1,6 @@
-"""English to Japanese without attention: all of the source goes through one vector (Sutskever 2014).
+"""English to Japanese without attention: one vector represents the whole source (Sutskever 2014).
 
-Everything else as in enja_soft, so that the difference is what attention makes.
+Everything else is as in enja_soft, so the difference is the effect of attention.
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
@@ -18,6 +18,6 @@ def get_config() -> ConfigDict:
     config.name = "enja_none"
     config.description = "LSTM 512, no attention, English to Japanese"
     config.model.decoder = "none"
-    config.model.feed_summary = True  # the summary enters every step and the readout (Cho 2014)
+    config.model.feed_summary = True  # the encoder summary enters every step and the readout (Cho 2014)
     config.decode.replace_unk = False
     return config

@@ -1,7 +1,7 @@
-"""Inflection with hard attention: one key is drawn, REINFORCE with a learned baseline (Xu 2015, arXiv 1502.03044).
+"""Inflection with hard attention: one sampled key, REINFORCE with a learned baseline (Xu 2015, arXiv 1502.03044).
 
-The decoder's state goes on without it, so each step has its own choice (Deng 2018, arXiv 1807.03756); with
---config.model.input_feeding --config.model.attention.feed=read what was drawn enters the state.
+The sampled context does not enter the decoder state, so the steps are independent (Deng 2018, arXiv 1807.03756). With
+--config.model.input_feeding --config.model.attention.feed=read it does.
 
     python launch.py --config=configs/inflection_hard.py
 """

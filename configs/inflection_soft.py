@@ -1,6 +1,6 @@
 """Morphological inflection with soft attention: gehen V;PST;3;SG -> ging, character by character.
 
-Without files the language is one that the package makes; the ten of CoNLL-SIGMORPHON 2017 are downloaded:
+Without files the package generates a language; the ten languages of CoNLL-SIGMORPHON 2017 are downloaded:
 
     python launch.py --config=configs/inflection_soft.py
     python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
@@ -23,7 +23,7 @@ def get_config() -> ConfigDict:
     config.model.hidden_size = 128
     config.model.readout_size = 128
     config.model.decoder = "luong"
-    config.model.input_feeding = False  # the state is a language model of the target; only the output layer reads
+    config.model.input_feeding = False  # the context enters the output layer only
     config.model.bridge = "dense"
     config.model.dropout = 0.4
     config.model.attention.score = "general"
@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
     config.train.num_epochs = 30.0
     config.train.best_metric = "exact_match"
     config.train.keep = 1
-    config.train.average = 1  # the last checkpoint: the validation forms choose nothing, and may be measured on
+    config.train.average = 1  # the last checkpoint: no selection, so validation forms serve as a test
     config.optimizer.learning_rate = 2e-3
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = 100

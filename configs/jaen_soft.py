@@ -1,4 +1,4 @@
-"""Japanese to English with soft attention: enja_soft the other way round.
+"""Japanese to English with soft attention: enja_soft in the other direction.
 
 python -m attn_jax.tasks.download enja --data_dir=data/enja
 python launch.py --config=configs/jaen_soft.py --config.data_dir=data/enja

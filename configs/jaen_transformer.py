@@ -1,4 +1,4 @@
-"""Japanese to English: enja_transformer the other way round.
+"""Japanese to English with a Transformer: enja_transformer in the other direction.
 
 python -m attn_jax.tasks.download enja --data_dir=data/enja
 python launch.py --config=configs/jaen_transformer.py --config.data_dir=data/enja

@@ -1,4 +1,4 @@
-"""Kernel classification: three spiral arms in the plane, the values are one-hot rows, the prediction a probability.
+"""Kernel classification of three spiral arms in the plane: values are one-hot rows, predictions are probabilities.
 
 python launch.py --config=configs/kernel_classification.py
 """

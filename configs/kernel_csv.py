@@ -1,9 +1,9 @@
 """Kernel regression of your own table: a CSV file whose first line names the columns.
 
-The last column is predicted from the others, or say --config.task.target=price --config.task.inputs="('rooms', 'age')";
-a class with --config.task.classification=true --config.eval.metrics="('accuracy',)". A tenth of 1,000 rows are held out
-as a test (task.valid_size), unless there is a file of them (task.test). Each column has a width of its own, learned
-from the leave-one-out error; one that says nothing becomes wide.
+By default the last column is predicted from the others; --config.task.target=price
+--config.task.inputs="('rooms', 'age')" chooses columns. For a class add --config.task.classification=true
+--config.eval.metrics="('accuracy',)". 100 rows are held out as a test (task.valid_size), unless task.test names a file.
+Each column has its own width, learned on the leave-one-out error; an uninformative column gets a large width.
 
     python launch.py --config=configs/kernel_csv.py --config.data_dir=data --config.task.train="('points.csv', '')"
 """

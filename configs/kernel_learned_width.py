@@ -1,6 +1,6 @@
-"""Nadaraya-Watson regression whose width is learned by gradient descent on the leave-one-out error.
+"""Nadaraya-Watson regression with a width learned by gradient descent on the leave-one-out error.
 
-That error is self-attention among the training points with the diagonal masked: one matrix product for all n refits.
+This error is self-attention among the training points with the diagonal masked: one matrix product for all n refits.
 
     python launch.py --config=configs/kernel_learned_width.py
 """

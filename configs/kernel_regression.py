@@ -1,8 +1,8 @@
-"""Nadaraya-Watson regression of 40 points of y = 2 sin x + x + noise, with nothing to tune: a mixture of kernels.
+"""Nadaraya-Watson regression of 40 points of y = 2 sin x + x + noise, without tuning: a mixture of kernels.
 
 Local polynomials of degree 0 to 3 (0 is the kernel regression of Nadaraya 1964 and Watson 1964) with 22 widths of a
-Gaussian kernel, each weighted by how well it does on the training points (AICc: Hurvich, Simonoff & Tsai 1998). The
-mean squared distance to the curve is 0.153 over 300 draws, without any training (experiments/kernels.py).
+Gaussian kernel, weighted by their AICc on the training points (Hurvich, Simonoff & Tsai 1998). The mean squared
+distance to the curve is 0.153 over 300 data sets, without any training (experiments/kernels.py).
 
     python launch.py --config=configs/kernel_regression.py
 """
@@ -27,7 +27,7 @@ def get_config() -> ConfigDict:
     config.model.attention.normalize = "kernel_sum"
     config.train.num_steps = 20
     config.train.eval_every = 20
-    config.train.average = 1  # the last checkpoint: there is no validation set to choose one by
+    config.train.average = 1  # the last checkpoint, as there is no validation set
     config.optimizer.learning_rate = 0.02
     config.eval.metrics = ("mse",)
     return config

@@ -1,6 +1,6 @@
-"""Which language is this word from: a bidirectional LSTM and structured self-attention (Lin 2017, arXiv 1703.03130).
+"""Language identification of a word with an LSTM and structured self-attention (Lin 2017, arXiv 1703.03130).
 
-Without files the languages are four that the package makes; those of CoNLL-SIGMORPHON 2017 are downloaded:
+Without files the package generates four languages; the languages of CoNLL-SIGMORPHON 2017 are downloaded:
 
     python launch.py --config=configs/language_id_selfattentive.py
     python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017

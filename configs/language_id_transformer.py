@@ -1,6 +1,6 @@
-"""Which language is this word from: the mean state of a Transformer encoder.
+"""Language identification of a word with a Transformer encoder and mean pooling.
 
-Without files the languages are four that the package makes; those of CoNLL-SIGMORPHON 2017 are downloaded:
+Without files the package generates four languages; the languages of CoNLL-SIGMORPHON 2017 are downloaded:
 
     python launch.py --config=configs/language_id_transformer.py
     python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017

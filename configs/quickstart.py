@@ -1,7 +1,7 @@
 """Dates as people write them, in English and Japanese, to ISO: 令和8年11月21日 -> 2026-11-21.
 
-The data is made by the package. The smallest model that shows alignments: character LSTM, and the additive score of
-Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) in the decoder of Luong 2015.
+The package generates the data. The model is the smallest one with a clear alignment: a character LSTM with the additive
+score of Bahdanau, Cho & Bengio 2015 (arXiv 1409.0473) in the decoder of Luong 2015.
 
     python launch.py --config=configs/quickstart.py
 """
@@ -25,7 +25,7 @@ def get_config() -> ConfigDict:
     config.model.input_feeding = False
     config.model.attention.score = "additive"
     config.model.attention.features = 64
-    config.model.dropout = 0.0  # the data is made, and there is as much as one likes
+    config.model.dropout = 0.0  # generated data is unlimited
     config.train.num_steps = 2050
     config.train.eval_every = 2050
     config.optimizer.learning_rate = 3e-3

@@ -1,4 +1,4 @@
-"""Dates to ISO 8601 with a small Transformer: the quickstart's task, attention alone.
+"""Dates to ISO 8601 with a small Transformer: the task of quickstart.py without recurrence.
 
 python launch.py --config=configs/quickstart_transformer.py
 """

@@ -1,8 +1,8 @@
-"""Sorting numbers, a ladder of length generalization: trained up to length 16, tested up to eight times that.
+"""Sorting numbers, for length generalization: trained up to length 16, tested up to eight times that length.
 
-A decoder-only Transformer of two layers with no positions in half of its heads and a bias of distance in the others. A
-quarter of Vasylenko 2025 (arXiv 2506.16640) in each respect: eight symbols, not 32, and 8 to 16 of them, not 32 to 64,
-so that a symbol is as often repeated; width 64, not 256. experiments/length.py compares the normalizers.
+A decoder-only Transformer of two layers; half of its heads have no positions, the others a bias by distance. All sizes
+are a quarter of Vasylenko 2025 (arXiv 2506.16640): eight symbols in place of 32, lengths 8 to 16 in place of 32 to 64,
+so that symbols repeat as often; width 64 in place of 256. experiments/length.py compares the normalizers.
 
 python launch.py --config=configs/sort_softmax.py
 """

@@ -1,12 +1,12 @@
-"""What does attention make of a recurrent translator, and does it depend on the length of the sentence?
+"""How much does attention improve a recurrent translator, and does this depend on the length of the sentence?
 
     python launch.py --config=configs/enja_soft.py --config.data_dir=data/enja
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
     python experiments/attention_gap.py runs/enja_soft runs/enja_none --data_dir=data/enja
 
-Bahdanau 2015 (arXiv 1409.0473, figure 2) found that a network without attention loses more the longer the sentence
-is. Here: BLEU and perplexity on the same held-out sentences, by the number of source words, greedy decoding.
-The answer: experiments/results/attention_gap.md and .png.
+Bahdanau 2015 (arXiv 1409.0473, figure 2) found that a network without attention loses more on longer sentences. This
+experiment measures BLEU and perplexity on the same held-out sentences by the number of source words, with greedy
+decoding. Answer: experiments/results/attention_gap.md and .png.
 """
 
 import argparse
@@ -30,14 +30,14 @@ RESULTS = ROOT / "experiments" / "results"
 
 
 def groups_by_length(lengths: np.ndarray, count: int) -> list[np.ndarray]:
-    """Indices of about equally many sentences each, from short to long; no length is in two groups."""
+    """Groups sentences by length, from short to long, in groups of about equal size; returns their indices."""
     edges = np.unique(np.quantile(lengths, np.linspace(0, 1, count + 1)[1:-1], method="nearest"))
     which = np.searchsorted(edges, lengths, side="left")
     return [np.flatnonzero(which == group) for group in np.unique(which)]
 
 
 def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, list]:
-    """Per group of source lengths, and for all sentences at the end: label, sentences, BLEU, perplexity."""
+    """Returns (label, sentences, BLEU, perplexity) for each group of source lengths and for all sentences."""
     config = load_config(workdir)
     with config.unlocked():
         config.data_dir = data_dir or config.data_dir
@@ -61,7 +61,7 @@ def measure(workdir: pathlib.Path, data_dir: str, num_groups: int) -> dict[str, 
 
 
 def table(results: dict[str, dict[str, list]]) -> str:
-    """Markdown: a row per length, BLEU and perplexity of each run."""
+    """Formats a Markdown table: a row per length, BLEU and perplexity of each run."""
     first = next(iter(results.values()))
     head = ["source words", "sentences", *(f"{name} BLEU (perplexity)" for name in results)]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
@@ -72,7 +72,7 @@ def table(results: dict[str, dict[str, list]]) -> str:
 
 
 def draw(results: dict[str, dict[str, list]], path: pathlib.Path) -> None:
-    """BLEU by source length, a line per run."""
+    """Plots BLEU by source length, a line per run."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")

@@ -1,15 +1,14 @@
-"""All twenty bAbI tasks with one family of memory networks, beside what was published.
+"""All twenty bAbI tasks with one family of memory networks, compared with published results.
 
     python experiments/babi.py --family=memn2n --data_dir=data/babi
     python experiments/babi.py --family=memn2n --data_dir=data/babi --fresh
 
-The first command trains a network on every task (those that are finished are skipped, one that was interrupted goes
-on), and prints a table: test error in percent of the seed with the lowest training loss or the best validation, as
-the config says (train.choose_seed), of each seed, and of the paper. With --fresh another column is the error of the
-same network on as many questions that the package makes, none of which, and none twice, is in the training file: where
-the official test repeats training questions, the difference is what that is worth.
+The first command trains a network on every task; finished tasks are skipped, interrupted ones are resumed. It prints a
+table of test errors in percent: the seed that the config chooses (train.choose_seed), each seed, and the paper. With
+--fresh another column has the error on as many different generated questions, none of them in the training file. The
+official test repeats training questions; the difference shows how much this matters.
 
-Writes experiments/results/babi_FAMILY.md; with --table trains nothing, and takes the tasks that are finished.
+Writes experiments/results/babi_FAMILY.md. With --table it trains nothing and uses the finished tasks.
 """
 
 import argparse
@@ -40,7 +39,7 @@ FRESH_SEED = "fresh"
 
 
 class Family(NamedTuple):
-    """A network, and what was published of it."""
+    """A network and its published results."""
 
     config: str
     overrides: dict[str, Any]
@@ -102,13 +101,13 @@ NUM_FACTS = dict(zip(TASKS, (1, 2, 3, 1, 1, 1, 8, 8, 1, 1, 2, 1, 2, 2, 2, 3, 2, 
 
 
 def sweep() -> Iterator[dict[str, Any]]:
-    """Every family."""
+    """Yields the runs of every family."""
     for name in FAMILIES:
         yield from runs(name)
 
 
 def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
-    """The overrides of a family's run on each task."""
+    """Yields the overrides of a family for each task."""
     family = FAMILIES[name]
     for numbers in [()] if family.joint else [(n,) for n in family.tasks if n in tasks]:
         own = {"name": f"babi_{name}"}
@@ -124,7 +123,7 @@ def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
 
 
 class Row(NamedTuple):
-    """What came of one task."""
+    """Results of one task."""
 
     number: int
     errors: list[float]  # of each seed, in percent
@@ -133,7 +132,7 @@ class Row(NamedTuple):
 
 
 def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: bool) -> list[Row]:
-    """The rows of a finished run: one, or, trained jointly, one for each task."""
+    """Returns the rows of a finished run: one, or one per task after joint training."""
     result = load_json(workdir / "result.json")
     config = load_config(workdir)
     chosen = result["seeds"].index(result["chosen_seed"]) if "chosen_seed" in result else 0
@@ -157,7 +156,7 @@ def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: 
 
 
 def make_fresh(number: int, known: set[str]) -> Any:
-    """FRESH new questions of a task, or as many as there are."""
+    """Generates FRESH new questions of a task, or as many as exist."""
     count = FRESH
     while count > 1:
         try:
@@ -168,13 +167,13 @@ def make_fresh(number: int, known: set[str]) -> Any:
 
 
 def wrong(evaluator: Any, params: Any, pairs: Any) -> float:
-    """The share of wrong answers, in percent."""
+    """Returns the share of wrong answers, in percent."""
     results, _ = evaluator.measure([params], pairs, ["accuracy"])
     return 100 - results["accuracy"]["mean"]
 
 
 def table(name: str, rows: list[Row]) -> str:
-    """Markdown: a row for each task, and the means over the tasks."""
+    """Formats a Markdown table: a row per task, and the means over tasks."""
     family, fresh = FAMILIES[name], any(row.fresh is not None for row in rows)
     head = [
         "task",
@@ -202,7 +201,7 @@ def table(name: str, rows: list[Row]) -> str:
 
 
 def published(family: Family, row: Row) -> str:
-    """The paper's error."""
+    """Returns the published error."""
     return f"{family.published[row.number - 1]:g}"
 
 

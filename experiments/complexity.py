@@ -1,26 +1,27 @@
-"""What does a layer cost by sequence length: recurrence, self-attention (written out and fused), convolution?
+"""How do the costs of recurrence, self-attention (written out and fused) and convolution grow with sequence length?
 
     python experiments/complexity.py
 
-Vaswani 2017 (arXiv 1706.03762), table 1, has O(n^2 d) operations for a layer of self-attention, O(n d^2) for a
-recurrent one and O(k n d^2) for a convolution, of which the recurrent one needs O(n) in sequence. Here the layers of
-this package are measured: one sequence of n tokens, width d, forward and backward (gradients of parameters and input).
-Their products of matrices, in multiply-adds of the forward pass:
+Vaswani 2017 (arXiv 1706.03762), table 1, lists O(n^2 d) operations for a layer of self-attention, O(n d^2) for a
+recurrent layer, which needs O(n) steps in sequence, and O(k n d^2) for a convolution. This experiment measures the
+layers of this package: one sequence of n tokens, width d, forward and backward (gradients of parameters and input).
+Their matrix products, in multiply-adds of the forward pass:
 
     recurrence (LSTM)        8 n d^2                n steps in sequence
     self-attention           4 n d^2 + 2 n^2 d      1
     convolution (gated)      2 k n d^2              1
 
-and three times that with the backward pass. "Traced" are the products counted in the program that jax traces, memory is
-what the compiled program reserves for intermediate results, time is the median of windows in which all take turns.
+and three times as many with the backward pass. "Traced" counts the products in the program that jax traces. Memory is
+the memory that the compiled program reserves for intermediate results. Time is the median of windows in which all
+layers take turns.
 
-Answer (experiments/results/complexity.md), for d = 128 on a CPU: the formulas count what is traced to the last product.
-Memory follows them, with n^2 for self-attention and n for the others, and so does time, as far as a busy machine tells.
-Table 1 says that self-attention is cheaper than a recurrent layer while n < d; with four gates on one side and four
-projections on the other it is n < 2 d. Measured it is about 300 in memory, and 250 to 600 in time, by the run; from 200
-on convolution is the cheapest of all. The fused kernel saves nothing here: on a CPU it keeps the n^2 weights for the
-backward pass like the formula written out, and from 1024 tokens on it was the slower one in each of three runs, by a
-factor of up to 1.8. What cuDNN saves, in half precision on a GPU, is not measured.
+Answer (experiments/results/complexity.md), for d = 128 on a CPU: the formulas agree exactly with the traced products.
+Memory follows them, with n^2 for self-attention and n for the others, and so does time, as far as a busy machine shows.
+By table 1 self-attention is cheaper than a recurrent layer while n < d; with four gates and four projections it is n <
+2 d. The measured crossing is at about 300 in memory, and at 250 to 600 in time, depending on the run; from 200 on
+convolution is the cheapest. The fused kernel saves nothing here: on a CPU it stores the n^2 weights for the backward
+pass like the formula written out, and from 1024 tokens on it was slower in each of three runs, by a factor of up to
+1.8. The savings of cuDNN, in half precision on a GPU, are not measured.
 """
 
 import argparse
@@ -64,7 +65,7 @@ class Setting(NamedTuple):
 
 
 class SelfAttention(nn.Module):
-    """MultiHead of a sequence with itself."""
+    """Self-attention: MultiHead of a sequence with itself."""
 
     features: int
     num_heads: int
@@ -83,7 +84,7 @@ class SelfAttention(nn.Module):
 
 
 class Layer(NamedTuple):
-    """One of the compared: how it is made and run, its formulas, how it is drawn."""
+    """A compared layer: its construction and call, its formulas, its line style."""
 
     label: str
     make: Callable[[Setting], nn.Module]
@@ -138,7 +139,7 @@ LAYERS = (
 
 
 class Cost(NamedTuple):
-    """Of one layer at one length."""
+    """Costs of one layer at one length."""
 
     products: int  # multiply-adds by formula, forward and backward
     traced: int  # the same, counted in the traced program
@@ -148,7 +149,7 @@ class Cost(NamedTuple):
 
 
 def count_products(function: Callable, *args: Any) -> int:
-    """Multiply-adds of the matrix products and convolutions that the result of function(*args) needs."""
+    """Counts the multiply-adds of the matrix products and convolutions in function(*args)."""
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 
@@ -225,8 +226,9 @@ def run(layers: Sequence[Layer], setting: Setting) -> dict[tuple[str, int], Cost
 
 
 def crossing(lengths: Sequence[int], one: Sequence[float], other: Sequence[float]) -> float:
-    """The n from which on `one` costs more than `other`, between the measured ones along straight lines of log-log
-    paper; 0 if it always does, inf if it does not in the end."""
+    """Returns the n from which on `one` costs more than `other`, interpolated linearly in log-log coordinates.
+
+    0 if it always costs more, inf if it does not at the largest n."""
     x, gap = np.log(lengths), np.log(one) - np.log(other)
     if gap[-1] <= 0:
         return np.inf
@@ -238,7 +240,7 @@ def crossing(lengths: Sequence[int], one: Sequence[float], other: Sequence[float
 
 
 def table(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: Setting) -> str:
-    """Markdown: time, memory, multiply-adds, growth, and where self-attention begins to cost more."""
+    """Formats Markdown tables: time, memory, multiply-adds, growth, and the n where self-attention costs more."""
     lengths, d = setting.lengths, setting.features
 
     def column(layer: Layer, field: str) -> list[float]:
@@ -284,7 +286,7 @@ def _number(value: float) -> str:
 
 
 def draw(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: Setting) -> Figure:
-    """Multiply-adds, time and memory against length, each on log-log paper."""
+    """Plots multiply-adds, time and memory against length, with logarithmic axes."""
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     panels = figure.subplots(1, 3)
     fields = {"products": "million multiply-adds", "seconds": "milliseconds", "memory": "MiB of intermediate results"}

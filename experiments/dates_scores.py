@@ -2,8 +2,8 @@
 
     python launch.py --sweep=experiments/dates_scores.py
 
-Every score, three seeds each in one vmapped program, a third of quickstart's training: short enough that
-not every score gets to 100 %, so that the differences show. The table that the sweep prints is the answer.
+Every score with three seeds in one vmapped program and a third of the training steps of quickstart, so few that not
+every score reaches 100 % and differences show. Answer: the table that the sweep prints.
 """
 
 

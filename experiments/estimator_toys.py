@@ -1,7 +1,7 @@
-"""Problems small enough to enumerate: the exact variance of every estimator of the gradient of E[f] on them.
+"""Toy problems small enough for enumeration, which gives the exact variance of estimators of the gradient of E[f].
 
 The toy problem of Liu 2019 (arXiv 1810.04777) and Kool 2020 (arXiv 2002.06043) has three bits, so eight keys; the other
-has ten keys with a logit each. `experiments/estimator_variance.py` says what is measured, and writes it down.
+has ten keys with a logit each. experiments/estimator_variance.py describes the measurements and writes the results.
 """
 
 import functools
@@ -33,7 +33,7 @@ CHOICE = (ADAPTIVE, "sum_and_sample")
 
 
 class Setting(NamedTuple):
-    """How much of everything."""
+    """Sizes of the experiment."""
 
     etas: tuple[float, ...] = (0.0, -4.0)  # of the tables
     samples: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)  # k
@@ -49,7 +49,7 @@ class Setting(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """An estimator on the toy problem, over all its outcomes: the estimate with a constant baseline b is a - b unit."""
+    """All outcomes of an estimator on the toy problem; with a constant baseline b the estimate is a - b unit."""
 
     probabilities: np.ndarray  # [w]
     a: np.ndarray  # [w]
@@ -68,18 +68,18 @@ class Parts(NamedTuple):
 
 
 def log_probs(eta, atoms):
-    """log q(b) of each atom [k]."""
+    """Returns log q(b) of each atom [k]."""
     return jnp.sum(atoms * jax.nn.log_sigmoid(eta) + (1 - atoms) * jax.nn.log_sigmoid(-eta), axis=-1)
 
 
 def losses(contexts):
-    """f = |b - center|^2 for each context [..., 3]."""
+    """Returns f = |b - center|^2 for each context [..., 3]."""
     return jnp.sum(jnp.square(contexts - CENTER), axis=-1)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _estimates(name, num_samples, leave_one_out, eta, atoms, outcomes):
-    """(A, B, estimate of E[f]), each [w], for outcomes [w, ...] of the draw."""
+    """Returns (A, B, estimate of E[f]), each [w], for outcomes [w, ...] of the sampler."""
     reading = READINGS[name].configure(num_samples=num_samples, **({"leave_one_out": True} if leave_one_out else {}))
 
     def surrogates(eta, outcome):
@@ -95,7 +95,7 @@ def _estimates(name, num_samples, leave_one_out, eta, atoms, outcomes):
 
 
 def parts(name: str, num_samples: int, eta: float, built_in: bool = False, atoms=ATOMS) -> Parts:
-    """All outcomes of a draw with num_samples evaluations."""
+    """Returns all outcomes of a sampler with num_samples evaluations."""
     independent = name == "reinforce" and not built_in
     drawn = 1 if independent else num_samples
     found = enumeration.outcomes(name, np.exp(log_probs(eta, atoms)), drawn)
@@ -110,8 +110,9 @@ def parts(name: str, num_samples: int, eta: float, built_in: bool = False, atoms
 
 
 def leave_one_out_variance(num_samples: int, eta: float) -> float:
-    """Of REINFORCE with the leave-one-out baseline, without going through all tuples: it is the U-statistic with the
-    kernel h(x, y) = (f_x - f_y) (s_x - s_y) / 2, so (Hoeffding 1948)
+    """Returns the variance of REINFORCE with the leave-one-out baseline, without enumeration of all tuples.
+
+    The estimator is the U-statistic with the kernel h(x, y) = (f_x - f_y) (s_x - s_y) / 2, so (Hoeffding 1948)
 
         Var = 2 / (T (T - 1)) (2 (T - 2) Var E[h | x] + Var h).
     """
@@ -124,7 +125,7 @@ def leave_one_out_variance(num_samples: int, eta: float) -> float:
 
 
 def variances(num_samples: int, eta: float, atoms=ATOMS) -> dict[tuple[str, str], float]:
-    """{(draw, baseline): variance}, baseline one of none, mean (E f), best (b*), leave_one_out."""
+    """Returns {(sampler, baseline): variance}; baselines: none, mean (E f), best (b*), leave_one_out."""
     mean = float(np.exp(log_probs(eta, atoms)) @ losses(atoms))
     found = {}
     for name in DRAWS:
@@ -139,7 +140,7 @@ def variances(num_samples: int, eta: float, atoms=ATOMS) -> dict[tuple[str, str]
 
 
 class Sums(NamedTuple):
-    """Running means over the draws of an estimator so far, each [n] after 1, 2, ..., n of them."""
+    """Running means over the samples of an estimator, each [n], after 1, 2, ..., n samples."""
 
     a: np.ndarray
     unit: np.ndarray
@@ -150,7 +151,7 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, drawn: Parts, count: int, rng: np.random.Generator) -> "Sums":
-        """Of `count` outcomes, drawn with their probabilities."""
+        """Returns the running means over `count` outcomes, sampled with their probabilities."""
         which = rng.choice(len(drawn.probabilities), count, p=drawn.probabilities / drawn.probabilities.sum())
         a, unit, value = drawn.a[which], drawn.unit[which], drawn.value[which]
         columns = np.stack([a, unit, value, a * unit, unit * unit, a * a])
@@ -168,13 +169,13 @@ class Sums(NamedTuple):
         return self.value + covariance / np.maximum(variance + prior, 1e-300)
 
     def noise(self, b: np.ndarray) -> np.ndarray:
-        """The variance of A - b B over the draws so far, [n]."""
+        """Returns the variance of A - b B over the samples so far, [n]."""
         square = self.a_a - 2 * b * self.a_unit + b**2 * self.unit_unit
         return square - np.square(self.a - b * self.unit)
 
 
 def learned_variances(num_samples: int, eta: float, setting: Setting, atoms=ATOMS) -> dict[str, np.ndarray]:
-    """{"ratio", "adaptive": [seeds, len(learned)]}: the exact variance with what was learned from so many draws."""
+    """Returns {"ratio", "adaptive": [seeds, len(learned)]}: exact variances after learning from `learned` samples."""
     of = {name: parts(name, num_samples, eta, atoms=atoms) for name in CHOICE}
     rows: dict[str, list] = {"ratio": [], "adaptive": []}
     for seed in range(setting.num_seeds):
@@ -191,7 +192,7 @@ def learned_variances(num_samples: int, eta: float, setting: Setting, atoms=ATOM
 
 
 def best_of(found: dict[tuple[str, str], float], oracle: bool) -> tuple[tuple[str, str], float]:
-    """The least variance among the published estimators that need nothing but their own samples, or with E f or b*."""
+    """Returns the least variance of the published estimators, without an oracle or with E f or b*."""
     allowed = ("mean", "best") if oracle else ("none", "leave_one_out")
     # The papers on these estimators do not have optimal resampling.
     own = {key: value for key, value in found.items() if key[1] in allowed and key[0] != ADAPTIVE}
@@ -199,14 +200,15 @@ def best_of(found: dict[tuple[str, str], float], oracle: bool) -> tuple[tuple[st
 
 
 def orders(setting: Setting) -> list[np.ndarray]:
-    """The keys in random orders."""
+    """Returns the keys in random orders."""
     rng = np.random.default_rng(0)
     return [ATOMS[rng.permutation(len(ATOMS))] for _ in range(setting.num_orders)]
 
 
 def rebar(eta: float, setting: Setting, baseline: bool) -> tuple[np.ndarray, float, float]:
-    """((temperature, scale, b), variance, its standard error): trained by Adam on the square of the estimate, whose
-    mean is the variance plus a constant. Without a baseline b stays 0."""
+    """Returns ((temperature, scale, b), variance, its standard error) of REBAR.
+
+    Adam minimizes the square of the estimate, whose mean is the variance plus a constant. Without a baseline b is 0."""
     atoms = jnp.asarray(ATOMS)
 
     def estimate(eta, phi, rng):
@@ -256,14 +258,14 @@ class Ten(NamedTuple):
 
 
 def tens(concentration: float, count: int = 5) -> list[Ten]:
-    """Logits N(0, concentration^2), f = 5 + N(0, 1)."""
+    """Makes problems with logits N(0, concentration^2) and f = 5 + N(0, 1)."""
     rng = np.random.default_rng(0)
     return [Ten(concentration * rng.normal(size=10), 5 + rng.normal(size=10)) for _ in range(count)]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _gradients(name, num_samples, leave_one_out, logits, f, baseline, coordinates, rngs):
-    """Estimated gradients with respect to the logits [w, 10], and coordinate_moments, for rngs or outcomes."""
+    """Returns estimated gradients for the logits [w, 10], and coordinate_moments, for rngs or outcomes."""
     reading = READINGS[name].configure(num_samples=num_samples, **({"leave_one_out": True} if leave_one_out else {}))
 
     def surrogate(logits, rng):
@@ -276,7 +278,7 @@ def _gradients(name, num_samples, leave_one_out, logits, f, baseline, coordinate
 
 
 def total_variance(ten: Ten, name: str, num_samples: int, built_in=False, baseline=0.0, coordinates=None) -> float:
-    """The sum over logits of the variance of the gradient, by enumeration."""
+    """Returns the sum over logits of the variance of the gradient, by enumeration."""
     found = enumeration.outcomes(name, ten.p, num_samples)
     if name in BUILT_IN:
         found = enumeration.regardless_of_order(found)
@@ -290,7 +292,7 @@ def total_variance(ten: Ten, name: str, num_samples: int, built_in=False, baseli
 
 
 def learned_coordinates(ten: Ten, name: str, num_samples: int, count: int) -> np.ndarray:
-    """b_i [10], learned from `count` draws as sum A_i B_i / sum B_i^2."""
+    """Returns b_i [10], learned from `count` samples as sum A_i B_i / sum B_i^2."""
     rngs = jax.random.split(jax.random.key(2), count)
     arguments = map(jnp.asarray, (ten.logits, ten.f, 0.0, np.zeros(10)))
     cross, square = (np.sum(x, axis=0) for x in _gradients(name, num_samples, False, *arguments, rngs)[1])
@@ -301,7 +303,7 @@ def learned_coordinates(ten: Ten, name: str, num_samples: int, count: int) -> np
 
 
 def ten_rows(ten: Ten, num_samples: int, setting: Setting) -> dict[str, float]:
-    """Total variances by estimator and baseline."""
+    """Returns total variances by estimator and baseline."""
     mean = float(ten.p @ ten.f)
     variance = functools.partial(total_variance, ten, num_samples=num_samples)
     rows = {

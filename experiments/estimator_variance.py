@@ -3,29 +3,29 @@
     python experiments/estimator_variance.py
 
 The toy problem of Liu 2019 (arXiv 1810.04777) and Kool 2020 (arXiv 2002.06043): three bits b_i, independent and 1 with
-probability sigmoid(eta), so eight keys; f = |b - (.6, .51, .48)|^2; the derivative of E[f] with respect to eta. There
-is no sampling error in the tables: the variances are sums over all outcomes of the randomness of the package's own
-draws (attn_jax/attention/enumeration.py), but for those of REBAR. k is the number of evaluations of f.
+probability sigmoid(eta), so eight keys; f = |b - (.6, .51, .48)|^2; the derivative of E[f] with respect to eta. The
+tables have no sampling error, except for REBAR: the variances are sums over all outcomes of the samplers of the package
+(tests/oracles/enumeration.py). k is the number of evaluations of f.
 
-An estimate is A - b B for a constant baseline b, with A the estimate for f and B the same for f = 1. The variance is
-least at b* = E[A B] / E[B^2]. This needs no oracle: both are means over draws, which a run can keep. Two estimators
-here learn in this way, from draws before the present one, which leaves them unbiased:
+An estimate is A - b B for a constant baseline b, where A is the estimate for f and B the estimate for f = 1. The
+variance is least at b* = E[A B] / E[B^2]. This needs no oracle, since both are means over samples. Two estimators learn
+b from earlier samples, so they are unbiased:
 
     learned ratio    optimal resampling, b = (sum A B) / (sum B^2)
     adaptive         the better of optimal resampling and sum and sample, by the variance of A - b B over half of the
-                     draws each, with b = m + sum (A - m B) (B - mean B) / (sum (B - mean B)^2 + mean B^2), m the mean
-                     estimate of E[f]: a regression that falls back on m while one outcome is all it has seen
+                     samples each, with b = m + sum (A - m B) (B - mean B) / (sum (B - mean B)^2 + mean B^2), m the
+                     mean estimate of E[f]: a regression that falls back on m while it has seen a single outcome
 
-Answer (experiments/results/estimator_variance.md): of the published estimators none is best everywhere. With 1,000
-draws to learn from, `adaptive` is below all of them that need no oracle, at every k from 1 to 7 and at both eta of the
-table, flat and peaked, in lexicographic order of the keys as well as in the mean over orders: at k = 4 by a factor of
-four at eta = 0 in that mean (in lexicographic order its variance is 0 there, which is luck: the errors of every other
-corner cancel), and by a fifth at eta = -4. It is about a fifth above the best of those that know E f or b* at worst,
-where that is not 0. The plain ratio needs more draws the more peaked the weights are: until the rare outcomes were seen
-it fits the frequent ones alone. REBAR, with its temperature and scale trained, is no better here than one sample with
-a baseline. With ten keys and a logit each, a baseline per coordinate makes more of a difference than the draw: 6 to 40
-times less variance than leave-one-out with the same REINFORCE samples; with optimal resampling 9 to 50 times less than
-the unordered set with its built-in baseline.
+Answer (experiments/results/estimator_variance.md): no published estimator is best everywhere. With 1,000 samples to
+learn from, `adaptive` has less variance than all published estimators without an oracle, at every k from 1 to 7, for
+flat and peaked weights, in lexicographic order of the keys and in the mean over orders. At k = 4 this is a factor of
+four at eta = 0 in the mean over orders (in lexicographic order its variance happens to be 0: the errors of every other
+corner cancel), and a fifth at eta = -4. At worst it is about a fifth above the best estimator that knows E f or b*,
+where the latter is not 0. The plain ratio needs more samples for more peaked weights: until it has seen the rare
+outcomes, it fits only the frequent ones. REBAR with trained temperature and scale is no better here than one sample
+with a baseline. With ten keys and a logit each, a baseline per coordinate matters more than the sampler: 6 to 40 times
+less variance than leave-one-out with the same REINFORCE samples; with optimal resampling 9 to 50 times less than the
+unordered set with its built-in baseline.
 """
 
 import argparse
@@ -78,8 +78,9 @@ ORDERED = ("stratified", "systematic", "sum_and_sample", ADAPTIVE)  # to these t
 
 
 def measure_orders(num_samples: int, eta: float, setting: Setting) -> dict[tuple[str, str], float]:
-    """Means over random orders of the keys, of the estimators to which the order matters, and of what was learned from
-    the middle number of draws, with one seed for each order."""
+    """Returns mean variances over random orders of the keys, for estimators that depend on the order.
+
+    Learned baselines use the middle number of samples and one seed for each order."""
     rows: dict[tuple[str, str], list] = {}
     one = setting._replace(num_seeds=1, learned=(setting.learned[len(setting.learned) // 2],))
     for atoms in orders(setting):
@@ -93,7 +94,7 @@ def measure_orders(num_samples: int, eta: float, setting: Setting) -> dict[tuple
 
 
 def run(setting: Setting) -> Results:
-    """Everything, in float64."""
+    """Computes all results, in float64."""
     cases = [(eta, k) for eta in setting.etas for k in setting.samples]
     with jax.enable_x64(True):
         ten = {}
@@ -127,7 +128,7 @@ BASELINES = {"none": "none", "mean": "E f", "best": "b*", "leave_one_out": "leav
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """Formats a number with three digits."""
     if value < 1e-12:  # of rounding, or of a baseline that is nearly b* where b* leaves nothing
         return "0"
     return f"{value:.3g}" if value >= 1e-3 else f"{value:.2e}".replace("e-0", "e-")
@@ -139,7 +140,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def exact_table(results: Results, eta: float, setting: Setting) -> str:
-    """Draws and baselines down, k across."""
+    """Formats a table with a row per sampler and baseline and a column per k."""
     keys = list(dict.fromkeys(key for k in setting.samples for key in results.exact[eta, k]))
     keys.sort(key=lambda key: (DRAWS.index(key[0]), list(BASELINES).index(key[1])))
     rows = []
@@ -156,7 +157,7 @@ def named(item: tuple[tuple[str, str], float]) -> str:
 
 
 def adaptive_table(results: Results, eta: float, setting: Setting) -> str:
-    """The adaptive estimator next to the best of the others."""
+    """Formats a table of the adaptive estimator next to the best of the others."""
     head = [f"{name}, {count:,} draws" for name in ("adaptive", "learned ratio") for count in setting.learned]
     rows = []
     for k in setting.samples:
@@ -168,7 +169,7 @@ def adaptive_table(results: Results, eta: float, setting: Setting) -> str:
 
 
 def order_table(results: Results, eta: float, setting: Setting) -> str:
-    """Means over random orders."""
+    """Formats a table of means over random orders."""
     keys = list(results.shuffled[eta, setting.samples[0]])
     count = setting.learned[len(setting.learned) // 2]
     learned = {"ratio": f"learned ratio, {count:,} draws", "adaptive": f"adaptive, {count:,} draws"}
@@ -211,7 +212,7 @@ LINES = (
 
 
 def draw(results: Results, setting: Setting) -> Figure:
-    """Variance over k for each eta, and over eta for one k. Dashed: with an oracle."""
+    """Plots variance against k for each eta, and against eta for one k; dashed lines need an oracle."""
     figure = Figure(figsize=(4.4 * (len(setting.etas) + 1) + 2.6, 4.4), layout="constrained")
     *by_samples, by_eta = figure.subplots(1, len(setting.etas) + 1)
     middle = len(setting.learned) // 2
@@ -259,7 +260,7 @@ def draw(results: Results, setting: Setting) -> Figure:
 
 
 def page_of(results: Results, setting: Setting) -> str:
-    """The tables, with what is in them."""
+    """Formats the page of results: the tables with explanations."""
     sections = []
     for eta in setting.etas:
         sections.append(f"""## eta = {eta:g}

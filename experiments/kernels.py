@@ -3,12 +3,12 @@
     python experiments/kernels.py            # which kernel, which width
     python experiments/kernels.py --rates    # how fast
 
-The data is that of the chapter on Nadaraya-Watson regression of "Dive into Deep Learning": 40 points, x uniform on
-[0, 5], noise of variance 1, and the error is the mean squared distance to the curve itself at 0, 0.1, ... 4.9. Here it
-is the mean over 300 draws (seeds 0 to 299). Whatever is not "picked" or "oracle" sees the 40 points only.
+The data follows the chapter on Nadaraya-Watson regression of "Dive into Deep Learning": 40 points, x uniform on [0, 5],
+noise of variance 1. The error is the mean squared distance to the curve at 0, 0.1, ... 4.9, averaged over 300 data sets
+(seeds 0 to 299). Methods that are not marked "picked" or "oracle" see the 40 points only.
 
-Then the rates: for n from 400 to 25,600 points the width of the least risk, computed exactly (bias and variance given
-the places of the points, 8 draws of them), and the exponents of width and risk in n.
+The rates: for n from 400 to 25,600 points, the width of least risk, computed exactly (bias and variance given the
+inputs, 8 samples of them), and the exponents of width and risk in n.
 """
 
 import argparse
@@ -43,14 +43,14 @@ SIGMAS = (0.1, 0.2, 0.5, 1.0)
 
 
 def model(kernel: str = "gaussian", width: float = 1.0, criterion: str = "leave_one_out", **fields) -> KernelRegression:
-    """A kernel regression whose width starts (or stays) at `width`."""
+    """Makes a kernel regression with an initial (or fixed) width."""
     score = KERNELS[kernel](initial=(width,), exact=True)
     attention = Attention(score=score, normalize=kernel_sum)
     return KernelRegression(attention=attention, criterion=CRITERIA[criterion], **fields)
 
 
 def draws(count: int, num_points: int = NUM_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """(x, y), each [count, n, 1]."""
+    """Samples data sets (x, y), each [count, n, 1]."""
     made = [curve(num_points, 1.0, np.random.default_rng(seed)) for seed in range(count)]
     return tuple(np.stack(parts).astype(np.float32) for parts in zip(*made, strict=True))
 
@@ -58,9 +58,9 @@ def draws(count: int, num_points: int = NUM_POINTS) -> tuple[np.ndarray, np.ndar
 def fit(
     kernel: KernelRegression, x: np.ndarray, y: np.ndarray, steps: int = 0, rate: float = 0.05
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(predictions [draws, 50] at the chapter's places, widths [draws]) after so many steps of Adam.
+    """Returns (predictions [draws, 50] at the inputs of the chapter, widths [draws]) after `steps` steps of Adam.
 
-    Inputs are taken in their standard deviations where the width is learned, as the package does.
+    With a learned width, inputs are divided by their standard deviations, as in the package.
     """
     tx = optax.adam(rate)
     index = jnp.arange(x.shape[1])
@@ -89,12 +89,12 @@ def fit(
 
 
 def errors(predictions: np.ndarray) -> np.ndarray:
-    """[...] mean squared distance to the curve."""
+    """Returns the mean squared distance to the curve, [...]."""
     return np.mean((predictions - TRUTH[:, 0]) ** 2, axis=-1)
 
 
 def grid_of_widths(degree: int, x: np.ndarray, y: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """[widths, draws]: the error with each width, picked before."""
+    """Returns the errors with each fixed width, [widths, draws]."""
     kernel = model(degrees=(degree,))
 
     def one(width, draw):
@@ -108,7 +108,7 @@ def grid_of_widths(degree: int, x: np.ndarray, y: np.ndarray, widths: np.ndarray
 
 
 def table(x: np.ndarray, y: np.ndarray) -> list[tuple[str, str, np.ndarray, str]]:
-    """Rows (estimator, how its width came about, errors of the draws, width)."""
+    """Returns rows (estimator, origin of its width, errors of the data sets, width)."""
     rows = []
     for kernel, width in CHAPTER:
         rows.append((f"{kernel} kernel", "picked", errors(fit(model(kernel, width), x, y)[0]), f"{width:g}"))
@@ -135,7 +135,7 @@ def table(x: np.ndarray, y: np.ndarray) -> list[tuple[str, str, np.ndarray, str]
 
 
 def risk(degree: int, x: jax.Array, places: jax.Array, f: Callable, widths: jax.Array) -> jax.Array:
-    """[widths]: mean over the places of bias^2 + variance given x [n, d], for noise of variance 1."""
+    """Returns the mean of bias^2 + variance over test inputs, given x [n, d] and noise of variance 1; [widths]."""
     kernel = model(degrees=(degree,))
 
     def one(width):
@@ -150,7 +150,7 @@ def risk(degree: int, x: jax.Array, places: jax.Array, f: Callable, widths: jax.
 def rates(
     degree: int, interior: bool, sizes: Sequence[int], num_draws: int, features: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(best width, its risk) for each number of points: the minimum of a parabola through the mean risk over draws."""
+    """Returns (best width, its risk) for each n: the minimum of a parabola through the mean risk over data sets."""
     rng = np.random.default_rng(0)
     if features == 1:
         places = PLACES[(PLACES[:, 0] >= 1) & (PLACES[:, 0] <= 4)] if interior else PLACES
@@ -174,12 +174,12 @@ def rates(
 
 
 def slope(sizes: Sequence[int], values: np.ndarray) -> float:
-    """The exponent of n."""
+    """Returns the exponent of n, by a linear fit of logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, float]], path: pathlib.Path) -> None:
-    """Fits above, attention weights below, a column for each (kernel, width), as the chapter shows them."""
+    """Plots fits above and attention weights below, a column per (kernel, width), as in the chapter."""
     with point_plots.styled():
         figure, axes = point_plots.panel(columns=len(settings), rows=2)
         for (name, width), above, below in zip(settings, *axes, strict=True):
@@ -200,7 +200,7 @@ def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, flo
 
 
 def draw_rates(sizes: Sequence[int], found: dict[str, tuple[np.ndarray, np.ndarray]], path: pathlib.Path) -> None:
-    """Best width and risk against n, both logarithmic."""
+    """Plots best width and risk against n, with logarithmic axes."""
     with point_plots.styled():
         figure, axes = point_plots.panel(columns=2)
         for (name, values), color in zip(found.items(), point_plots.COLORS, strict=False):
@@ -255,7 +255,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def write_table(options: argparse.Namespace) -> list[str]:
-    """The errors at 40 points."""
+    """Writes the errors at 40 points."""
     x, y = draws(options.draws)
     lines = [PAGE, f"## {NUM_POINTS} points, {options.draws} draws", ""]
     lines += ["| estimator | width | how | error | ± |", "|---|---|---|---:|---:|"]
@@ -268,7 +268,7 @@ def write_table(options: argparse.Namespace) -> list[str]:
 
 
 def write_rates(options: argparse.Namespace) -> list[str]:
-    """The exponents of the best width and its risk."""
+    """Writes the exponents of the best width and its risk."""
     sizes = [400 * 2**i for i in range(20) if 400 * 2**i <= options.largest]
     found = {name: rates(degree, interior, sizes, 8) for name, (degree, interior, _) in CASES.items()}
     lines = [RATES, f"## n = {sizes[0]:,} to {sizes[-1]:,}", ""]

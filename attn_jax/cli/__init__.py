@@ -1,1 +1,1 @@
-"""The command line: options, commands, runs, work directories, sweeps."""
+"""Command line: options, commands, runs, work directories, sweeps."""

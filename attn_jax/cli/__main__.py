@@ -1,4 +1,4 @@
-"""The program as a module: `python -m attn_jax.cli` is `python launch.py`."""
+"""Entry point: `python -m attn_jax.cli` is the same as `python launch.py`."""
 
 from attn_jax.cli.main import run
 

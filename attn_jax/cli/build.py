@@ -1,4 +1,4 @@
-"""Builders of the objects of a config: task, model, evaluator and predictor."""
+"""Construction of the objects of a config: task, model, evaluator and predictor."""
 
 from typing import Any, NamedTuple
 
@@ -25,29 +25,29 @@ from attn_jax.tasks.vocabulary import Vocabulary
 
 
 class Setup(NamedTuple):
-    """A model with what measures it and what predicts with it."""
+    """A model with its evaluator and its predictor."""
 
     model: Model | KernelRegression
     evaluator: Evaluator
     predictor: Predictor
-    example: dict[str, np.ndarray]  # a batch with the shapes that the shapes of the parameters depend on
+    example: dict[str, np.ndarray]  # a batch that determines the shapes of the parameters
     batch_options: dict[str, Any]  # keyword arguments of Task.batches or PointsTask.batches
 
 
 def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
-    """Builds the task of a config; `kept` is what a work directory has kept of its data, see Task.kept."""
+    """Builds the task of a config; `kept` is the data stored in a work directory, see Task.kept."""
     options = resolve(config)
     return options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
 
 
 def build_setup(config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask) -> Setup:
-    """Builds the model of a config, and what is made of it; `kept` is as in Task.kept and PointsTask.kept."""
+    """Builds the model of a config with evaluator and predictor; for `kept` see Task.kept and PointsTask.kept."""
     options = resolve(config)
     return BUILDERS[options.task.task_class](options, kept)
 
 
 def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]) -> Setup:
-    """Builds a model of text from its vocabularies, of the source and of the target."""
+    """Builds a text model from the vocabularies of source and target."""
     sizes = text_sizes(*vocabularies)
     model = options.build_model(sizes)
     options.decode.check_vocabulary(sizes.target_vocab_size)
@@ -72,7 +72,7 @@ def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]) ->
 
 
 def build_points(options: Options, task: PointsTask) -> Setup:
-    """Builds a kernel regression with the points that it reads."""
+    """Builds a kernel regression from its training points."""
     train = task.splits["train"]
     model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
     regressor = Regressor(model, task, batch_size=options.decode.batch_size)
@@ -88,7 +88,7 @@ def build_points(options: Options, task: PointsTask) -> Setup:
 
 
 def describe(options: Options) -> str:
-    """Says how the attention of a model is computed; "" where there is none."""
+    """Describes how the attention of a model is computed; "" for a model without attention."""
     main = options.model.main_attention
     return describe_attention(main[0], options.setting.dtype, main[1]) if main else ""
 

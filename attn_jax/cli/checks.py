@@ -1,4 +1,4 @@
-"""Checks of a config before the data is read; each raises a UserError of one line."""
+"""Checks of a config before the data is read; each raises a one-line UserError."""
 
 from ml_collections import ConfigDict
 
@@ -13,10 +13,10 @@ from attn_jax.training.parallel import choose
 
 
 def check(config: ConfigDict) -> Options:
-    """Returns the options of a config.
+    """Checks a config as far as possible without the data; returns its options.
 
     Raises:
-        UserError: the config is wrong, as far as that is known without the data.
+        UserError: the config is wrong.
     """
     options = resolve(config)
     options.build_model()
@@ -29,7 +29,7 @@ def check(config: ConfigDict) -> Options:
 
 
 def check_text(config: ConfigDict) -> None:
-    """Raises a UserError for buckets that are wrong."""
+    """Raises a UserError for invalid buckets."""
     if config.task.buckets:
         make_buckets(config.task.buckets)
 
@@ -41,7 +41,7 @@ def check_points(config: ConfigDict) -> None:
 
 
 def check_metrics(config: ConfigDict) -> None:
-    """Raises a UserError for a metric of config.eval that is unknown, or cannot be computed."""
+    """Raises a UserError if a metric of config.eval is unknown or cannot be computed."""
     evaluator = evaluator_class(config)
     for name in config.eval.metrics:
         lookup(evaluator.metrics, name, "metric")
@@ -50,15 +50,15 @@ def check_metrics(config: ConfigDict) -> None:
 
 
 def evaluator_class(config: ConfigDict) -> type[TextEvaluator] | type[PointsEvaluator]:
-    """Returns the class that measures the model of a config."""
+    """Returns the class of the evaluator for a config."""
     return EVALUATORS[task_class(config.task.name)]
 
 
 def best_metric(config: ConfigDict) -> tuple[str, str]:
-    """Returns (train.best_metric, whether "min" or "max" of it is best).
+    """Returns (train.best_metric, "min" or "max" for the better direction).
 
     Raises:
-        UserError: there is no such metric, or neither is better.
+        UserError: there is no such metric, or neither direction is better.
     """
     name, metrics = config.train.best_metric, evaluator_class(config).metrics
     best = lookup(metrics, name, "train.best_metric").best
@@ -74,7 +74,7 @@ def seeds_of(config: ConfigDict) -> tuple[int, ...]:
 
 
 def check_num_samples(config: ConfigDict, longest: int) -> None:
-    """Raises a UserError if a reading without replacement takes more samples than the longest source has keys."""
+    """Raises a UserError if sampling without replacement needs more keys than the longest source has."""
     attention = config.model.get("attention", {})
     reading = READINGS.get(attention.get("read"))
     if reading is not None and reading.distinct and attention.num_samples > longest:

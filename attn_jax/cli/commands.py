@@ -1,4 +1,4 @@
-"""The commands: train, eval, predict, score, visualize. Results go to standard output.
+"""Commands: train, eval, predict, score, visualize. Results go to standard output.
 
 Each command takes (config, workdir, files). All but `train` need only a work directory with a checkpoint.
 """
@@ -39,12 +39,12 @@ UNITS = {"exact_match": " %", "accuracy": " %"}
 
 
 class Snapshot(NamedTuple):
-    """The parameters of a run, with what measures the model and what predicts with it."""
+    """Parameters of a run, with the evaluator and the predictor of its model."""
 
     setup: build.Setup
     params: list[Params]  # one set per seed
-    used: str  # the checkpoints that the parameters are from
-    index: int = 0  # of the seed to predict with
+    used: str  # description of the checkpoints used
+    index: int = 0  # index of the seed to predict with
 
     @property
     def evaluator(self) -> Evaluator:
@@ -68,10 +68,10 @@ class Snapshot(NamedTuple):
 
 
 def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Trains to the end, from the newest checkpoint if there is one; measures, and plots.
+    """Trains to the end, from the newest checkpoint if there is one; then evaluates and plots.
 
     Raises:
-        Interrupted: a signal came, and the training was saved.
+        Interrupted: a signal arrived, and the training was saved.
     """
     path = workdir / "result.json"
     if (steps := runs.finished_before(config, workdir)) is not None:
@@ -102,11 +102,11 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         result = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if jax.process_index() == 0:
-            say(table(result, path))  # first of all: a full disk must not cost the numbers
+            say(table(result, path))  # printed before anything is saved, in case the disk is full
             save_json(path, result)
             plot(config, workdir, run, snapshot.chosen, split)
     example, where = run.task.examples[0], shlex.quote(str(workdir))
-    # A tab in an argument of echo would not survive being copied from the terminal.
+    # A tab in an argument of echo is lost when copied from a terminal.
     if "\t" in example:
         command = f"printf {shlex.quote(example.replace(chr(9), chr(92) + 't') + chr(92) + 'n')}"
     else:
@@ -115,7 +115,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:
-    """Plots the loss curves of a finished run, and what it attends to in examples of a split."""
+    """Plots the loss curves of a finished run, and the attention weights of examples of a split."""
     curves, count = workdir / "curves.png", config.eval.num_pictures
     loss_unit = run.setup.evaluator.loss_unit
     pictures = [str(curves)] if plots.plot_curves(workdir / "metrics.jsonl", curves, loss_unit) else []
@@ -127,9 +127,9 @@ def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, sp
 
 
 def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Measures the checkpoint on the run's test (or validation) split, or on other files, and writes eval.json.
+    """Evaluates the checkpoint on the test (or validation) split of the run or on other files; writes eval.json.
 
-    What training measured at its end stays in result.json.
+    The results at the end of training remain in result.json.
     """
     check_metrics(config)
     snapshot, path = restore(config, workdir), workdir / "result.json"
@@ -146,17 +146,17 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Translates lines of standard input (or of --source) to standard output; an empty line stays empty.
+    """Predicts from lines of standard input (or of --source) to standard output; an empty line stays empty.
 
-    Each sentence gives decode.n_best lines: the best of a beam, or samples. Where there are fewer, the rest are empty
-    with the score -inf; the first of an empty line has the score 0. decode.with_scores puts "score TAB" before each.
+    Each sentence gives decode.n_best lines: the best of a beam, or samples. Missing ones are empty lines with score
+    -inf; the first prediction of an empty line has score 0. decode.with_scores prefixes each line with "score TAB".
     """
     lines = lines_of(files)
     snapshot = restore(config, workdir)
-    # On a terminal each line by itself, so that a person gets an answer at once.
+    # One line at a time on a terminal, so that each answer appears at once.
     chunk = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
     sources: list[str] = []
-    # Predictions are data: a pipe gets them as they are, a terminal gets nothing that would act on it.
+    # A pipe gets predictions unchanged; a terminal gets escapes for control characters.
     shown = printable if sys.stdout.isatty() else str
     for texts, printed in snapshot.predictor.predict(snapshot.chosen, lines, chunk):
         print("".join(f"{shown(line)}\n" for line in printed), end="", flush=True)
@@ -165,7 +165,7 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Prints log p(target | source) of each pair of --source and --target, or of lines "source TAB target"."""
+    """Prints log p(target | source) for each pair of --source and --target, or for lines "source TAB target"."""
     if not task_class(config.task.name).of_pairs:
         raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
@@ -173,7 +173,7 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     elif files.source or files.target:
         raise UserError("--mode=score takes --source=FILE and --target=FILE together, or tab-separated standard input")
     else:
-        rows = [line.rsplit("\t", 1) for line in lines_of(files)]  # a source may have columns of its own
+        rows = [line.rsplit("\t", 1) for line in lines_of(files)]  # a source may contain tabs
         for number, row in enumerate(rows, 1):
             if len(row) != 2:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
@@ -186,9 +186,9 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
 
 def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
-    """Plots the attention of the model when it translates each line of standard input (or of --source).
+    """Plots the attention weights of the model for each line of standard input (or of --source).
 
-    A JSON file beside each picture has the same weights as numbers.
+    A JSON file next to each picture contains the weights as numbers.
     """
     if not resolve(config).model.has_weights:
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to plot")
@@ -211,10 +211,10 @@ COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": sco
 
 
 def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
-    """Checks that the run reads every option set on the command line, as `overrides` has them.
+    """Checks that every option set on the command line has an effect.
 
     Raises:
-        UserError: for one that it does not read, and for whatever else is wrong with the config.
+        UserError: an override has no effect, or the config is wrong.
     """
     if overrides:
         check(config)
@@ -222,7 +222,7 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
-    """Joins the training of several processes; call it before anything else of jax is used."""
+    """Joins a training of several processes; has to be called before any other use of jax."""
     try:
         jax.distributed.initialize(coordinator, num_processes, process_id)
     except (RuntimeError, ValueError) as error:
@@ -230,19 +230,23 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
 
 
 def say(line: str) -> None:
-    """Prints a line on standard output, with escapes for what is not printable; only the first process prints."""
+    """Prints a line on standard output with escapes for unprintable characters; only the first process prints."""
     if jax.process_index() == 0:
         print(printable(line), flush=True)
 
 
 def own_split(task: Task | PointsTask) -> tuple[str, Split]:
-    """Returns (name, split) of what a run is measured on: its test split, or else its validation split."""
+    """Returns (name, split) of the split that a run is evaluated on: test if there is one, else validation."""
     name = "test" if "test" in task.splits else "valid"
     return name, task.splits[name]
 
 
 def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
-    """Reads the trained model of a work directory; a UserError if that has none, or one of another config."""
+    """Restores the trained model of a work directory.
+
+    Raises:
+        UserError: there is no checkpoint, or the model has another config.
+    """
     check_links(workdir)
     check_model(workdir, config)
     setup = build.build_setup(config, task_class(config.task.name).load(workdir))
@@ -250,7 +254,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
         seeds, path = seeds_of(config), workdir / "result.json"
-        # Which seed was chosen is known once a run is finished; before that it is the first.
+        # The chosen seed is known once a run is finished; before that the first seed is used.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
         if config.train.get("choose_seed", "") and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
             raise UserError(
@@ -263,7 +267,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
 
 
 def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> dict:
-    """Measures the metrics of config.eval on a split; returns the content of result.json."""
+    """Computes the metrics of config.eval on a split; returns the content of result.json."""
     begin = time.monotonic()
     evaluator = snapshot.evaluator
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
@@ -287,9 +291,9 @@ def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, ove
 
 
 def table(result: dict, path: pathlib.Path) -> str:
-    """Writes the metrics of a result on one line: the mean and, of several seeds, the standard deviation.
+    """Formats the metrics of a result on one line: the mean and, for several seeds, the standard deviation.
 
-    The value of the seed that was chosen to predict with follows in parentheses.
+    The value of the seed chosen for prediction follows in parentheses.
     """
     cells = []
     for name, values in result["metrics"].items():
@@ -304,12 +308,12 @@ def table(result: dict, path: pathlib.Path) -> str:
 
 
 def label(split: str) -> str:
-    """Returns the word before the metrics of a split: its name, or "files" if that is long."""
+    """Returns the label of a split: its name, or "files" if the name is long."""
     return split if len(split) < 13 else "files"
 
 
 def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...] = ()) -> str:
-    """Writes the first line of a run: the description in its config, and the overrides that change the run."""
+    """Formats the first line of a run: the description of its config, and the overrides that affect training."""
     devices, seeds = jax.devices(), seeds_of(config)
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
@@ -318,7 +322,7 @@ def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...]
 
 
 def changes(config: ConfigDict, overrides: Sequence[str]) -> str:
-    """Writes text such as ", with model.num_layers=1": at most four overrides of options that change the run."""
+    """Formats at most four overrides that affect training, such as ", with model.num_layers=1"."""
     options = schema_of(config)
     texts = [text.lstrip("-") for text in overrides]
     texts = [f"{text[2:]}=False" if text.startswith("noconfig.") else text for text in texts]

@@ -1,4 +1,4 @@
-"""Failures of jax that a user can do something about, as errors of one line instead of a traceback."""
+"""Failures of jax that a user can fix, as one-line errors in place of a traceback."""
 
 import contextlib
 import re
@@ -10,7 +10,7 @@ from attn_jax.attention.scores.base import ScoreError
 from attn_jax.errors import Lost, UserError
 
 MEMORY = "RESOURCE_EXHAUSTED"
-# Of the libraries that processes talk through, and of the service that watches over them.
+# Errors of the communication libraries and of the coordination service.
 CONNECTION = re.compile(
     r"gloo|nccl|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|coordination|heartbeat|connection (closed|reset)",
     re.IGNORECASE,
@@ -19,10 +19,10 @@ CONNECTION = re.compile(
 
 @contextlib.contextmanager
 def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
-    """A context that turns a lack of memory into a UserError, and the loss of another process into Lost.
+    """Turns errors inside the context into one-line errors.
 
-    So it does with sources and queries that the score of the config cannot compare, which only the shapes of a batch
-    show. Other errors of jax are faults of the program, and stay as they are.
+    Lack of memory and a score that cannot compare queries and keys of the given shapes become a UserError, the loss of
+    another process becomes Lost. Other errors of jax are faults of the program and pass unchanged.
     """
     try:
         yield
@@ -42,7 +42,7 @@ def told_in_one_line(num_processes: int = 1) -> Iterator[None]:
 
 
 def out_of_memory(message: str) -> UserError:
-    """Makes the error of a lack of memory, with the options to make smaller."""
+    """Returns the error for a lack of memory, with the options to reduce."""
     reason = first_line(message).removeprefix(f"{MEMORY}: ") or "no more was to be had"
     return UserError(
         f"out of memory ({reason}); in training make task.batch_size or model.hidden_size smaller, train.microbatches "
@@ -51,6 +51,6 @@ def out_of_memory(message: str) -> UserError:
 
 
 def first_line(message: str) -> str:
-    """The first line of a message, 200 characters at most."""
+    """Returns the first line of a message, at most 200 characters."""
     line = (message.splitlines() or [""])[0].strip()
     return line if len(line) <= 200 else f"{line[:200]} ..."

@@ -8,9 +8,9 @@ from attn_jax.errors import UserError
 
 
 class Files(NamedTuple):
-    """Files and overrides named on the command line, "" where not given.
+    """Files and overrides of the command line; "" if not given.
 
-    Without `source`, predict reads standard input. The overrides of the config, as written, go into result.json.
+    Without `source`, predict reads standard input. The overrides, as written, are stored in result.json.
     """
 
     source: str = ""
@@ -19,10 +19,10 @@ class Files(NamedTuple):
 
 
 def lines_of(files: Files) -> Iterable[str]:
-    """Yields the lines of --source or of standard input as they come, empty ones too.
+    """Yields the lines of --source or of standard input, including empty lines.
 
     Raises:
-        UserError: the file is missing, unreadable or empty, or (when it gets there) a line is no UTF-8.
+        UserError: the file is missing, unreadable or empty, or a line (once it is read) is not UTF-8.
     """
     if not files.source:
         return decoded(sys.stdin.buffer, "standard input")
@@ -36,7 +36,7 @@ def lines_of(files: Files) -> Iterable[str]:
 
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
-    """Yields lines without their ends, and without a byte order mark before the first."""
+    """Yields lines without line ends, and without a byte order mark before the first line."""
     for number, raw in enumerate(stream, 1):
         try:
             text = raw.decode("utf-8").rstrip("\r\n")

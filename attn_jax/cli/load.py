@@ -1,4 +1,4 @@
-"""Opening a trained model from Python: attn_jax.load(workdir)."""
+"""Loading of a trained model in Python: attn_jax.load(workdir)."""
 
 import dataclasses
 import itertools
@@ -21,20 +21,20 @@ from attn_jax.types import Params
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A trained model: pure functions, parameters, and prediction of lines of text."""
+    """A trained model: pure functions, parameters, and prediction from lines of text."""
 
     config: ConfigDict
     model: Model | KernelRegression  # pure functions of (params, batch)
     predictor: Predictor
-    params: Params  # of the seed that predicts
+    params: Params  # parameters of the seed to predict with
 
     def predict(self, lines: Iterable[str]) -> list[str]:
-        """Predicts from lines of input, as --mode=predict does; an empty line stays empty.
+        """Predicts from lines of input, like --mode=predict; an empty line stays empty.
 
-        With decode.n_best above 1 there are that many lines for each source, and of a story one for each question.
+        Each source gives decode.n_best lines; a story gives one line per question.
 
         Raises:
-            UserError: a line that the model cannot read; the message is one line.
+            UserError: the model cannot read a line; the message is one line.
         """
         if isinstance(lines, str):
             raise UserError(f"predict takes a list of lines, got the text {lines[:40]!r}")
@@ -44,16 +44,15 @@ class Loaded:
 
 
 def load(workdir: str | os.PathLike) -> Loaded:
-    """Opens a work directory: the config, the model and the parameters of its checkpoint.
+    """Loads a work directory: the config, the model and the parameters of its checkpoint.
 
-    The parameters are those that --mode=predict uses. Nothing in the directory is changed, and the training data is
-    not needed.
+    The parameters are the same as for --mode=predict. The directory is not changed, and no training data is needed.
 
         model = attn_jax.load("runs/quickstart")
         model.predict(["令和8年11月21日"])
 
     Raises:
-        UserError: there is no such work directory, it has no checkpoint yet, or a file in it is damaged; the message is
+        UserError: there is no such work directory, it has no checkpoint, or a file in it is damaged; the message is
             one line.
     """
     path = pathlib.Path(workdir)
@@ -61,7 +60,7 @@ def load(workdir: str | os.PathLike) -> Loaded:
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
     config = load_config(path)
     verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # orbax tells of options of its own that it sets
+    logging.set_verbosity(logging.ERROR)  # orbax logs the options that it sets
     try:
         with told_in_one_line():
             trained = restore(config, path)

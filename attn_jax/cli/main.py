@@ -34,8 +34,8 @@ CONFIG = flags.DEFINE_string("config", None, "A config file, or the name of one;
 def main(argv: list[str]) -> int:
     """Runs a command line; returns the exit status.
 
-    It is 0 when all is done, 1 after an error of the user's, which is one line on standard error, and 128 + the number
-    of the signal after an interruption.
+    The status is 0 on success, 1 after a user error (one line on standard error), and 128 + signal after an
+    interruption.
     """
     logging.set_verbosity(logging.ERROR)
     silence()
@@ -70,16 +70,16 @@ def main(argv: list[str]) -> int:
         sys.stdout.flush()
     except UserError as error:
         print(f"launch.py: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
-        if isinstance(error, Lost):  # at an orderly end jax would wait for the other process, and then abort
+        if isinstance(error, Lost):  # an orderly exit of jax would wait for the other process, then abort
             os._exit(1)
         return 1
     except Interrupted as error:
         return error.status
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of a filter, `head` say, has enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has stopped
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:  # a full disk, say
+    except OSError as error:  # for instance a full disk
         reason = (error.strerror or str(error)).lower()
         print(printable(f"launch.py: {error.filename or 'cannot write'}: {reason}"), file=sys.stderr)
         return 1
@@ -87,6 +87,6 @@ def main(argv: list[str]) -> int:
 
 
 def run() -> None:
-    """Runs the command line of this process, and ends it."""
-    sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale says: all text here is UTF-8
+    """Runs the command line of this process and exits."""
+    sys.stdout.reconfigure(encoding="utf-8")  # all text is UTF-8, in every locale
     sys.exit(main(sys.argv))

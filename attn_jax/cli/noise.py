@@ -1,4 +1,4 @@
-"""Warnings and log lines of libraries that a user can do nothing about."""
+"""Suppression of library warnings and log lines that are of no use to a user."""
 
 import functools
 import logging
@@ -22,34 +22,34 @@ LIBRARIES = (
     "tensorboardX",
     "tensorstore",
 )
-# Warnings that the libraries give in the name of the code that calls them.
+# Warnings of libraries that are attributed to the calling code.
 MESSAGES = ("Some donated buffers were not usable", "os.fork\\(\\) was called", "Sharding info not provided")
 
 
 def silence() -> None:
-    """Silences the libraries for the whole process; meant for the start of a program. Errors are still raised."""
+    """Silences the libraries for the whole process; call it at the start of a program. Errors are still raised."""
     warnings.filterwarnings("ignore", module=rf"({'|'.join(LIBRARIES)})(\.|$)")
     for message in MESSAGES:
         warnings.filterwarnings("ignore", message=message)
     for category in (DeprecationWarning, FutureWarning):
         warnings.simplefilter("ignore", category)
-    logging.getLogger("absl").addFilter(is_not_orbax)  # a filter that is there already is not added again
+    logging.getLogger("absl").addFilter(is_not_orbax)  # adding a filter twice has no effect
     logging.getLogger("asyncio").addFilter(is_retrieved)
     if getattr(sys.unraisablehook, "func", None) is not report_unraisable:
         sys.unraisablehook = functools.partial(report_unraisable, sys.unraisablehook)
 
 
 def is_not_orbax(record: logging.LogRecord) -> bool:
-    """Returns False for a record that orbax logged: what is wrong with a checkpoint is raised, or a notice."""
+    """Returns False for records of orbax; problems of a checkpoint are raised, or reported by a notice."""
     return "orbax" not in record.pathname
 
 
 def is_retrieved(record: logging.LogRecord) -> bool:
-    """Returns False for the errors of writes that asyncio logs when they are dropped, since the first one is raised."""
+    """Returns False for dropped write errors that asyncio logs; the first error is raised anyway."""
     return "exception was never retrieved" not in record.getMessage()
 
 
 def report_unraisable(report: Callable, unraisable: Any) -> None:
-    """Calls report(unraisable), but not for the threads of a failed read or write, whose event loop is closed."""
+    """Calls report(unraisable), except for threads of a failed read or write with a closed event loop."""
     if str(unraisable.exc_value) != "Event loop is closed":
         report(unraisable)

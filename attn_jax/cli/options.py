@@ -1,7 +1,7 @@
-"""Every option of a run: what applies is decided by its task and its family of models.
+"""Options of a run; its task and its family of models decide which options there are.
 
 config = default_config(task="dates", model="transformer")    # a locked ConfigDict with the keys of these two
-options = resolve(config)                                     # checked: frozen dataclasses, section by section
+options = resolve(config)                                     # checked: one frozen dataclass per section
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from attn_jax.tasks.sizes import PointSizes
 from attn_jax.training.options import OptimizerOptions, TextTrainOptions, TokenTrainOptions, TrainOptions
 from attn_jax.training.parallel import AUTO, PARALLEL
 
-MEASURING = ("decode", "eval")  # sections that do not change what is trained
+MEASURING = ("decode", "eval")  # sections that do not affect training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,24 +29,22 @@ class RunOptions:
     """Options of every run."""
 
     name: str = option("base", "name of the run", affects="results")
-    description: str = option("", "shown on the first line of a run", affects="nothing")
-    data_dir: str = option(
-        "", "folder of the task's files; tasks that make their own data need none", affects="nothing"
-    )
-    seed: int = option(0, "of parameters, dropout and the order of the examples", large=True)
+    description: str = option("", "text on the first line that a run prints", affects="nothing")
+    data_dir: str = option("", "folder of the data files; tasks that generate their data need none", affects="nothing")
+    seed: int = option(0, "random seed of parameters, dropout and the order of the examples", large=True)
     seeds: tuple = option(
         (),
-        "seeds that are trained together in one vmapped program, such as (0, 1, 2); (): (seed,)",
+        "seeds trained together in one vmapped program, such as (0, 1, 2); (): (seed,)",
         each=int,
         large=True,
     )
     parallel: str = option(
         AUTO,
-        "one device, or how several are used (training/parallel.py)",
+        "one device, or the way to use several (training/parallel.py)",
         choices=(AUTO, *PARALLEL),
         affects="nothing",
     )
-    dtype: str = option("float32", "of the computation; parameters are always float32", choices=DTYPES)
+    dtype: str = option("float32", "type of the computation; parameters are always float32", choices=DTYPES)
 
     def __post_init__(self):
         if len(set(self.all_seeds)) != len(self.all_seeds) or any(not 0 <= seed < 2**32 for seed in self.all_seeds):
@@ -54,12 +52,12 @@ class RunOptions:
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """The seeds, or the one seed."""
+        """All seeds of the run: `seeds`, or `seed` alone."""
         return tuple(self.seeds) or (self.seed,)
 
 
 class Options(NamedTuple):
-    """The options of a run, checked."""
+    """Checked options of a run, one dataclass per section."""
 
     run: RunOptions
     task: Any  # a class of TASKS
@@ -71,7 +69,7 @@ class Options(NamedTuple):
 
     @property
     def setting(self) -> Setting:
-        """The facts that a model depends on besides its own options."""
+        """Settings from other sections that the model depends on."""
         return Setting(
             dtype=DTYPES[self.run.dtype],
             label_smoothing=getattr(self.train, "label_smoothing", 0.0),
@@ -79,15 +77,15 @@ class Options(NamedTuple):
         )
 
     def build_model(self, sizes: Any = None) -> Any:
-        """Builds the model, of the sizes of the data or, before there is data, of any."""
+        """Builds the model for the sizes of the data; without `sizes`, for any sizes, as a check."""
         return self.model.build(sizes or self.task.any_sizes, self.setting)
 
 
 def sections(task: str, model: str) -> dict[str, type]:
-    """Returns the class of each section of a config.
+    """Returns the options class of each section of a config.
 
     Raises:
-        UserError: there is no such task or family, or they do not go together.
+        UserError: the task or family is unknown, or they do not fit each other.
     """
     task_options, model_options = lookup(TASKS, task, "task.name"), family(model)
     if model_options.sizes is not type(task_options.any_sizes):
@@ -107,7 +105,7 @@ def sections(task: str, model: str) -> dict[str, type]:
 
 @functools.cache
 def schema(task: str, model: str) -> dict[str, Option]:
-    """Returns every option that a run of this task and family has, by its key."""
+    """Returns every option of a task and a family, by key."""
     found = options_of(RunOptions)
     for name, kind in sections(task, model).items():
         inside = options_of(kind, f"{name}.")
@@ -123,7 +121,7 @@ def schema(task: str, model: str) -> dict[str, Option]:
 
 
 def schema_of(config: ConfigDict | Mapping[str, Any]) -> dict[str, Option]:
-    """Returns the options of the task and family that a config has chosen."""
+    """Returns the options of the task and family of a config, by key."""
     return schema(config["task"]["name"], config["model"]["name"])
 
 
@@ -136,7 +134,7 @@ def default_config(task: str = "parallel_text", model: str = "seq2seq") -> Confi
 
 
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
-    """Returns a config of another task or family that keeps the values of the options both have."""
+    """Returns a config of another task or family; options that both have keep their values."""
     task, model = task or config.task.name, model or config.model.name
     changed = default_config(task, model)
     known = schema(task, model)
@@ -146,7 +144,7 @@ def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict
 
 
 def change(config: ConfigDict, values: Mapping[str, Any]) -> ConfigDict:
-    """Returns a copy of a config with these values, by key. A new task.name or model.name brings its own keys."""
+    """Returns a copy of a config with new values, by key; a new task.name or model.name brings its own keys."""
     changed = switch(config, task=values.get("task.name", ""), model=values.get("model.name", ""))
     changed.update_from_flattened_dict(dict(values))
     return changed
@@ -156,7 +154,7 @@ def resolve(config: ConfigDict) -> Options:
     """Checks a config and returns its options.
 
     Raises:
-        UserError: a value is wrong by itself, or with others of its section.
+        UserError: a value is wrong, or does not fit other values of its section.
     """
     kinds = sections(config.task.name, config.model.name)
     for key, about in schema_of(config).items():
@@ -166,17 +164,17 @@ def resolve(config: ConfigDict) -> Options:
 
 
 def families_with(key: str) -> list[str]:
-    """Returns the names of the families that have an option, for messages."""
+    """Returns the names of the families with an option, for messages."""
     return [name for name in FAMILIES if key in options_of(family(name), "model.")]
 
 
 def tasks_with(key: str) -> list[str]:
-    """Returns the names of the tasks that have an option, for messages."""
+    """Returns the names of the tasks with an option, for messages."""
     return [name for name, kind in TASKS.items() if key in options_of(kind, "task.")]
 
 
 def is_known(key: str) -> bool:
-    """Tells whether any run has an option, whatever its task and family."""
+    """Returns whether any task or family has an option."""
     common = (
         options_of(TokenTrainOptions, "train.")
         | options_of(DecodeOptions, "decode.")

@@ -1,8 +1,7 @@
-"""The config of a command line, with errors a person can act on: --config=FILE --config.a.b=value ...
+"""The config of a command line: --config=FILE --config.a.b=value ...
 
-Parsing is that of ml_collections.config_flags. Added here: unknown keys are named with the nearest one that applies,
-values that make no sense are refused, a new task.name or model.name brings its own keys, and a work directory alone
-brings the config it was trained with.
+ml_collections.config_flags parses the values. This file adds: errors that name the nearest known key, range checks, the
+keys of a new task.name or model.name, and the stored config of a work directory when no --config is given.
 """
 
 import importlib
@@ -20,14 +19,17 @@ from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError, nearest
 from attn_jax.options import KINDS, keys
 
-MODES = {"source": ("eval", "predict", "score", "visualize"), "target": ("eval", "score")}  # that take these options
+MODES = {"source": ("eval", "predict", "score", "visualize"), "target": ("eval", "score")}  # option -> modes
 
 
 def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
-    """(the config with its overrides, or None without --config and --workdir; the overrides as written).
+    """Parses a command line.
+
+    Returns:
+        (config with its overrides, or None without --config and --workdir; overrides as written).
 
     Raises:
-        UserError: unknown flag, key, file; a value of the wrong type; a stray argument.
+        UserError: an unknown flag, key or file, a value of the wrong type, or a stray argument.
     """
     argv = [argv[0], *_last(_join(argv[1:]))]
     given = {name: value for name, value in map(_split, argv[1:]) if name}
@@ -52,16 +54,16 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
         raise UserError(f"{overrides[0]}: there is no config that it could change; give --config=FILE or --workdir=DIR")
     else:
         return None, overrides
-    if "sweep" in given:  # overrides are for the runs of the sweep, each of which has its own config
+    if "sweep" in given:  # the overrides are for the runs of the sweep, which have configs of their own
         return None, overrides
     return override(config, overrides), overrides
 
 
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-    """Returns a config with overrides, as they are written on the command line.
+    """Returns a config with overrides, given as written on the command line.
 
     Raises:
-        UserError: a key that does not apply, or a value of the wrong type or out of range.
+        UserError: a key does not apply, or a value has the wrong type or is out of range.
     """
     given = dict(map(_split, overrides))
     task, model = given.get("config.task.name", ""), given.get("config.model.name", "")
@@ -72,7 +74,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
             if inside := [other.removeprefix(f"{key}.") for other in known if other.startswith(f"{key}.")]:
                 raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
             raise UserError(f"unknown config key {key}; {where_known(key, config) or nearest(key, known)}")
-        if isinstance(config[key], tuple) and value.lstrip().startswith("{"):  # its keys would be taken
+        if isinstance(config[key], tuple) and value.lstrip().startswith("{"):  # its keys would become the tuple
             raise UserError(f"--{name}={value}: expected a tuple, such as {config[key]!r}")
     values = flags.FlagValues()
     before, sys.argv = sys.argv, ["config", *overrides]  # config_flags looks for the overrides there
@@ -88,7 +90,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 
 
 def where_known(key: str, config: ConfigDict) -> str:
-    """Says which other families or tasks have an option that this config has not; "" where none has."""
+    """Returns a text with the other families or tasks that have an option; "" if there are none."""
     if others := families_with(key):
         return f"it is an option of model.name {_either(others)}, not of {config.model.name}"
     if others := tasks_with(key):
@@ -97,17 +99,17 @@ def where_known(key: str, config: ConfigDict) -> str:
 
 
 def _either(names: Sequence[str]) -> str:
-    """Names as "a, b or c"."""
+    """Joins names: "a, b or c"."""
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def overridden_keys(overrides: Iterable[str]) -> list[str]:
-    """The keys, with dots, of overrides as they are written on the command line."""
+    """Returns the keys, with dots, of overrides as written on the command line."""
     return [_split(override)[0].removeprefix("config.") for override in overrides]
 
 
 def _check_options(given: dict[str, Any]) -> None:
-    """UserError for options on the command line that do not go together."""
+    """Raises a UserError for command-line options that do not fit each other."""
     mode, number = given.get("mode", "train"), given.get("num_processes", 1)
     for name, modes in MODES.items():
         if given.get(name) and mode not in modes:
@@ -126,13 +128,13 @@ def _check_options(given: dict[str, Any]) -> None:
 
 
 def _is_own(name: str) -> bool:
-    """Whether it is an option of launch.py, not one that comes with a library, nor a key of the config."""
+    """Returns whether a flag belongs to launch.py, not to a library or to the config."""
     module = flags.FLAGS.find_module_defining_flag
     return "." not in name and (name == "config" or module(name) == module("mode"))
 
 
 def _split(argument: str) -> tuple[str, str]:
-    """("config.a.b", "v") of --config.a.b=v; ("", "") of what is no option."""
+    """Splits --config.a.b=v into ("config.a.b", "v"); returns ("", "") for other arguments."""
     if not argument.startswith("-"):
         return "", ""
     name, _, value = argument.lstrip("-").partition("=")
@@ -140,7 +142,7 @@ def _split(argument: str) -> tuple[str, str]:
 
 
 def _join(arguments: list[str]) -> list[str]:
-    """--name value -> --name=value."""
+    """Joins `--name value` to `--name=value`."""
     joined: list[str] = []
     for argument in arguments:
         before = joined[-1] if joined else ""
@@ -154,13 +156,13 @@ def _join(arguments: list[str]) -> list[str]:
 
 
 def _last(arguments: list[str]) -> list[str]:
-    """Of a key of the config given twice only the last value; config_flags would join two tuples."""
+    """Keeps only the last value of a config key; config_flags would join two tuples."""
     last = {name: i for i, (name, _) in enumerate(map(_split, arguments)) if name.startswith("config.")}
     return [argument for i, argument in enumerate(arguments) if last.get(_split(argument)[0], i) == i]
 
 
 def _explain_flag(message: str, given: dict[str, str]) -> str:
-    """One line for a value that an option of the command line does not take."""
+    """Returns a one-line error for a wrong value of a command-line option."""
     for name, value in given.items():
         if name not in flags.FLAGS or not message.startswith(f"flag --{name}={value}:"):
             continue
@@ -173,7 +175,7 @@ def _explain_flag(message: str, given: dict[str, str]) -> str:
 
 
 def _explain(message: str, given: dict[str, str], config: ConfigDict) -> str:
-    """One line for a value that a key of the config does not take."""
+    """Returns a one-line error for a wrong value of a config key."""
     for name, value in given.items():
         if message.startswith(f"flag --{name}={value}:"):
             key = name.removeprefix("config.")
@@ -182,13 +184,13 @@ def _explain(message: str, given: dict[str, str], config: ConfigDict) -> str:
 
 
 def load_config_file(spec: str) -> ConfigDict:
-    """Returns the config of a file.
+    """Loads a config.
 
     Args:
-        spec: a path, or the name of a config that comes with the package, such as "quickstart".
+        spec: path of a file, or name of a config in the package, such as "quickstart".
 
     Raises:
-        UserError: the file cannot be loaded, or has not just the keys of its task and family.
+        UserError: the file cannot be loaded, or its keys are not those of its task and family.
     """
     path = find_config(spec)
     config = load_file(path, "get_config")
@@ -211,14 +213,14 @@ def load_config_file(spec: str) -> ConfigDict:
 
 
 def find_config(spec: str) -> pathlib.Path:
-    """Returns the path of a config: the file itself or, of a bare name, the one that comes with the package."""
+    """Returns the path of a config: the file itself or, for a bare name, the config in the package."""
     path = pathlib.Path(spec)
     packaged = config_folder() / f"{spec}.py"
     return packaged if not path.is_file() and path.name == spec and packaged.is_file() else path
 
 
 def config_folder() -> pathlib.Path:
-    """Returns the folder of configs: that of a checkout if it can be imported, else the one inside the package."""
+    """Returns the folder of configs: in the checkout if it can be imported, else inside the package."""
     for name in ("configs", "attn_jax.configs"):
         spec = importlib.util.find_spec(name)
         for place in (spec.submodule_search_locations or []) if spec else []:
@@ -228,7 +230,7 @@ def config_folder() -> pathlib.Path:
 
 
 def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
-    """What `function`(*arguments) of a Python file returns; of a generator the list."""
+    """Runs a Python file and returns the result of `function`(*arguments) in it; a generator becomes a list."""
     if not path.is_file():
         folder = path.parent if path.parent.is_dir() else config_folder()
         names = [p.name if path.suffix else p.stem for p in folder.glob("*.py")] or [
@@ -236,14 +238,14 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         ]
         raise UserError(f"there is no file {path}; {nearest(path.name, names)}")
     if "configs" not in sys.modules and importlib.util.find_spec("configs") is None:
-        # Configs start from each other with "from configs import base", which an installed package has inside itself.
+        # Configs import each other ("from configs import base"); an installed package contains them.
         sys.modules["configs"] = importlib.import_module("attn_jax.configs")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None:
         raise UserError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     try:
-        # Not exec_module, which takes the bytecode of another version of as many characters, saved in the same second.
+        # exec_module could use stale bytecode, of a version with the same size saved in the same second.
         exec(spec.loader.source_to_code(path.read_bytes(), str(path)), module.__dict__)
         if not hasattr(module, function):
             raise UserError(f"{path} has no function {function}()")
@@ -251,8 +253,8 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         return list(made) if isinstance(made, Iterator) else made
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # it is a person's own code: whatever is wrong with it
-        # ml_collections tells all it knows, on many lines; the first sentence is enough, and the nearest key.
+    except (Exception, SystemExit) as error:  # any fault in the user's own code
+        # Messages of ml_collections have many lines; the first sentence and the nearest key are enough.
         lines = str(error).replace("\\n", "\n").splitlines()
         nearest_key = lines[-1].strip("\"'") if lines and "Did you mean" in lines[-1] else ""
         reason = lines[0].split(" Other fields")[0].strip() if lines else ""
@@ -261,5 +263,5 @@ def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
         elif isinstance(error, OSError) and error.strerror:
             reason = f"{error.filename}: {error.strerror.lower()}" if error.filename else error.strerror.lower()
         elif not reason or (isinstance(error, LookupError | AssertionError) and not nearest_key):
-            reason = f"{type(error).__name__} {reason}"  # whose text alone, such as 'x', tells nothing
+            reason = f"{type(error).__name__} {reason}"  # the text alone, such as 'x', does not explain the error
         raise UserError(f"cannot load {path}: {reason} {nearest_key}".rstrip()) from error

@@ -1,4 +1,4 @@
-"""The reference of options, derived from their classes: --options of one config, docs/options.md of all.
+"""Reference of options, generated from their classes: --options for one config, docs/options.md for all.
 
 python launch.py --config=configs/quickstart.py --options
 python -m attn_jax.cli.reference > docs/options.md
@@ -19,9 +19,9 @@ from attn_jax.training.options import OptimizerOptions, TokenTrainOptions
 
 INTRODUCTION = """# Options
 
-What a config can set. A config has the options of its task and of its family of models, and no others; set one on the
-command line with `--config.KEY=VALUE`. `python launch.py --config=configs/X.py --options` prints those of one config
-with their values, and names the ones that nothing reads with its other choices.
+The options of a config are those of its task and of its family of models. Set one on the command line with
+`--config.KEY=VALUE`. `python launch.py --config=configs/X.py --options` prints the options of one config with their
+values, and lists the options that its other choices leave without effect.
 
 This page is generated: `python -m attn_jax.cli.reference > docs/options.md`.
 """
@@ -29,7 +29,7 @@ UNREAD_WIDTH = 118
 
 
 def describe(config: ConfigDict) -> str:
-    """Returns a text with every option of a config: key, value, meaning, range, and the default where it is another."""
+    """Returns a text with every option of a config: key, value, meaning, range, and the default if it differs."""
     options, lines = schema_of(config), []
     sections = dict.fromkeys(map(_section, options))
     for section in sections:
@@ -47,7 +47,7 @@ def _section(key: str) -> str:
 
 
 def _table(config: ConfigDict, options: dict[str, Option]) -> list[str]:
-    """A line for each option, in columns."""
+    """Returns one line per option, in columns."""
     names = {key: f"  {key} = {config[key]!r}" for key in options}
     width = min(max(map(len, names.values()), default=0), 52)
     lines = []
@@ -58,12 +58,12 @@ def _table(config: ConfigDict, options: dict[str, Option]) -> list[str]:
 
 
 def about(option: Option) -> str:
-    """Returns the meaning of an option and its range."""
+    """Returns the meaning and the range of an option."""
     return option.meaning + (f"; {option.range}" if option.range else "")
 
 
 def _wrapped(beginning: str, keys: Iterable[str]) -> list[str]:
-    """The keys after one another, in lines that are not too long."""
+    """Lists keys in lines of at most UNREAD_WIDTH characters."""
     lines, line = [], beginning
     for key in keys:
         if len(line) + len(key) > UNREAD_WIDTH:
@@ -92,7 +92,7 @@ def reference() -> str:
 
 
 def _page(title: str, options: dict[str, Option], note: str = "") -> list[str]:
-    """A heading and a Markdown table."""
+    """Returns the lines of a heading and a Markdown table of options."""
     rows = [f"## {title}", "", *([note, ""] if note else []), "| key | default | meaning |", "|---|---|---|"]
     for key, option in options.items():
         if not key.endswith(".name") or key.startswith("optimizer."):

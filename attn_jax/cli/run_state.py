@@ -1,4 +1,4 @@
-"""A training run, and what it does between its steps: log, evaluate, save."""
+"""A training run and its callbacks between steps: log, evaluate, save."""
 
 import dataclasses
 import pathlib
@@ -30,7 +30,7 @@ from attn_jax.types import Params, PyTree
 
 @dataclasses.dataclass(kw_only=True)
 class Run:
-    """A training run: what it is made of, and the numbers that the host keeps between its steps."""
+    """A training run: its objects, and the numbers that the host stores between steps."""
 
     config: ConfigDict
     workdir: pathlib.Path
@@ -42,7 +42,7 @@ class Run:
     checkpoints: Checkpoints
     seeds: tuple[int, ...]
     num_steps: int
-    lock: TextIO | None  # keeps other processes out of the work directory; None in all processes but the first
+    lock: TextIO | None  # lock of the work directory; None in all processes but the first
 
     def __post_init__(self):
         self.meter, self.seconds, self.started = Meter(), 0.0, None
@@ -54,20 +54,20 @@ class Run:
 
     @property
     def trained_seconds(self) -> float:
-        """Seconds spent in training, validation included, by all the processes that worked on this run."""
+        """Seconds of training, including validation and the time before a resumption."""
         return self.seconds + (0.0 if self.started is None else time.monotonic() - self.started)
 
     def start_clock(self) -> None:
-        """Starts to count the seconds of training."""
+        """Starts counting the seconds of training."""
         self.started = time.monotonic()
 
     def stop_clock(self) -> None:
-        """Stops to count the seconds of training."""
+        """Stops counting the seconds of training."""
         self.seconds, self.started = self.trained_seconds, None
 
     @property
     def extra(self) -> dict:
-        """The numbers that a checkpoint keeps besides the state, as JSON."""
+        """Numbers that a checkpoint stores besides the state, as JSON."""
         return {
             "meter": self.meter.state,
             "best": self.best.state,
@@ -78,12 +78,12 @@ class Run:
         }
 
     def remember(self, extra: dict) -> None:
-        """Goes on from the `extra` of a checkpoint."""
+        """Restores the numbers from the `extra` of a checkpoint."""
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
         self.seconds, self.finished = extra["seconds"], extra["finished"]
 
     def learning_rate(self, step: int) -> np.ndarray:
-        """Returns the learning rate of the update that made it `step` steps, one for each seed."""
+        """Returns the learning rate of update number `step`, one per seed."""
         rate = np.asarray(self.schedule(step - 1) * self.scale, np.float32)
         rate = np.broadcast_to(rate, np.shape(self.seeds) if len(self.seeds) > 1 else ())
         return np.array([float(str(x)) for x in rate.flat]).reshape(rate.shape)  # as float32 is printed: 0.001
@@ -91,7 +91,7 @@ class Run:
 
 @dataclasses.dataclass(kw_only=True)
 class Callbacks:
-    """The callbacks of attn_jax.training.loop.fit for a run."""
+    """Callbacks of a run for attn_jax.training.loop.fit."""
 
     run: Run
     writer: MetricsWriter | None  # None in all processes but the first
@@ -121,7 +121,7 @@ class Callbacks:
             self.writer.write(step, metrics)
 
     def on_evaluation(self, step: int, state: PyTree) -> Outcome:
-        """Measures the validation split, saves, and halves the learning rate or stops where the config says so."""
+        """Evaluates the validation split and saves; halves the learning rate or stops if the config says so."""
         with self.progress.pause():
             return self._evaluate(step, state)
 
@@ -162,7 +162,7 @@ def reached(config: ConfigDict, values: list[float]) -> bool:
 
 
 def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:
-    """Splits parameters into one set per seed; only those of several seeds have a leading seed axis."""
+    """Splits parameters into one set per seed; with several seeds they have a leading seed axis."""
     if len(seeds) == 1:
         return [params]
     return [jax.tree.map(itemgetter(i), params) for i in range(len(seeds))]

@@ -1,4 +1,4 @@
-"""The life of a training run: opened from a config, trained, saved, resumed, and its parameters read again."""
+"""Training runs: open a run from a config, train or resume it, and read its final parameters."""
 
 import contextlib
 import pathlib
@@ -15,7 +15,7 @@ from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
-from attn_jax.tasks import PointsTask, Task, task_class
+from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size
@@ -29,10 +29,10 @@ from attn_jax.types import Params, PyTree
 
 
 def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], task: Task | PointsTask) -> int:
-    """Chooses the seed to predict with, by train.choose_seed; returns its index.
+    """Returns the index of the seed to predict with, by train.choose_seed.
 
-    "": the first. "train": the lowest loss in training. "valid": the best train.best_metric in validation, and among
-    equally good ones the lowest loss.
+    "": the first seed. "train": the lowest training loss. "valid": the best train.best_metric in validation; the
+    validation loss breaks ties.
     """
     split = config.train.get("choose_seed", "")
     if not split or len(params) == 1:
@@ -54,10 +54,10 @@ def open_checkpoints(config: ConfigDict, workdir: pathlib.Path, read_only: bool 
 
 
 def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
-    """Builds everything that a run needs, and makes the work directory its own.
+    """Builds all objects of a run and locks its work directory.
 
     Raises:
-        UserError: the config or the data is wrong, or the work directory is of another run or in use.
+        UserError: the config or the data is wrong, or the work directory belongs to another run or is in use.
     """
     options = check(config)
     seeds = options.run.all_seeds
@@ -98,12 +98,12 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
 
 
 def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
-    """Returns the number of steps of a run that is finished and measured, None for any other work directory.
+    """Returns the number of steps of a finished and evaluated run, None for any other work directory.
 
     Reads neither data nor parameters.
 
     Raises:
-        UserError: the config is wrong, or the work directory is of another run.
+        UserError: the config is wrong, or the work directory belongs to another run.
     """
     check(config)
     check_links(workdir)
@@ -115,10 +115,10 @@ def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
 
 
 def train(run: Run) -> FitResult:
-    """Trains a run to its end, from the newest checkpoint if there is one.
+    """Trains a run to its end, starting from the newest checkpoint if there is one.
 
     Raises:
-        UserError: the model does not fit into the memory, the loss is not finite, or the disk is full.
+        UserError: the model does not fit into memory, the loss is not finite, or the disk is full.
     """
     model, several = run.setup.model, len(run.seeds) > 1
 
@@ -153,7 +153,7 @@ def train(run: Run) -> FitResult:
 
 
 def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int) -> FitResult:
-    """Trains from step `start` on, with evaluations and checkpoints between the steps."""
+    """Trains from step `start`, with evaluations and checkpoints between the steps."""
     config = run.config
     every = [(config.train.eval_every or run.batches.steps_per_epoch, callbacks.on_evaluation)]
     if config.train.checkpoint_every:
@@ -182,10 +182,10 @@ def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int) -> FitResult
 
 
 def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
-    """Gives a notice of the size of the model; `state` and `batch` may be shapes.
+    """Prints a notice of the model size; `state` and `batch` may be shapes.
 
     Raises:
-        UserError: it cannot fit into the memory.
+        UserError: the model cannot fit into memory.
     """
     devices = jax.device_count() if choose(run.config.parallel).across_devices else 1  # each holds the whole state
     logits = 0
@@ -200,7 +200,11 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
 
 
 def final_params(config: ConfigDict, checkpoints: Checkpoints, setup: Setup) -> tuple[list[Params], str]:
-    """Reads (the parameters to use, one set per seed; where they come from): the best, or the average asked for."""
+    """Reads the best parameters, or their average over checkpoints if train.average is set.
+
+    Returns:
+        (parameters, one set per seed; description of the checkpoints used).
+    """
     seeds = seeds_of(config)
 
     def init(rng: jax.Array) -> Params:

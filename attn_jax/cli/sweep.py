@@ -1,12 +1,12 @@
-"""Sweeps: every set of overrides that a file's sweep() yields becomes its own process and work directory.
+"""Sweeps: runs for all sets of overrides that sweep() of a file yields, each in its own process and work directory.
 
     def sweep():                                     # experiments/X.py
         for score in ("dot", "general", "additive"):
             yield {"config": "configs/enja_soft.py", "model.attention.score": score}
 
-Each dict names its config file under "config"; the rest are keys of that config. A run that is finished is
-skipped, one that was interrupted goes on, one that failed is reported and does not stop the others. SIGTERM and
-Ctrl-C, of the sweep or of the run that is under way, end the sweep.
+Each dict names its config file under "config"; the other keys are overrides of that config. A finished run is skipped,
+an interrupted run is resumed, and a failed run is reported while the others go on. SIGTERM and Ctrl-C, sent to the
+sweep or to the current run, end the sweep.
 """
 
 import hashlib
@@ -24,22 +24,22 @@ from attn_jax.tasks.files import append, check_links, is_link, load_json, reason
 from attn_jax.training.progress import notice
 
 LONGEST_NAME = 240
-# Overrides that change no number of a result. What decoding and metrics are asked does, though not what is trained.
+# Overrides that change no number of a result. Options of decoding and metrics are not among them.
 UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
 PROGRAM = (sys.executable, "-m", "attn_jax.cli")
-ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # from where this process imports the package
+ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # folder that the package is imported from
 
 
 class Job(NamedTuple):
     """One run of a sweep."""
 
-    name: str  # of its work directory: the overrides, spelled out
+    name: str  # name of its work directory: the config and the overrides
     config: str
     overrides: dict[str, Any]
 
 
 def jobs(path: pathlib.Path) -> Iterator[Job]:
-    """The runs that a file's sweep() asks for."""
+    """Yields the runs of sweep() in a file."""
     runs = load_file(path, "sweep")
     if not isinstance(runs, Iterable):
         raise UserError(f"{path}: sweep() gave {runs!r}; expected dicts of overrides")
@@ -47,7 +47,11 @@ def jobs(path: pathlib.Path) -> Iterator[Job]:
 
 
 def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
-    """The runs of overrides that the sweep() of a file yielded."""
+    """Yields the runs for the overrides that sweep() of a file yielded.
+
+    Raises:
+        UserError: a set of overrides has no config, or occurs twice.
+    """
     seen = set()
     for overrides in runs:
         if not isinstance(overrides, dict):
@@ -58,7 +62,7 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
         config = overrides.pop("config")
         parts = [pathlib.Path(config).stem, *(f"{key.split('.')[-1]}={value}" for key, value in overrides.items())]
         name = ",".join(parts).replace("/", "_").replace(" ", "")
-        if len(name.encode()) > LONGEST_NAME:  # that a file system takes is 255 bytes
+        if len(name.encode()) > LONGEST_NAME:  # file systems allow 255 bytes
             name = f"{name[: LONGEST_NAME // 2]},{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
         if name in seen:
             raise UserError(f"{path}: sweep() yielded {name} twice")
@@ -67,7 +71,16 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
 
 
 def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
-    """Runs all jobs one after the other, then prints the table. `common` are overrides as written, for every job."""
+    """Runs all jobs one after another, then prints a table of results.
+
+    Args:
+        path: file with the function sweep().
+        workdir: folder of the work directories; "": runs/<name of the file>.
+        common: overrides for every job, as written on the command line.
+
+    Raises:
+        UserError: runs have failed.
+    """
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
     failed = run_jobs(todo, folder, common)
     print("\n".join(map(printable, table(folder, todo).splitlines())))
@@ -76,10 +89,10 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
 
 
 def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
-    """Runs the jobs that have no result yet, each in folder/name; returns the names of those that failed.
+    """Runs the jobs without a result, each in folder/name; returns the names of failed jobs.
 
     Raises:
-        Interrupted: a signal came to this process or to a run, which is no failure of it.
+        Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
     failed = []
     for number, job in enumerate(todo, 1):
@@ -108,7 +121,7 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
 
 
 def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
-    """UserError for a finished run whose common overrides, which its name does not tell, were others."""
+    """Raises a UserError if a finished run had other common overrides, which are not part of its name."""
     path = where / "sweep.json"
     before = load_json(path) if path.exists() else asked
     if before != asked:
@@ -117,9 +130,10 @@ def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
 
 
 def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
-    """Runs a command; returns (exit status, SIGTERM or SIGINT if it came to this process or ended that one, else 0).
+    """Runs a command; returns (exit status, signal).
 
-    The signal is passed on to the command, so that a training saves where it is.
+    `signal` is SIGTERM or SIGINT if it reached this process or ended the command, else 0. A signal is passed on to the
+    command, so that a training is saved.
     """
     came: list[int] = []
     try:
@@ -128,7 +142,7 @@ def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
         raise UserError(f"cannot write {log}: {reason(error)}") from error
     with file:
         paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))
-        environment = os.environ | {"PYTHONPATH": paths}  # for a package that is not installed
+        environment = os.environ | {"PYTHONPATH": paths}  # in case the package is not installed
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
 
         def pass_on(number: int, frame: Any) -> None:
@@ -138,7 +152,7 @@ def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
         before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             code = process.wait()
-            # 128 + number of one that saved, -number of one that had nothing to save yet.
+            # The status is 128 + number if the run was saved, -number if there was nothing to save.
             came += [number for number in before if code in (128 + number, -number)]
             return code, came[0] if came else 0
         finally:
@@ -147,7 +161,7 @@ def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
-    """A Markdown table: a row per run, a column per metric, mean ± standard deviation over the seeds."""
+    """Formats a Markdown table: a row per run, a column per metric, mean ± standard deviation over seeds."""
     results = {job.name: load_json(folder / job.name / "result.json") for job in todo if _done(folder, job)}
     metrics = list(dict.fromkeys(name for result in results.values() for name in result["metrics"]))
     rows = [["run", *metrics, "seeds"], ["---"] * (len(metrics) + 2)]

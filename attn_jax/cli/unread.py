@@ -1,8 +1,8 @@
-"""Options that nothing in a run reads: a person who sets one believes that it does something.
+"""Detection of options without effect: setting one is an error, since the user expects it to do something.
 
-An option of a task, of decoding or of measuring says itself for which choices it is read (`Option.only`). Which options
-a model and an optimizer read is not written down, it is tried out: they are built a second time with the option at
-another value, and where both are the same, nothing has read it.
+Options of tasks, decoding and evaluation declare the choices for which they are read (`Option.only`). For a model and
+an optimizer it is found by trial: they are built again with the option at another value, and if the results are equal,
+the option has no effect.
 """
 
 import dataclasses
@@ -20,19 +20,19 @@ from attn_jax.cli.options import Options, change, resolve, schema_of
 from attn_jax.errors import UserError
 from attn_jax.options import Option, flatten
 
-BUILT = ("model", "optimizer")  # sections that a trial tells about
+BUILT = ("model", "optimizer")  # sections that are tested by trial
 ALSO_BUILT = ("train.label_smoothing",)
 
 
 def check_read(config: ConfigDict, keys: Iterable[str]) -> None:
-    """Checks that something reads each of these options, which a person has set.
+    """Checks that each of the options set by the user has an effect.
 
     Args:
-        config: the config of the run, sound.
-        keys: of the options to look at, with dots.
+        config: valid config of the run.
+        keys: keys of the options to check, with dots.
 
     Raises:
-        UserError: for the first option that nothing reads, unless it has its default.
+        UserError: an option without effect is not at its default.
     """
     options = schema_of(config)
     for key in keys:
@@ -43,7 +43,7 @@ def check_read(config: ConfigDict, keys: Iterable[str]) -> None:
 
 
 def why_unread(config: ConfigDict, key: str) -> str:
-    """Says why nothing reads an option with the choices of a config; "" where something does."""
+    """Returns why an option has no effect with the choices of a config; "" if it has one."""
     section, _, _ = key.partition(".")
     if only := schema_of(config)[key].only:
         selector, names = f"{section}.{only[0]}", only[1]
@@ -59,19 +59,19 @@ def why_unread(config: ConfigDict, key: str) -> str:
 
 
 def is_unread(config: ConfigDict, key: str) -> bool:
-    """Tells whether the model and the optimizer are the same whatever the option is."""
+    """Returns whether the model and the optimizer are the same for all values of the option."""
     built = _built(resolve(config), key)
     for value in _others(config[key], schema_of(config)[key]):
         try:
             if not same(built, _built(resolve(change(config, {key: value})), key)):
                 return False
-        except (UserError, LookupError):  # another value would not do, so it is looked at
+        except (UserError, LookupError):  # another value is refused, so the option is read
             return False
     return True
 
 
 def _others(value: Any, option: Option) -> list:
-    """Other values of an option. Several, since a number, None or "default" may stand for what it was."""
+    """Returns other values of an option; several, since a number, None or "default" may mean the same as the value."""
     others: list = [other for other in option.choices if other != value]
     if option.kind is bool:
         others = [not value]
@@ -94,7 +94,7 @@ def _optimizer_in_words(config: ConfigDict) -> str:
 
 
 def _model_in_words(config: ConfigDict, unread: str) -> str:
-    """The choices that decide which options a model reads."""
+    """Lists the choices that decide which options a model reads."""
     flat, options = flatten(config), schema_of(config)
     shown = [key for key, option in options.items() if key.startswith("model.") and option.choices and flat[key]]
     chosen = [key for key in shown if flat[key] != options[key].default and key != unread]
@@ -106,14 +106,14 @@ DECIDING = ("model.encoder", "model.decoder", "model.objective", "model.attentio
 
 
 def same(a: Any, b: Any) -> bool:
-    """Compares two built things part by part: modules by their fields, functions by their code and what they hold."""
+    """Compares two objects part by part: modules by their fields, functions by their code and closures."""
     if a is b:
         return True
     if isinstance(a, type) and isinstance(b, type):  # a transformed module is a new class each time
         return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
     if isinstance(a, functools.partial) and isinstance(b, functools.partial):
         if any(map(_is_options, (*a.args, *a.keywords.values()))):
-            return same(a(), b())  # it holds all options, whichever of them it reads
+            return same(a(), b())  # the partial holds all options, read or not
         return same((a.func, a.args, a.keywords), (b.func, b.args, b.keywords))
     if isinstance(a, types.FunctionType) and isinstance(b, types.FunctionType):
         a, b = inspect.unwrap(a), inspect.unwrap(b)
@@ -133,11 +133,11 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _is_options(value: Any) -> bool:
-    """Tells whether a value is a dataclass of options."""
+    """Returns whether a value is a dataclass of options."""
     return dataclasses.is_dataclass(value) and any("option" in field.metadata for field in dataclasses.fields(value))
 
 
 def _held(function: types.FunctionType) -> tuple:
-    """The values that a function carries with it."""
+    """Returns the defaults and closure values of a function."""
     cells = function.__closure__ or ()
     return function.__defaults__, function.__kwdefaults__, tuple(cell.cell_contents for cell in cells)

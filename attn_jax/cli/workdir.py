@@ -1,9 +1,9 @@
-"""Work directories: a run's config.json, vocabularies.json (or points.npz) and checkpoints/ are enough to go on with
-the training, or to evaluate, translate and draw, without the training data.
+"""Work directories: config.json, vocabularies.json (or points.npz) and checkpoints/ of a run.
 
-Each of these files has its own checksum, and a checkpoint remembers the config and the checksums of the data that its
-parameters were trained with. Directories of earlier versions have no checksums; of their files the config alone is
-compared with the checkpoint. They lack the options that were added since, whose defaults mean what was before.
+Together they suffice to resume training, and to evaluate, predict and plot without the training data. Each file has a
+checksum, and a checkpoint stores the config and the checksums of the data that its parameters were trained with.
+Directories of earlier versions have no checksums; there only the config is compared with the checkpoint. Options that
+were added later take their defaults, which keep the earlier behaviour.
 """
 
 import contextlib
@@ -37,14 +37,14 @@ from attn_jax.tasks.files import (
 )
 from attn_jax.training.progress import notice
 
-SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of a config.json of any version
+SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
-FORMER_KEYS = ("model.shortest",)  # nothing has read it
-FORMER = {"model.stories.": "model."}  # beginnings of keys that have another name now
+FORMER_KEYS = ("model.shortest",)  # removed keys without effect
+FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
 
 
 def plain(config: ConfigDict) -> dict:
-    """The config as JSON has it: tuples are lists."""
+    """Returns the config as plain JSON values: tuples become lists."""
     return json.loads(config.to_json_best_effort())
 
 
@@ -54,10 +54,10 @@ def save_config(workdir: pathlib.Path, config: ConfigDict) -> None:
 
 
 def load_config(workdir: pathlib.Path) -> ConfigDict:
-    """Returns the config of a work directory; options that it lacks have their defaults.
+    """Loads the config of a work directory; missing options take their defaults.
 
     Raises:
-        UserError: config.json is missing, damaged, changed, a link, or has a value of another type than its option.
+        UserError: config.json is missing, damaged, changed or a link, or a value has the wrong type.
     """
     check_links(workdir)
     stored, _ = _stored_config(workdir)
@@ -65,7 +65,7 @@ def load_config(workdir: pathlib.Path) -> ConfigDict:
 
 
 def _stored_config(workdir: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
-    """(The options in config.json, by key; the other keys there, which no version of today's families has)."""
+    """Reads config.json; returns (options by key, unknown keys)."""
     path = workdir / "config.json"
     stored, _ = load_checked(path)
     if missing := [section for section in SECTIONS if section not in stored]:
@@ -81,17 +81,17 @@ def _stored_config(workdir: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, Any], list[str]]:
-    """Sorts the keys of a stored config.
+    """Separates the options of a stored config from unknown keys.
 
     Args:
-        stored: as JSON has it. Earlier versions stored the options of all families.
-        where: the beginning of messages.
+        stored: content of config.json. Earlier versions stored the options of all families.
+        where: beginning of messages.
 
     Returns:
-        (the options of its task and family, by key; the other keys, which are those of no task and family).
+        (options of its task and family, by key; keys that no task and no family has).
 
     Raises:
-        UserError: a value has another type than its option, or is a section.
+        UserError: a value has the wrong type, or is a section.
     """
     options, flat, others = schema_of(stored), {}, []
     for key, value in _leaves(stored, options):
@@ -108,7 +108,7 @@ def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, An
 
 
 def _leaves(stored: dict[str, Any], options: Mapping[str, Option], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The (key, value) of everything stored that is no section; what is stored in place of an option is a value."""
+    """Yields (key, value) for all stored values; a dict under the key of an option counts as a value."""
     for name, value in stored.items():
         if isinstance(value, dict) and prefix + name not in options:
             yield from _leaves(value, options, f"{prefix}{name}.")
@@ -117,7 +117,7 @@ def _leaves(stored: dict[str, Any], options: Mapping[str, Option], prefix: str =
 
 
 def _fits(value: Any, option: Option) -> bool:
-    """Whether a value of JSON is of the type of an option."""
+    """Returns whether a JSON value has the type of an option."""
     if value is None:
         return option.default is None
     if option.kind is float:
@@ -128,7 +128,7 @@ def _fits(value: Any, option: Option) -> bool:
 
 
 def _is_part(value: Any) -> bool:
-    """Whether a value of JSON can be part of a tuple."""
+    """Returns whether a JSON value can be part of a tuple."""
     if type(value) is list:
         return all(map(_is_part, value))
     return type(value) in (bool, int, float) or is_text(value)
@@ -139,13 +139,13 @@ def _tuples(value: Any) -> Any:
 
 
 def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
-    """Tells whether the work directory holds a run of this config.
+    """Returns whether the work directory holds a run of this config.
 
-    A run without a checkpoint is none: it failed before there was anything to lose. Options that were added since the
-    run began have their defaults. Of one that is gone a notice is given.
+    A run without a checkpoint does not count, since nothing of it could be lost. Options added since the run began
+    take their defaults; a removed option gives a notice.
 
     Raises:
-        UserError: it holds the run of another config.
+        UserError: it holds a run of another config.
     """
     path = workdir / "config.json"
     if not any(entry.name.isdigit() for entry in (workdir / "checkpoints").glob("*")):
@@ -164,10 +164,10 @@ def holds(workdir: pathlib.Path, config: ConfigDict) -> bool:
 
 
 def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Checks that a trained model is not used as another one, whose parameters might fit and mean something else.
+    """Checks that the config describes the trained model; parameters can fit another model and mean something else.
 
     Raises:
-        UserError: it is.
+        UserError: an option of the model or a seed differs.
     """
     stored, _ = _stored_config(workdir)
     if different := _difference(stored, flatten(config), schema_of(config), ("model.", "seed")):
@@ -175,16 +175,16 @@ def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
 
 
 def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[str, int]) -> None:
-    """Checks that config.json, vocabularies.json or points.npz is the one of a checkpoint.
+    """Checks that config.json and vocabularies.json (or points.npz) belong to a checkpoint.
 
     Args:
         workdir: the work directory.
-        step: of the checkpoint.
-        config: of the checkpoint.
-        sums: of the checkpoint, `data_checksums` when it was saved; {} if it is of an earlier version.
+        step: step of the checkpoint.
+        config: config in the checkpoint.
+        sums: `data_checksums` in the checkpoint; {} for an earlier version.
 
     Raises:
-        UserError: one is not.
+        UserError: a file has changed.
     """
     stored, _ = _stored_config(workdir)
     trained = {key: _tuples(value) for key, value in known_options(config)[0].items()}
@@ -205,7 +205,10 @@ def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[
 def _difference(
     before: dict[str, Any], now: dict[str, Any], options: dict[str, Option], only: tuple[str, ...] = ("",)
 ) -> tuple[str, Any, Any] | None:
-    """The first option that changes what is trained and differs, with its two values; missing ones have defaults."""
+    """Returns (key, value before, value now) of the first different option that affects training, else None.
+
+    Missing options take their defaults.
+    """
     names = ("task.name", "model.name")
     for key in (*names, *sorted(options.keys() - set(names))):
         option = options[key]
@@ -217,12 +220,12 @@ def _difference(
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: tuples are lists."""
+    """Returns a value as plain JSON: tuples become lists."""
     return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
-    """The error of a work directory that is not one of this config."""
+    """Returns the error for a work directory of another config."""
     return UserError(
         f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
         "--workdir, or leave it as it was"
@@ -231,10 +234,10 @@ def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
 
 @contextlib.contextmanager
 def claim(workdir: pathlib.Path) -> Iterator[TextIO]:
-    """Locks a work directory, and keeps it locked, unless there is an error within: then it is left as it was.
+    """Locks a work directory; an error inside the context removes the lock and new folders again.
 
     Raises:
-        UserError: as check_links and lock.
+        UserError: see check_links and lock.
     """
     check_links(workdir)
     new = [folder for folder in (workdir, *workdir.parents) if not folder.exists()]
@@ -247,24 +250,24 @@ def claim(workdir: pathlib.Path) -> Iterator[TextIO]:
         if not locked_before:
             (workdir / "lock").unlink(missing_ok=True)
         file.close()
-        with contextlib.suppress(OSError):  # not empty: what was written stays
+        with contextlib.suppress(OSError):  # a folder with files stays
             for folder in new:
                 folder.rmdir()
         raise
 
 
 def lock(workdir: pathlib.Path) -> TextIO:
-    """Keeps other processes from training in the work directory until this one ends, or the file is closed.
+    """Locks the work directory against other training processes until this process ends or the file is closed.
 
     Raises:
-        UserError: another process has it, or nothing can be written there.
+        UserError: another process holds the lock, or the directory is not writable.
     """
     path = workdir / "lock"
     try:
         workdir.mkdir(parents=True, exist_ok=True)
-        file = open_plain(path)  # to which nothing is ever written: it may be a second name of another file
+        file = open_plain(path)  # never written to: the path may be a hard link to another file
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # another process gave it up just now
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # another process has just removed it
             file.close()
             return lock(workdir)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Options of decoding and of measuring."""
+"""Options of decoding and evaluation."""
 
 import dataclasses
 
@@ -9,9 +9,9 @@ from attn_jax.options import LARGEST, option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointDecodeOptions:
-    """Options of the predictions of a regression."""
+    """Options of predictions by a kernel regression."""
 
-    batch_size: int = option(100, "points that are predicted together", at_least=1)
+    batch_size: int = option(100, "points predicted at a time", at_least=1)
     with_scores: bool = option(False, "predict: print 'score TAB value'")
 
 
@@ -19,33 +19,37 @@ class PointDecodeOptions:
 class DecodeOptions:
     """Options of decoding."""
 
-    method: str = option("greedy", "how the target is searched for", choices=METHODS)
-    beam_size: int = option(5, "beam: hypotheses that are kept", at_least=1, at_most=10_000, only=("method", ("beam",)))
+    method: str = option("greedy", "decoding method", choices=METHODS)
+    beam_size: int = option(5, "beam: number of hypotheses", at_least=1, at_most=10_000, only=("method", ("beam",)))
     length_penalty: float = option(
-        1.0, "beam: alpha of ((5 + length) / 6) ** alpha (Wu 2016)", only=("method", ("beam",))
+        1.0, "beam: exponent alpha of the penalty ((5 + length) / 6) ** alpha (Wu 2016)", only=("method", ("beam",))
     )
     n_best: int = option(
         1,
-        "lines that predict prints for each sentence: the best of the beam, or so many samples",
+        "predictions per sentence: the best of the beam, or samples",
         at_least=1,
         only=("method", ("beam", "sample")),
     )
-    temperature: float = option(1.0, "sample: the logits are divided by it", only=("method", ("sample",)))
-    top_k: int = option(0, "sample: from the k most probable tokens; 0: all", only=("method", ("sample",)))
+    temperature: float = option(1.0, "sample: temperature; the logits are divided by it", only=("method", ("sample",)))
+    top_k: int = option(
+        0, "sample: number of most probable tokens to sample from; 0: all", only=("method", ("sample",))
+    )
     top_p: float = option(
-        1.0, "sample: from the smallest set with at least this probability", only=("method", ("sample",))
+        1.0, "sample from the smallest set of tokens with at least this probability", only=("method", ("sample",))
     )
     seed: int = option(
         0,
-        "sample: seed of the samples; 0: those that follow from seed",
+        "sample: random seed; 0: derived from the seed of the run",
         at_least=0,
         at_most=2**32 - 1,
         large=True,
         only=("method", ("sample",)),
     )
-    max_length: int = option(100, "target tokens, also at most 2 * source + 10", at_least=1, at_most=100_000)
-    batch_size: int = option(100, "sentences that are decoded together", at_least=1)
-    replace_unk: bool = option(False, "an unk becomes the source word with the most attention")
+    max_length: int = option(
+        100, "largest number of target tokens, which is also at most 2 * source + 10", at_least=1, at_most=100_000
+    )
+    batch_size: int = option(100, "sentences decoded at a time", at_least=1)
+    replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight")
     with_scores: bool = option(False, "predict: print 'score TAB text'")
 
     def __post_init__(self):
@@ -57,10 +61,10 @@ class DecodeOptions:
         check_sampling(self.temperature, self.top_k, self.top_p)
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Checks that the candidates of a beam search can be numbered.
+        """Checks that the number of candidates of a beam search fits into an int32.
 
         Raises:
-            UserError: an int32 does not hold their number.
+            UserError: it does not.
         """
         if self.method == "beam" and self.beam_size * vocab_size > LARGEST:
             raise UserError(
@@ -71,22 +75,22 @@ class DecodeOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointEvalOptions:
-    """Options of measuring a regression."""
+    """Options of evaluating a kernel regression."""
 
-    metrics: tuple = option(("mse",), "metrics of the test split", each=str)
-    num_pictures: int = option(8, "pictures of a finished run", at_least=0, affects="nothing")
+    metrics: tuple = option(("mse",), "metrics to compute on the test split", each=str)
+    num_pictures: int = option(8, "number of pictures to plot at the end of a run", at_least=0, affects="nothing")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvalOptions:
-    """Options of measuring a model of texts."""
+    """Options of evaluating a text model."""
 
     metrics: tuple = option(
         ("perplexity", "bleu", "chrf", "exact_match", "accuracy"),
-        "metrics of the test split",
+        "metrics to compute on the test split",
         each=str,
     )
     tokenize: str = option(
-        "13a", "bleu: tokenizer of sacrebleu; none: the corpus is tokenized", only=("metrics", ("bleu",))
+        "13a", "bleu: tokenizer of sacrebleu; none: the text is tokenized already", only=("metrics", ("bleu",))
     )
-    num_pictures: int = option(8, "pictures of a finished run", at_least=0, affects="nothing")
+    num_pictures: int = option(8, "number of pictures to plot at the end of a run", at_least=0, affects="nothing")

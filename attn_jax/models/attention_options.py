@@ -1,4 +1,4 @@
-"""Options of attention, which every family of models with attention has, and the module that they make."""
+"""Options of attention, shared by all families of models, and the construction of the attention module."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,43 +16,47 @@ from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.types import Dtype
 
-# Readings of one row that need no rng.
+# Names of read-outs that need one evaluation and no rng.
 DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionOptions:
-    """Options of the weights of attention: the score and the normalizer, and what these are made with.
+    """Options of attention weights: score, normalizer and their parameters.
 
-    A score or normalizer that is a class gets the options that are fields of it, by name (see `make`).
+    A score or normalizer that is a class takes the options with the names of its fields (see `make`).
     """
 
-    score: str = option("general", "score of a query and a key", choices=SCORES)
-    normalize: str = option("softmax", "normalizer of the scores", choices=NORMALIZERS)
-    alpha: float = option(1.5, "entmax, scalable_entmax: 1 is softmax, 2 sparsemax", at_least=1)
-    fusion: float = option(0.1, "fusedmax: strength; larger makes longer runs of equal weights", at_least=0)
-    width: tuple = option((), "kernels: one width, or one for each column; (): learned")
-    per_column: bool = option(False, "kernels: a learned width for each column")
-    features: int = option(256, "width of the additive, concat and tanh_key scores, and of local_p", at_least=1)
-    max_length: int = option(100, "positions that the location score knows", at_least=1)
+    score: str = option("general", "score function of queries and keys", choices=SCORES)
+    normalize: str = option("softmax", "function that turns scores into weights", choices=NORMALIZERS)
+    alpha: float = option(1.5, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
+    fusion: float = option(
+        0.1, "fusedmax: fusion strength; larger values give longer runs of equal weights", at_least=0
+    )
+    width: tuple = option((), "kernels: width, one number or one per column; (): learned")
+    per_column: bool = option(False, "kernels: learn one width per column")
+    features: int = option(
+        256, "hidden width of the additive, concat and tanh_key scores and of window local_p", at_least=1
+    )
+    max_length: int = option(100, "location score: largest number of keys", at_least=1)
 
     @property
     def scores(self) -> Mapping[str, type]:
-        """The scores that can be chosen."""
+        """Available scores, by name."""
         return SCORES
 
     @property
     def normalizers(self) -> Mapping[str, Any]:
-        """The normalizers that can be chosen."""
+        """Available normalizers, by name."""
         return NORMALIZERS
 
     def build(self, query_features: int, *, read: Reading = READINGS["expectation"], **facts: Any) -> Attention:
         """Builds the attention module.
 
         Args:
-            query_features: width of the queries, or of a head.
-            read: how the weights are read.
-            facts: other fields of scores and normalizers that no option sets, such as `num_heads` and `num_scaled`.
+            query_features: width of the queries, or of one head.
+            read: read-out of the values.
+            facts: fields of scores and normalizers that are not options, such as `num_heads` and `num_scaled`.
 
         Raises:
             UserError: a width does not fit, or the score needs another normalizer.
@@ -76,7 +80,7 @@ class AttentionOptions:
 class DroppedAttentionOptions(AttentionOptions):
     """Options of attention with dropout."""
 
-    dropout: float = option(0.0, "dropout of the weights", at_least=0, at_most=0.999)
+    dropout: float = option(0.0, "dropout rate of the attention weights", at_least=0, at_most=0.999)
 
     def build(self, query_features: int, **facts: Any) -> Attention:
         return super().build(query_features, **facts).clone(dropout=self.dropout)
@@ -87,9 +91,11 @@ class HeadAttentionOptions(DroppedAttentionOptions):
     """Options of attention in a Transformer or a classifier."""
 
     read: str = option(
-        "expectation", "expectation, or the num_samples keys of the largest weights", choices=DETERMINISTIC
+        "expectation",
+        "context: mean of all values, or of the num_samples keys of largest weight",
+        choices=DETERMINISTIC,
     )
-    num_samples: int = option(1, "read top: keys that are read", at_least=1)
+    num_samples: int = option(1, "read top: number of keys", at_least=1)
 
     def build(self, query_features: int, **facts: Any) -> Attention:
         reading = configured(READINGS[self.read], num_samples=self.num_samples)
@@ -98,31 +104,31 @@ class HeadAttentionOptions(DroppedAttentionOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AttentionOverrides:
-    """Options of attention in one place of a model. None: as in model.attention."""
+    """Options of attention in one place of a model; None: same as model.attention."""
 
-    score: str | None = option(None, "score of a query and a key", choices=SCORES)
-    normalize: str | None = option(None, "normalizer of the scores", choices=NORMALIZERS)
-    alpha: float | None = option(None, "entmax, scalable_entmax: 1 is softmax, 2 sparsemax", at_least=1)
-    fusion: float | None = option(None, "fusedmax: strength", at_least=0)
-    width: tuple | None = option(None, "kernels: one width, or one for each column; (): learned")
-    per_column: bool | None = option(None, "kernels: a learned width for each column")
-    features: int | None = option(None, "width of the additive, concat and tanh_key scores", at_least=1)
-    max_length: int | None = option(None, "positions that the location score knows", at_least=1)
-    dropout: float | None = option(None, "dropout of the weights", at_least=0, at_most=0.999)
+    score: str | None = option(None, "score function of queries and keys", choices=SCORES)
+    normalize: str | None = option(None, "function that turns scores into weights", choices=NORMALIZERS)
+    alpha: float | None = option(None, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
+    fusion: float | None = option(None, "fusedmax: fusion strength", at_least=0)
+    width: tuple | None = option(None, "kernels: width, one number or one per column; (): learned")
+    per_column: bool | None = option(None, "kernels: learn one width per column")
+    features: int | None = option(None, "hidden width of the additive, concat and tanh_key scores", at_least=1)
+    max_length: int | None = option(None, "location score: largest number of keys", at_least=1)
+    dropout: float | None = option(None, "dropout rate of the attention weights", at_least=0, at_most=0.999)
 
     def over(self, options: AttentionOptions) -> AttentionOptions:
-        """The options with those replaced that are set here."""
+        """Returns `options` with the values that are set here."""
         own = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
         return dataclasses.replace(options, **own)
 
 
 def make(kind: type, options: Mapping[str, Any]) -> Any:
-    """Makes a score, normalizer, window or baseline with those options that are fields of it."""
+    """Makes a score, normalizer, window or baseline from the options that are fields of its class."""
     return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
 
 
 def configured(reading: Reading, **options: Any) -> Reading:
-    """The reading with those options that its function takes."""
+    """Returns the reading, configured with the options that it takes."""
     return reading.configure(**{name: value for name, value in options.items() if name in reading.options})
 
 
@@ -130,7 +136,7 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
     """Checks the options of a kernel.
 
     Raises:
-        UserError: the width does not fit the columns, or a query out of the reach of all keys would get weights of NaN.
+        UserError: the width does not fit the columns, or a query out of reach of all keys would get NaN weights.
     """
     try:
         if options.width:
@@ -145,7 +151,7 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
 
 
 def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:
-    """Says how the context is computed: by which fused kernel, or as the formula is written."""
+    """Describes how the context is computed: by a fused kernel, or as the formula is written."""
     if not attention.fusible:
         return "as written: read(normalize(score(query, keys)), values)"
     kernel = {"cudnn": "cuDNN", "xla": f"XLA on {jax.default_backend()}"}[implementation_of(dtype, width)]

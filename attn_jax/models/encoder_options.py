@@ -1,4 +1,4 @@
-"""Options of encoders and of Transformer layers, which several families share, and the modules that they make."""
+"""Options of encoders and Transformer layers, shared by several families, and the construction of their modules."""
 
 import dataclasses
 from collections.abc import Callable
@@ -33,19 +33,23 @@ class StackOptions:
     has_weights: ClassVar[bool] = True
 
     hidden_size: int = option(256, "width of the hidden states", at_least=1)
-    num_layers: int = option(1, "layers", at_least=1, at_most=1000)
-    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
-    num_heads: int = option(4, "heads of attention", at_least=1)
-    num_kv_heads: int = option(0, "heads of keys and values, each shared by a group of heads; 0: num_heads", at_least=0)
-    feed_forward_size: int = option(1024, "width of the feed-forward layers", at_least=1)
-    norm: str = option("pre", "layer norm before each part, or after each sum", choices=NORM_FIRST)
-    activation: str = option("relu", "of the feed-forward layers", choices=ACTIVATIONS)
-    positions: str = option("sinusoidal", "how positions are told apart", choices=POSITIONS)
-    max_length: int = option(512, "learned positions", at_least=1)
-    remat: bool = option(False, "compute a layer's activations again in the backward pass: less memory, more time")
+    num_layers: int = option(1, "number of layers", at_least=1, at_most=1000)
+    dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
+    num_heads: int = option(4, "number of attention heads", at_least=1)
+    num_kv_heads: int = option(
+        0, "number of heads of keys and values, each shared by a group of query heads; 0: num_heads", at_least=0
+    )
+    feed_forward_size: int = option(1024, "hidden width of the feed-forward layers", at_least=1)
+    norm: str = option(
+        "pre", "layer norm before each sublayer (pre) or after each residual sum (post)", choices=NORM_FIRST
+    )
+    activation: str = option("relu", "activation of the feed-forward layers", choices=ACTIVATIONS)
+    positions: str = option("sinusoidal", "encoding of positions", choices=POSITIONS)
+    max_length: int = option(512, "positions learned: largest number of positions", at_least=1)
+    remat: bool = option(False, "recompute the activations of a layer in the backward pass: less memory, more time")
 
     def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
-        """Builds the module of positions, for embeddings of `features` columns."""
+        """Builds the positional encoding of embeddings with `features` columns."""
         kind = POSITIONS[self.positions]
         return kind(
             num_heads=self.num_heads,
@@ -68,11 +72,11 @@ class StackOptions:
         """Builds Transformer layers.
 
         Args:
-            setting: facts outside of the options.
+            setting: settings from other sections.
             attention: options of self-attention.
-            source_attention: options of attention to a source; None: the layers have none.
-            causal: a position sees no later one.
-            num_layers: layers; 0: the option.
+            source_attention: options of attention to the source; None: no such attention.
+            causal: mask later positions.
+            num_layers: number of layers; 0: the value of the option.
 
         Raises:
             UserError: a width does not fit the heads.
@@ -118,28 +122,26 @@ class StackOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderOptions(StackOptions):
-    """Options of the encoder of a source, of whatever kind.
+    """Options of a source encoder: recurrent, convolutional or Transformer.
 
-    A family's class has `embedded_size`, the width of embedded tokens, and `of_encoder`, the options of attention in
-    the encoder.
+    Subclasses define `embedded_size`, the width of embedded tokens, and `of_encoder`, the options of attention in the
+    encoder.
     """
 
-    encoder: str = option(
-        "rnn", "layers that turn embedded source tokens into states", choices=("rnn", "conv", "transformer")
-    )
-    cell: str = option("lstm", "recurrent cell", choices=CELLS)
-    bidirectional: bool = option(True, "rnn: both directions, of hidden_size / 2 each")
+    encoder: str = option("rnn", "type of encoder", choices=("rnn", "conv", "transformer"))
+    cell: str = option("lstm", "type of recurrent cell", choices=CELLS)
+    bidirectional: bool = option(True, "rnn: run in both directions, each of width hidden_size / 2")
     recurrent_dropout: float = option(
         0.0,
-        "dropout of the recurrent states, one mask for all steps of a sentence (Gal 2016)",
+        "dropout rate of the recurrent states, one mask for all steps of a sentence (Gal 2016)",
         at_least=0,
         at_most=0.999,
     )
-    kernel_size: int = option(3, "conv: tokens that each layer sees", at_least=1)
+    kernel_size: int = option(3, "conv: number of tokens in the window of each layer", at_least=1)
 
     @property
     def encoder_kind(self) -> "Encoder":
-        """The encoder that was chosen."""
+        """Type of encoder that the option `encoder` names."""
         return ENCODERS[self.encoder]
 
     def build_encoder(self, setting: Setting) -> nn.Module:
@@ -152,7 +154,7 @@ class EncoderOptions(StackOptions):
 
 
 def build_rnn(options: EncoderOptions, setting: Setting) -> RNN:
-    """Builds recurrent layers, in one direction or both."""
+    """Builds recurrent layers, in one direction or in both."""
     if options.bidirectional and options.hidden_size % 2:
         raise UserError(f"model.hidden_size {options.hidden_size} is odd; a bidirectional encoder halves it")
     return RNN(
@@ -167,7 +169,7 @@ def build_rnn(options: EncoderOptions, setting: Setting) -> RNN:
 
 
 def build_convolution(options: EncoderOptions, setting: Setting) -> Convolution:
-    """Builds layers that each see a window of tokens."""
+    """Builds convolutional layers; each position sees a window of tokens."""
     if options.kernel_size % 2 == 0:
         raise UserError(f"model.kernel_size {options.kernel_size} is even; a window around a token is odd")
     positions = options.build_positions(setting, False, options.embedded_size)
@@ -197,11 +199,11 @@ def build_transformer_encoder(options: EncoderOptions, setting: Setting) -> Tran
 
 
 class Encoder(NamedTuple):
-    """A kind of encoder."""
+    """Type of encoder."""
 
     build: Callable[[EncoderOptions, Setting], nn.Module]
-    has_heads: bool = False  # it is a Transformer, whose embedded tokens are as wide as its states
-    state_per_layer: bool = False  # it gives the last state of each layer, not one state
+    has_heads: bool = False  # a Transformer: embedded tokens are as wide as the hidden states
+    state_per_layer: bool = False  # returns the last state of each layer, not a single state
 
 
 ENCODERS = {
@@ -212,7 +214,7 @@ ENCODERS = {
 
 
 def longer_than_positions(message: str) -> UserError:
-    """Returns the error for a sequence with more tokens than there are positions."""
+    """Returns the error for a sequence with more tokens than positions."""
     return UserError(f"{message}; set a larger model.max_length, or model.positions to sinusoidal, rotary or relative")
 
 
@@ -220,7 +222,7 @@ def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> in
     """Returns the width of a head.
 
     Raises:
-        UserError: the heads do not divide the width, or the groups the heads.
+        UserError: the number of heads does not divide the width, or num_kv_heads the number of heads.
     """
     try:
         return head_width(hidden_size, num_heads, num_kv_heads)

@@ -1,4 +1,4 @@
-"""Facts that a model is built from besides its own options."""
+"""Settings from other sections that a model is built with."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ DTYPES = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
 class Setting(NamedTuple):
-    """Options of other sections that a model depends on."""
+    """Options of other sections that the model depends on."""
 
-    dtype: Dtype = jnp.float32  # of the computation
+    dtype: Dtype = jnp.float32  # type of the computation
     label_smoothing: float = 0.0
-    max_decode_length: int = 100  # target tokens of decoding, for which caches are made
+    max_decode_length: int = 100  # largest number of decoded target tokens, the size of caches

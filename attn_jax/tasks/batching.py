@@ -179,7 +179,7 @@ class Batches:
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """What the user of a run should know of its batches: (what it is about, a line of text)."""
+        """Notices about the batches for the user: (topic, one line of text)."""
         found = []
         if self.dropped:
             found.append(

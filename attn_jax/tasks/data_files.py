@@ -1,6 +1,6 @@
-"""What a work directory keeps of the data: vocabularies.json, or points.npz of a kernel regression.
+"""Data files of a work directory: vocabularies.json, or points.npz for a kernel regression.
 
-Both hold their own checksum, which a checkpoint remembers too. Files of earlier versions have none.
+Both contain a checksum, which a checkpoint stores too. Files of earlier versions have none.
 """
 
 import io

@@ -193,8 +193,8 @@ def _sample_pairs(rng: np.random.Generator, days: np.ndarray, num_pairs: int) ->
 class DatesOptions(TextOptions):
     """Options of the task of writing dates as YYYY-MM-DD."""
 
-    name: str = option("dates", "the task")
-    valid_size: int = option(500, "validation examples", at_least=1)
+    name: str = option("dates", "name of the task")
+    valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return dates(num_examples=self.num_examples, valid_size=self.valid_size, vocabularies=kept)

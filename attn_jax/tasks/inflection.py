@@ -277,10 +277,10 @@ def _tags(text: str) -> list[str]:
 class InflectionOptions(TextOptions):
     """Options of the task of inflecting a lemma."""
 
-    name: str = option("inflection", "the task")
-    language: str = option("", "language of the files in data_dir, such as german; empty: one that the package makes")
-    size: str = option("high", "training file", choices=("high", "medium", "low"))
-    valid_size: int = option(500, "validation forms of the language that the package makes", at_least=1)
+    name: str = option("inflection", "name of the task")
+    language: str = option("", "language of the files in data_dir, such as german; empty: a generated language")
+    size: str = option("high", "size of the training file", choices=("high", "medium", "low"))
+    valid_size: int = option(500, "generated language: number of validation forms", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return inflection(

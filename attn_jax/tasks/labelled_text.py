@@ -143,7 +143,7 @@ def label_vocabulary(labels: Iterable[str], where: str) -> Words:
 class LabelledTextOptions(VocabularyOptions):
     """Options of the task of giving a text its label. Of train, valid, test and vocab_size the first part counts."""
 
-    name: str = option("labelled_text", "the task")
+    name: str = option("labelled_text", "name of the task")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return labelled_text(

@@ -154,10 +154,10 @@ def make_lexicons(labels: Sequence[str], seed: int) -> dict[str, list[str]]:
 class LanguageIdOptions(TextOptions):
     """Options of the task of naming the language of a word."""
 
-    name: str = option("language_id", "the task")
-    size: str = option("high", "training files", choices=("high", "medium", "low"))
-    labels: tuple = option((), "languages to tell apart, such as ('german', 'french'); (): all there are", each=str)
-    valid_size: int = option(500, "validation examples", at_least=1)
+    name: str = option("language_id", "name of the task")
+    size: str = option("high", "size of the training files", choices=("high", "medium", "low"))
+    labels: tuple = option((), "languages to classify, such as ('german', 'french'); (): all available", each=str)
+    valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return language_id(

@@ -16,64 +16,65 @@ COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """Options of every task.
+    """Options of every task. Subclasses add options of their own and implement `build`."""
 
-    A task's own class adds its options and `build(data_dir=, kept=, seeds=)`, which returns the Task.
-    """
-
-    name: str = option("", "the task")
-    num_examples: int = option(
-        0, "training examples to use or, where the package makes them, to make; 0: all", at_least=0
-    )
-    batch_size: int = option(128, "examples of a batch, over all devices", at_least=1)
+    name: str = option("", "name of the task")
+    num_examples: int = option(0, "number of training examples to use or to generate; 0: all", at_least=0)
+    batch_size: int = option(128, "examples per batch, over all devices", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Any:
-        """Makes the task.
+        """Builds the task.
 
         Args:
-            data_dir: folder of its files; "": data that the package makes.
-            kept: what a run kept of its data (`Task.kept`); None: a new run.
-            seeds: of the run.
+            data_dir: folder of the data files; "": generated data.
+            kept: data that a run has saved (`Task.kept`); None: a new run.
+            seeds: seeds of the run.
 
         Raises:
-            UserError: something is wrong with a file or an option.
+            UserError: a file or an option is wrong.
         """
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(TaskOptions):
-    """Options of every task of texts: the shapes of its batches."""
+    """Options of every text task: the shapes of batches."""
 
-    task_class: ClassVar[type] = Task  # of the tasks that `build` makes
-    any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # to build a model with before there is data
+    task_class: ClassVar[type] = Task  # class of the task that `build` returns
+    any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL))  # for building a model without data
 
     buckets: tuple = option(
-        (), "batch shapes, such as (16, (20, 24)): source 16 and target 16, source 20 and target 24; (): chosen"
+        (),
+        "batch shapes, such as (16, (20, 24)): source 16 and target 16, source 20 and target 24; (): automatic",
     )
     source_buckets: int = option(
-        2, "source lengths for each target length, where buckets is ()", at_least=1, only=("buckets", ((),))
+        2, "buckets (): number of source lengths for each target length", at_least=1, only=("buckets", ((),))
     )
     batch_unit: str = option("sentences", "unit of batch_size", choices=BATCH_UNITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(TextOptions):
-    """Options of the tasks that learn a vocabulary from their files."""
+    """Options of text tasks that learn a vocabulary from files."""
 
     train: tuple = option(("train.source", "train.target"), "training files (source, target) in data_dir", each=str)
-    valid: tuple = option(("", ""), "validation files; empty: valid_size examples of train are held out", each=str)
-    test: tuple = option(("", ""), "test files; empty: the validation split is measured", each=str)
-    valid_size: int = option(500, "validation examples", at_least=1)
-    vocabulary: str = option("words", "how a text becomes tokens", choices=VOCABULARIES)
+    valid: tuple = option(
+        ("", ""), "validation files (source, target); empty: valid_size training examples are held out", each=str
+    )
+    test: tuple = option(("", ""), "test files (source, target); empty: the validation split is measured", each=str)
+    valid_size: int = option(500, "number of validation examples", at_least=1)
+    vocabulary: str = option("words", "tokenizer and vocabulary", choices=VOCABULARIES)
     vocab_size: tuple = option(
-        (8000, 8000), "tokens of source and target: exact for sentencepiece, else at most", each=int
+        (8000, 8000), "vocabulary sizes of source and target: exact for sentencepiece, else at most", each=int
     )
     min_count: int = option(
-        2, "words and characters seen less often in training become unk", at_least=0, only=("vocabulary", COUNTED)
+        2,
+        "words and characters seen less often than this in training become unk",
+        at_least=0,
+        only=("vocabulary", COUNTED),
     )
     sentencepiece: str = option(
-        "unigram", "model of sentencepiece", choices=("unigram", "bpe"), only=("vocabulary", PIECES)
+        "unigram", "type of sentencepiece model", choices=("unigram", "bpe"), only=("vocabulary", PIECES)
     )
 
     def __post_init__(self):

@@ -105,8 +105,8 @@ def _train(kind: type, lines: list[str], side: str, **options) -> Vocabulary:
 class ParallelTextOptions(VocabularyOptions):
     """Options of the task of translating lines."""
 
-    name: str = option("parallel_text", "the task")
-    joint_vocabulary: bool = option(False, "one vocabulary, of vocab_size[0], for both sides")
+    name: str = option("parallel_text", "name of the task")
+    joint_vocabulary: bool = option(False, "share one vocabulary, of size vocab_size[0], between source and target")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return parallel_text(

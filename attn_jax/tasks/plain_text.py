@@ -216,9 +216,9 @@ def _read_text(path: pathlib.Path) -> str:
 class PlainTextOptions(VocabularyOptions):
     """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size."""
 
-    name: str = option("plain_text", "the task")
-    block: int = option(0, "tokens of an example, which is a block of the text; 0: an example is a line")
-    vocabulary: str = option("words", "how a text becomes tokens", choices=KINDS)
+    name: str = option("plain_text", "name of the task")
+    block: int = option(0, "tokens per example; 0: each line is an example")
+    vocabulary: str = option("words", "tokenizer and vocabulary", choices=KINDS)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return plain_text(

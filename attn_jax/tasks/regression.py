@@ -217,14 +217,16 @@ class RegressionOptions(TaskOptions):
     task_class: ClassVar[type] = PointsTask
     any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
 
-    name: str = option("regression", "the task")
-    train: tuple = option(("", ""), "(name, ''): a CSV file in data_dir; empty: the package makes the points", each=str)
-    test: tuple = option(("", ""), "(name, ''): a CSV file; empty: valid_size points are held out", each=str)
-    valid_size: int = option(500, "points to hold out", at_least=1)
-    inputs: tuple = option((), "columns to predict from; (): all but the target", each=str)
-    target: str = option("", "column to predict; empty: the last one")
-    classification: bool = option(False, "the target is a class")
-    noise: float = option(1.0, "standard deviation of the noise of points that the package makes")
+    name: str = option("regression", "name of the task")
+    train: tuple = option(("", ""), "(name, ''): CSV file in data_dir; empty: generated points", each=str)
+    test: tuple = option(
+        ("", ""), "(name, ''): CSV file of test points; empty: valid_size points are held out", each=str
+    )
+    valid_size: int = option(500, "number of points held out as a test", at_least=1)
+    inputs: tuple = option((), "names of the input columns; (): all but the target", each=str)
+    target: str = option("", "name of the target column; empty: the last column")
+    classification: bool = option(False, "treat the target as a class")
+    noise: float = option(1.0, "generated points: standard deviation of the noise")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PointsTask:
         if isinstance(kept, PointsTask):

@@ -153,12 +153,12 @@ def _is_length(n: object) -> bool:
 class SequencesOptions(TextOptions):
     """Options of the task of copying, reversing or sorting symbols."""
 
-    name: str = option("sequences", "the task")
-    operation: str = option("sort", "what the target is", choices=OPERATIONS)
-    num_symbols: int = option(32, "size of the alphabet")
+    name: str = option("sequences", "name of the task")
+    operation: str = option("sort", "operation that turns the source into the target", choices=OPERATIONS)
+    num_symbols: int = option(32, "number of different symbols")
     lengths: tuple = option((1, 16), "shortest and longest source in training and validation")
-    test_lengths: tuple = option((), "lengths of the test sources, such as (32, 64); (): those of training")
-    valid_size: int = option(500, "validation examples", at_least=1)
+    test_lengths: tuple = option((), "lengths of the test sources, such as (32, 64); (): as in training")
+    valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return sequences(

@@ -1,4 +1,4 @@
-"""What a task is: named splits of sentence pairs, and the vocabularies that turn them into ids."""
+"""A task: named splits of sentence pairs, and the vocabularies that turn them into ids."""
 
 import dataclasses
 import pathlib
@@ -37,7 +37,7 @@ class Task:
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:
-        """What a work directory has to keep of the data, and a model is built from."""
+        """Data that a work directory stores and a model is built from: the two vocabularies."""
         return self.source_vocabulary, self.target_vocabulary
 
     def save(self, workdir: pathlib.Path) -> None:

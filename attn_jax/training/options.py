@@ -15,17 +15,17 @@ SEED_CHOICES = ("", "train", "valid")
 class TrainOptions:
     """Options of a training run."""
 
-    num_steps: int = option(0, "optimizer steps; 0: num_epochs decides", at_least=0)
-    num_epochs: float = option(20.0, "passes over the training examples", at_least=0)
-    log_every: int = option(50, "steps", at_least=1, affects="nothing")
-    eval_every: int = option(0, "steps; 0: once an epoch", at_least=0)
-    checkpoint_every: int = option(0, "steps; 0: at every evaluation", at_least=0)
-    keep: int = option(2, "newest checkpoints that are kept, besides the best one", at_least=1, affects="nothing")
-    best_metric: str = option("loss", "metric of the validation split by which a checkpoint is the best")
+    num_steps: int = option(0, "number of optimizer steps; 0: set by num_epochs", at_least=0)
+    num_epochs: float = option(20.0, "number of passes over the training examples", at_least=0)
+    log_every: int = option(50, "number of steps between log lines", at_least=1, affects="nothing")
+    eval_every: int = option(0, "number of steps between evaluations; 0: once an epoch", at_least=0)
+    checkpoint_every: int = option(0, "number of steps between checkpoints; 0: at every evaluation", at_least=0)
+    keep: int = option(2, "number of newest checkpoints to keep, besides the best one", at_least=1, affects="nothing")
+    best_metric: str = option("loss", "validation metric that selects the best checkpoint")
     patience: int = option(0, "stop after this many evaluations without a better best_metric; 0: never", at_least=0)
-    goal: float = option(0.0, "stop where best_metric of every seed is as good as this; 0: never")
+    goal: float = option(0.0, "stop when best_metric of every seed is as good as this; 0: never")
     average: int = option(
-        0, "measure the mean of the parameters of the last N checkpoints; 0: the best one", at_least=0
+        0, "evaluate the mean of the parameters of this many last checkpoints; 0: the best checkpoint", at_least=0
     )
 
     def __post_init__(self):
@@ -35,50 +35,58 @@ class TrainOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextTrainOptions(TrainOptions):
-    """Options of training on texts or stories."""
+    """Options of training on texts and stories."""
 
-    microbatches: int = option(1, "gradient accumulation: parts that a batch is worked off in", at_least=1)
+    microbatches: int = option(1, "gradient accumulation: number of parts of a batch", at_least=1)
     choose_seed: str = option(
         "",
-        "the seed to predict with: the first, that of lowest training loss, of best best_metric",
+        "seed to predict with: the first, the lowest training loss (train), the best best_metric (valid)",
         choices=SEED_CHOICES,
     )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenTrainOptions(TextTrainOptions):
-    """Options of training a model with a softmax over tokens."""
+    """Options of training models with a softmax over tokens."""
 
-    label_smoothing: float = option(0.0, "share of the probability that is spread evenly", at_least=0, at_most=0.999)
+    label_smoothing: float = option(
+        0.0, "probability spread evenly over the vocabulary in the targets", at_least=0, at_most=0.999
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerOptions:
-    """Options of the optimizer and its learning rate."""
+    """Options of the optimizer and its learning rate schedule."""
 
-    name: str = option("adam", "the optimizer", choices=OPTIMIZERS)
-    learning_rate: float = option(1e-3, "its largest value")
-    schedule: str = option("constant", "of the learning rate; plateau: halve", choices=SCHEDULES)
-    warmup_steps: int = option(0, "steps in which the learning rate rises")
-    plateau_patience: int = option(1, "plateau: evaluations without a better loss before the rate is halved")
-    halve_every: int = option(0, "steps after which the rate is halved, again and again; 0: never")
-    halve_after: int = option(0, "steps before the first of these periods begins")
+    name: str = option("adam", "type of optimizer", choices=OPTIMIZERS)
+    learning_rate: float = option(1e-3, "peak learning rate")
+    schedule: str = option(
+        "constant",
+        "schedule of the learning rate; plateau: halve it when the validation loss stalls",
+        choices=SCHEDULES,
+    )
+    warmup_steps: int = option(0, "number of steps over which the learning rate rises linearly")
+    plateau_patience: int = option(1, "plateau: number of evaluations without a better loss before the rate is halved")
+    halve_every: int = option(0, "halve the rate every this many steps; 0: never")
+    halve_after: int = option(0, "halve_every: steps before the first period begins")
     clip_norm: float = option(1.0, "largest global norm of the gradient; 0: no clipping")
-    clip_each: bool = option(False, "clip each parameter array by its own norm, not all by theirs together")
-    weight_decay: float = option(0.0, "adamw: share of a parameter that is subtracted, times the learning rate")
-    momentum: float = option(0.0, "sgd: decay of the sum of gradients")
-    b1: float = option(0.9, "adam: decay of the mean gradient", at_least=0, at_most=0.999999)
-    b2: float = option(0.999, "adam: decay of the mean squared gradient", at_least=0, at_most=0.999999)
+    clip_each: bool = option(
+        False, "clip the gradient of each parameter array by its own norm, in place of the global norm"
+    )
+    weight_decay: float = option(0.0, "adamw: weight decay per step, multiplied by the learning rate")
+    momentum: float = option(0.0, "sgd: momentum, the decay rate of the sum of gradients")
+    b1: float = option(0.9, "adam: decay rate of the mean gradient", at_least=0, at_most=0.999999)
+    b2: float = option(0.999, "adam: decay rate of the mean squared gradient", at_least=0, at_most=0.999999)
     eps: float = option(1e-8, "adam: added to the root of the mean squared gradient", at_least=0)
 
     def build(self, num_steps: int) -> optax.GradientTransformation:
         """Builds the optimizer of a run of `num_steps` updates.
 
         Raises:
-            UserError: a number makes no sense.
+            UserError: a number is out of range.
         """
         return make_optimizer(**dataclasses.asdict(self), num_steps=num_steps)
 
     def build_schedule(self, num_steps: int) -> Schedule:
-        """Builds the learning rate as a function of the update."""
+        """Builds the schedule: learning rate as a function of the number of updates."""
         return make_schedule(**dataclasses.asdict(self), num_steps=num_steps)

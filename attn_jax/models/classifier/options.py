@@ -18,15 +18,19 @@ from attn_jax.tasks.vocabulary import EOS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierOptions(EncoderOptions):
-    """Options of an encoder and a class."""
+    """Options of a classifier: an encoder, pooling and an output layer."""
 
-    name: str = option("classifier", "the family")
-    embedding_size: int = option(256, "width of the embeddings; a Transformer's is hidden_size", at_least=1)
-    readout_size: int = option(256, "width of the hidden layer before the classes", at_least=1)
-    pooling: str = option("mean", "one state of all: their mean, or learned queries", choices=("mean", "structured"))
-    num_queries: int = option(8, "structured: learned queries (Lin 2017)", at_least=1)
+    name: str = option("classifier", "name of the family")
+    embedding_size: int = option(256, "width of the embeddings; a Transformer uses hidden_size", at_least=1)
+    readout_size: int = option(256, "width of the hidden layer before the output layer", at_least=1)
+    pooling: str = option(
+        "mean",
+        "how the states become one: their mean, or attention with learned queries",
+        choices=("mean", "structured"),
+    )
+    num_queries: int = option(8, "structured: number of learned queries (Lin 2017)", at_least=1)
     penalty: float = option(0.0, "structured: weight of |A A' - I|^2 in the loss", at_least=0)
-    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention of encoder and pooling")
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention of the encoder and of pooling")
 
     @property
     def embedded_size(self) -> int:
@@ -52,7 +56,7 @@ class ClassifierOptions(EncoderOptions):
             pooling=pooling.build(self),
             output=build_output(setting, sizes.target_vocab_size, False),
             features=self.readout_size,
-            penalty=self.penalty if pooling.has_queries else 0.0,  # its queries are kept apart
+            penalty=self.penalty if pooling.has_queries else 0.0,  # keeps the queries different
             dropout=self.dropout,
             eos=EOS,
             dtype=setting.dtype,
@@ -61,7 +65,7 @@ class ClassifierOptions(EncoderOptions):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """The attention module that a person asks about, and the width of its queries; None where there is none."""
+        """Attention module to describe to a user, and the width of its queries; None without attention."""
         if not self.encoder_kind.has_heads and not POOLINGS[self.pooling].has_queries:
             return None
         heads = self.encoder_kind.has_heads
@@ -70,7 +74,7 @@ class ClassifierOptions(EncoderOptions):
 
 
 class Pooling(NamedTuple):
-    """A way from the states of a sequence to one."""
+    """Type of pooling: turns the states of a sequence into one."""
 
     build: Callable[[ClassifierOptions], MeanPooling | StructuredPooling]
     has_queries: bool = False
@@ -82,7 +86,7 @@ def build_mean(options: ClassifierOptions) -> MeanPooling:
 
 
 def build_structured(options: ClassifierOptions) -> StructuredPooling:
-    """Builds attention with learned queries, as wide as a score that has no keys of its own needs them."""
+    """Builds attention with learned queries, of the width that the score needs."""
     score = options.attention.scores[options.attention.score]
     width = options.attention.features if score.own_width else options.hidden_size
     attention = options.attention.build(width)

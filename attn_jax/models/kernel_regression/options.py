@@ -12,21 +12,23 @@ from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import PointSizes
 
-STEP = 2**0.25  # between the widths of a mixture
+STEP = 2**0.25  # ratio of neighbouring widths in a mixture
 LARGEST_DEGREE = 5
-EXACT_COLUMNS = 16  # up to so many, distances are differences squared; beyond, a product of matrices
+EXACT_COLUMNS = 16  # up to this width distances are squared differences; beyond it, a matrix product
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KernelOptions:
     """Options of the kernel."""
 
-    score: str = option("gaussian", "the kernel", choices=KERNELS)
+    score: str = option("gaussian", "kernel function", choices=KERNELS)
     normalize: str = option(
-        "kernel_sum", "Nadaraya-Watson weights; softmax: the same for gaussian", choices=("kernel_sum", "softmax")
+        "kernel_sum",
+        "normalizer: Nadaraya-Watson weights; softmax is the same for a gaussian kernel",
+        choices=("kernel_sum", "softmax"),
     )
-    width: tuple = option((), "one width, or one for each column; (): learned")
-    per_column: bool = option(False, "a learned width for each column")
+    width: tuple = option((), "width, one number or one per column; (): learned")
+    per_column: bool = option(False, "learn one width per column")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,16 @@ class KernelRegressionOptions:
     has_weights: ClassVar[bool] = True
     main_attention: ClassVar[None] = None
 
-    name: str = option("kernel_regression", "the family")
-    degrees: tuple = option((0,), "of the local polynomials, mixed: 0 reads the mean, 1 a line fitted nearby, ...")
-    num_widths: int = option(1, "widths that are mixed, each 2^(1/4) times the one before", at_least=1)
-    criterion: str = option("leave_one_out", "what the width minimizes", choices=CRITERIA)
-    projection_size: int = option(0, "columns that a learned network makes of the inputs; 0: none", at_least=0)
-    hidden_size: int = option(256, "width of that network", at_least=1)
+    name: str = option("kernel_regression", "name of the family")
+    degrees: tuple = option(
+        (0,), "degrees of the local polynomials in the mixture: 0 is a local mean, 1 a local line, ..."
+    )
+    num_widths: int = option(1, "number of widths in the mixture, each 2^(1/4) times the previous one", at_least=1)
+    criterion: str = option("leave_one_out", "criterion that a learned width minimizes", choices=CRITERIA)
+    projection_size: int = option(
+        0, "number of columns of a learned projection of the inputs; 0: no projection", at_least=0
+    )
+    hidden_size: int = option(256, "hidden width of the learned projection", at_least=1)
     chunk: int = option(1024, "training points read at a time", at_least=1)
     attention: KernelOptions = section(KernelOptions)
 
@@ -70,10 +76,10 @@ class KernelRegressionOptions:
             )
 
     def build(self, sizes: PointSizes, setting: Setting) -> KernelRegression:
-        """Builds the model for `count` training points of `features` inputs.
+        """Builds the model for `sizes.count` training points of `sizes.features` inputs.
 
-        A width that is learned starts at n^(-1 / (d + 4)), in standard deviations of each input (Scott 1992, equation
-        6.42); those of a mixture are around it, two thirds of them wider.
+        A learned width starts at n^(-1 / (d + 4)), in standard deviations of each input (Scott 1992, equation 6.42).
+        The widths of a mixture lie around it, two thirds of them above.
 
         Raises:
             UserError: the width does not fit the inputs.

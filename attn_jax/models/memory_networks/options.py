@@ -1,4 +1,4 @@
-"""Options of the memory networks, which answer questions about stories."""
+"""Options of memory networks, which answer questions about stories."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -34,9 +34,13 @@ ALL_SCORES = SCORES | GATE_SCORES
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GateOptions(AttentionOptions):
-    """Options of weights that need not sum to one."""
+    """Options of attention weights that need not sum to one."""
 
-    normalize: str = option("softmax", "normalizer; logistic: gates that need not sum to one", choices=ALL_NORMALIZERS)
+    normalize: str = option(
+        "softmax",
+        "function that turns scores into weights; logistic: gates that need not sum to one",
+        choices=ALL_NORMALIZERS,
+    )
 
     @property
     def normalizers(self) -> Mapping[str, Any]:
@@ -45,14 +49,16 @@ class GateOptions(AttentionOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DroppedGateOptions(GateOptions, DroppedAttentionOptions):
-    """Options of weights that need not sum to one, with dropout."""
+    """Options of attention weights that need not sum to one, with dropout."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodeGateOptions(DroppedGateOptions):
     """Options of the gates of a dynamic memory network."""
 
-    score: str = option("general", "score of a fact; gate_network: that of the papers", choices=ALL_SCORES)
+    score: str = option(
+        "general", "score function of queries and facts; gate_network: the published one", choices=ALL_SCORES
+    )
 
     @property
     def scores(self) -> Mapping[str, type]:
@@ -70,10 +76,10 @@ class StoryOptions:
     main_attention: ClassVar[None] = None
 
     hidden_size: int = option(256, "width of the hidden states", at_least=1)
-    memory_size: int = option(50, "statements of a story that are seen, the last ones", at_least=1)
+    memory_size: int = option(50, "number of memory slots, for the last statements of a story", at_least=1)
 
     def build(self, sizes: TextSizes, setting: Setting) -> StoryModel:
-        """Builds the model. Its memory has no more slots than the longest story of training has statements.
+        """Builds the model, with at most as many memory slots as the longest training story has statements.
 
         Raises:
             UserError: the task has no stories, or options do not go together.
@@ -89,9 +95,9 @@ class StoryOptions:
         """Builds the network.
 
         Args:
-            vocab_size: words of stories and answers.
-            memory_size: slots for statements.
-            shortest: tokens of the shortest statement, which bounds how many statements fit into a batch.
+            vocab_size: number of words in stories and answers.
+            memory_size: number of slots for statements.
+            shortest: number of tokens of the shortest statement; it bounds the number of statements in a batch.
         """
         raise NotImplementedError
 
@@ -100,14 +106,18 @@ class StoryOptions:
 class MemN2NOptions(StoryOptions):
     """Options of the end-to-end memory network (Sukhbaatar 2015)."""
 
-    name: str = option("memn2n", "the family")
-    num_hops: int = option(3, "readings of the memory", at_least=1, at_most=1000)
-    encoding: str = option("position", "of a statement: word order counts, or a bag of words", choices=ENCODINGS)
-    tying: str = option("adjacent", "which embeddings of the hops are the same", choices=TYINGS)
-    nonlinear: bool = option(False, "relu after each hop")
-    attend_empty: bool = option(False, "slots without a statement are read as zeros, else masked")
-    noise: float = option(0.0, "training: largest share of empty memories that is put in", at_least=0, at_most=1)
-    linear_steps: int = option(0, "training steps before the softmax comes in", at_least=0)
+    name: str = option("memn2n", "name of the family")
+    num_hops: int = option(3, "number of hops: times the memory is read", at_least=1, at_most=1000)
+    encoding: str = option(
+        "position", "encoding of a statement: position (word order counts) or bag of words", choices=ENCODINGS
+    )
+    tying: str = option("adjacent", "how hops share embeddings", choices=TYINGS)
+    nonlinear: bool = option(False, "apply relu after each hop")
+    attend_empty: bool = option(False, "attend to empty slots, as zeros; else they are masked")
+    noise: float = option(
+        0.0, "training: empty memories inserted at random, at most this share of the statements", at_least=0, at_most=1
+    )
+    linear_steps: int = option(0, "linear start: number of training steps without the normalizer", at_least=0)
     attention: GateOptions = section(GateOptions)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> MemN2N:
@@ -132,14 +142,14 @@ class MemN2NOptions(StoryOptions):
 class MemNNOptions(StoryOptions):
     """Options of the memory network with strong supervision (Weston 2015)."""
 
-    name: str = option("memnn", "the family")
-    num_hops: int = option(3, "supporting facts, at most", at_least=1, at_most=1000)
-    margin: float = option(0.1, "by which the right fact has to win", at_least=0)
-    num_grams: int = option(0, "features that three-word pieces are hashed into; 0: words alone", at_least=0)
-    nonlinear: bool = option(False, "two layers of tanh")
-    roles: bool = option(True, "the first fact, the second, ... differ in kind; else they are a list")
-    adaptive: bool = option(True, "a stop memory ends the chain of facts; else it has num_hops links")
-    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
+    name: str = option("memnn", "name of the family")
+    num_hops: int = option(3, "largest number of supporting facts", at_least=1, at_most=1000)
+    margin: float = option(0.1, "margin of the ranking loss", at_least=0)
+    num_grams: int = option(0, "number of features that word trigrams are hashed into; 0: words alone", at_least=0)
+    nonlinear: bool = option(False, "embed with two tanh layers")
+    roles: bool = option(True, "own parameters for the first, second, ... fact; else shared by all but the last")
+    adaptive: bool = option(True, "let a stop memory end the chain of facts; else it has num_hops facts")
+    dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> MemNN:
         return MemNN(
@@ -158,19 +168,21 @@ class MemNNOptions(StoryOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodicOptions(StoryOptions):
-    """Options of both dynamic memory networks."""
+    """Options that both dynamic memory networks share."""
 
-    num_hops: int = option(3, "passes over the facts", at_least=1, at_most=1000)
+    num_hops: int = option(3, "number of passes over the facts", at_least=1, at_most=1000)
     episode: str = option(
-        "gru", "over the facts: a GRU that the gates let them into, or their weighted sum", choices=EPISODES
+        "gru", "summary of the facts: a GRU whose updates are gated, or their weighted sum (soft)", choices=EPISODES
     )
     gate_weight: float = option(
-        0.0, "weight of the cross entropy of the gates of pass i and supporting fact i", at_least=0
+        0.0, "weight in the loss of the cross entropy between the gates of pass i and supporting fact i", at_least=0
     )
-    gate_steps: int = option(0, "training steps before the answer counts, so that the gates learn first", at_least=0)
-    fact_dropout: float = option(0.0, "dropout of words (dmn), of statements (dmn_plus)", at_least=0, at_most=0.999)
-    sentence_size: int = option(16, "words of a question that are read, the last ones", at_least=1)
-    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
+    gate_steps: int = option(0, "number of first training steps with the loss of the gates alone", at_least=0)
+    fact_dropout: float = option(
+        0.0, "dropout rate of words (dmn) or of statements (dmn_plus)", at_least=0, at_most=0.999
+    )
+    sentence_size: int = option(16, "number of last words of a question that are read", at_least=1)
+    dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
     attention: EpisodeGateOptions = section(EpisodeGateOptions)
 
     def __post_init__(self):
@@ -181,7 +193,10 @@ class EpisodicOptions(StoryOptions):
             )
 
     def parts(self, vocab_size: int, memory_size: int, shortest: int, all_terms: bool) -> dict[str, Any]:
-        """Returns the fields of either network. The gates see the question beside the memory: twice a fact's width."""
+        """Returns the fields that both networks share.
+
+        The queries of the gates are the question and the memory side by side, so they are twice as wide as a fact.
+        """
         attention = self.attention.build(2 * self.hidden_size, all_terms=all_terms)
         check_score(attention, 2 * self.hidden_size, self.hidden_size, self.attention.score)
         return dict(
@@ -204,7 +219,7 @@ class EpisodicOptions(StoryOptions):
 class DMNOptions(EpisodicOptions):
     """Options of the dynamic memory network (Kumar 2016)."""
 
-    name: str = option("dmn", "the family")
+    name: str = option("dmn", "name of the family")
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
@@ -215,7 +230,7 @@ class DMNOptions(EpisodicOptions):
 class DMNPlusOptions(EpisodicOptions):
     """Options of the dynamic memory network DMN+ (Xiong 2016)."""
 
-    name: str = option("dmn_plus", "the family")
+    name: str = option("dmn_plus", "name of the family")
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
         return dmn_plus(**self.parts(vocab_size, memory_size, shortest, all_terms=False))
@@ -225,10 +240,12 @@ class DMNPlusOptions(EpisodicOptions):
 class EntNetOptions(StoryOptions):
     """Options of the recurrent entity network (Henaff 2017)."""
 
-    name: str = option("entnet", "the family")
-    num_slots: int = option(20, "slots", at_least=1)
-    sentence_size: int = option(16, "words of a sentence that have masks; the others have none", at_least=1)
-    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
+    name: str = option("entnet", "name of the family")
+    num_slots: int = option(20, "number of memory slots", at_least=1)
+    sentence_size: int = option(
+        16, "number of words of a sentence with a learned mask; later words have none", at_least=1
+    )
+    dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
     attention: DroppedGateOptions = section(DroppedGateOptions)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
@@ -248,16 +265,20 @@ class EntNetOptions(StoryOptions):
 class UniversalOptions(StoryOptions):
     """Options of the Universal Transformer over the statements of a story (Dehghani 2019)."""
 
-    name: str = option("universal", "the family")
-    num_hops: int = option(3, "steps, at most where halting", at_least=1, at_most=1000)
-    num_heads: int = option(4, "heads of attention", at_least=1)
-    feed_forward_size: int = option(1024, "width of the feed-forward layers", at_least=1)
-    norm: str = option("pre", "layer norm before each part, or after each sum", choices=NORM_FIRST)
-    halting: bool = option(False, "each position takes as many of num_hops steps as it wants")
-    threshold: float = option(0.99, "halting: where the weights of the steps add up to so much", at_least=0, at_most=1)
+    name: str = option("universal", "name of the family")
+    num_hops: int = option(3, "number of steps; with halting, the largest number", at_least=1, at_most=1000)
+    num_heads: int = option(4, "number of attention heads", at_least=1)
+    feed_forward_size: int = option(1024, "hidden width of the feed-forward layers", at_least=1)
+    norm: str = option(
+        "pre", "layer norm before each sublayer (pre) or after each residual sum (post)", choices=NORM_FIRST
+    )
+    halting: bool = option(False, "adaptive computation time: each position stops after its own number of steps")
+    threshold: float = option(0.99, "halting: sum of the step weights at which a position stops", at_least=0, at_most=1)
     ponder_weight: float = option(0.01, "halting: weight of the mean number of steps in the loss", at_least=0)
-    sentence_size: int = option(16, "words of a sentence that have masks; the others have none", at_least=1)
-    dropout: float = option(0.2, "dropout", at_least=0, at_most=0.999)
+    sentence_size: int = option(
+        16, "number of words of a sentence with a learned mask; later words have none", at_least=1
+    )
+    dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
     attention: DroppedGateOptions = section(DroppedGateOptions)
 
     def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
@@ -281,10 +302,10 @@ class UniversalOptions(StoryOptions):
 
 
 def check_score(attention: Attention, query_features: int, key_features: int, name: str) -> None:
-    """Checks that a score can compare queries and keys of these widths.
+    """Checks that a score can compare queries and keys of given widths.
 
     Raises:
-        UserError: it cannot.
+        UserError: it needs other widths.
     """
     query, key = jnp.zeros((1, query_features)), jnp.zeros((1, key_features))
 

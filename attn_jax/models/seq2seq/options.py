@@ -39,10 +39,10 @@ from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
 
 SAMPLED = tuple(name for name in READINGS if name not in DETERMINISTIC)
-# model.objective -> the readings it can use.
+# model.objective -> names of the readings that it can use.
 OBJECTIVES = {"soft": DETERMINISTIC, "hard": SAMPLED, "marginal": ("enumeration", "reinforce"), "elbo": SAMPLED}
 LATENT = {"hard": HardObjective, "marginal": MarginalObjective, "elbo": ElboObjective}
-# model.attention.transition -> (a key before the last one has probability 0, the distance has a score of its own).
+# model.attention.transition -> (earlier keys have probability 0, the distance has a score of its own).
 TRANSITIONS = {
     "independent": None,
     "monotonic": (True, False),
@@ -54,27 +54,40 @@ FEEDS = ("mean", "read")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatentAttentionOptions(DroppedAttentionOptions):
-    """Options of attention in a recurrent decoder, soft or latent."""
+    """Options of soft or latent attention in a recurrent decoder."""
 
-    normalize: str = option("softmax", "normalizer of the scores", choices=(*NORMALIZERS, "monotonic"))
-    window: str = option("global", "keys that are seen: all, or those around a position", choices=("global", *WINDOWS))
-    window_size: int = option(10, "local_m, local_p: keys further than this from the centre are not seen", at_least=1)
-    read: str = option("expectation", "how the values are read: the gradient estimator", choices=READINGS)
-    num_samples: int = option(1, "evaluations of the loss for each token, where the reading samples", at_least=1)
-    temperature: float = option(1.0, "of relaxed readings", at_least=1e-6)
+    normalize: str = option("softmax", "function that turns scores into weights", choices=(*NORMALIZERS, "monotonic"))
+    window: str = option(
+        "global", "window of visible keys: all, or the keys around a centre", choices=("global", *WINDOWS)
+    )
+    window_size: int = option(10, "local_m, local_p: largest distance of a visible key from the centre", at_least=1)
+    read: str = option("expectation", "read-out of the values and its gradient estimator", choices=READINGS)
+    num_samples: int = option(
+        1, "samples, or evaluations of the loss, per target token; read top: number of keys", at_least=1
+    )
+    temperature: float = option(1.0, "temperature of relaxed samples (Gumbel)", at_least=1e-6)
     baseline: str = option(
-        "default", "of readings that sample; default: learned, where it can be used", choices=("default", *BASELINES)
+        "default",
+        "baseline of sampled read-outs; default: learned where possible, else none",
+        choices=("default", *BASELINES),
     )
     feed: str = option(
-        "mean", "what goes on into the decoder's state: the mean context, or the one read", choices=FEEDS
+        "mean", "context that enters the decoder state: the mean, or the sampled one (read)", choices=FEEDS
     )
-    k_max: int = option(0, "latent contexts: keys that evaluation sums over; 0: all", at_least=0, affects="results")
-    transition: str = option("independent", "marginal: a key's probability given the key before", choices=TRANSITIONS)
-    jump_size: int = option(5, "first_order: distances beyond this count as this", at_least=1)
+    k_max: int = option(
+        0,
+        "latent contexts: number of most probable keys that evaluation sums over; 0: all",
+        at_least=0,
+        affects="results",
+    )
+    transition: str = option(
+        "independent", "marginal: how the probability of a key depends on the previous key", choices=TRANSITIONS
+    )
+    jump_size: int = option(5, "first_order: jumps between keys are clipped to this distance", at_least=1)
 
     @property
     def is_monotonic(self) -> bool:
-        """The weights of a query depend on those of the query before."""
+        """True if the weights of a query depend on the weights of the previous query."""
         return self.normalize not in NORMALIZERS
 
     @property
@@ -97,22 +110,26 @@ class LatentAttentionOptions(DroppedAttentionOptions):
 class Seq2SeqOptions(EncoderOptions):
     """Options of a recurrent sequence-to-sequence model."""
 
-    name: str = option("seq2seq", "the family")
+    name: str = option("seq2seq", "name of the family")
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
-    readout_size: int = option(256, "width of the attentional hidden state, which the output layer takes", at_least=1)
-    decoder: str = option("luong", "step then attend, attend then step, or no attention", choices=DECODERS)
-    input_feeding: bool = option(True, "luong: the attentional hidden state enters the next step")
-    feed_summary: bool = option(False, "none: the encoder's summary enters every step (Cho 2014)")
-    bridge: str = option("dense", "decoder's first state from the encoder's last; hidden: c = 0", choices=BRIDGES)
-    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
-    self_attention: bool = option(False, "luong without input feeding: the decoder also reads its own past states")
-    objective: str = option(
-        "soft", "one context; expected loss; likelihood, contexts summed out; its bound", choices=OBJECTIVES
+    readout_size: int = option(256, "width of the attentional hidden state, the input of the output layer", at_least=1)
+    decoder: str = option(
+        "luong", "luong: step, then attend; bahdanau: attend, then step; none: no attention", choices=DECODERS
     )
-    inference_size: int = option(0, "elbo: width of the network that sees the target")
+    input_feeding: bool = option(True, "luong: feed the attentional hidden state into the next step")
+    feed_summary: bool = option(False, "none: feed the encoder summary into every step (Cho 2014)")
+    bridge: str = option("dense", "initial decoder state from the final encoder states; hidden: c = 0", choices=BRIDGES)
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    self_attention: bool = option(False, "luong without input feeding: the decoder also attends to its own past states")
+    objective: str = option(
+        "soft",
+        "loss: mean context; expected loss; likelihood with contexts summed out; its lower bound",
+        choices=OBJECTIVES,
+    )
+    inference_size: int = option(0, "elbo: width of the inference network, which sees the target")
     attention: LatentAttentionOptions = section(LatentAttentionOptions, "attention to the source")
-    encoder_attention: AttentionOverrides = section(AttentionOverrides, "a Transformer encoder's own attention")
-    decoder_attention: AttentionOverrides = section(AttentionOverrides, "self_attention's own attention")
+    encoder_attention: AttentionOverrides = section(AttentionOverrides, "attention in a Transformer encoder")
+    decoder_attention: AttentionOverrides = section(AttentionOverrides, "attention of self_attention")
 
     @property
     def embedded_size(self) -> int:
@@ -131,12 +148,12 @@ class Seq2SeqOptions(EncoderOptions):
 
     @property
     def has_weights(self) -> bool:
-        """There are weights of attention to look at."""
+        """True if the model has attention weights to plot."""
         return DECODERS[self.decoder].uses_attention
 
     @property
     def is_latent(self) -> bool:
-        """The loss is over the contexts of single keys."""
+        """True if the loss is computed for contexts of single keys."""
         return self.objective in LATENT or TRANSITIONS[self.attention.transition] is not None
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:
@@ -178,7 +195,7 @@ class Seq2SeqOptions(EncoderOptions):
         return Model(module)
 
     def build_decoder(self, setting: Setting) -> Decoder:
-        """Builds the decoder, as yet without its attention."""
+        """Builds the decoder without attention, which depends on it and is added later."""
         stack = Stack(
             bridge=BRIDGES[self.bridge],
             cell=CELLS[self.cell],
@@ -198,7 +215,7 @@ class Seq2SeqOptions(EncoderOptions):
         return make(DECODERS[self.decoder], fields)
 
     def build_self_attention(self, decoder: Decoder) -> Attention:
-        """Builds the attention of the decoder to its own past states."""
+        """Builds the self-attention of the decoder over its past states."""
         local = self.attention.is_monotonic or self.attention.window in WINDOWS
         if not decoder.takes_self_attention or decoder.feeds_attention or self.is_latent or local:
             raise UserError(
@@ -209,7 +226,7 @@ class Seq2SeqOptions(EncoderOptions):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """The attention module that a person asks about, and the width of its queries; None where there is none."""
+        """Attention module to describe to a user, and the width of its queries; None without attention."""
         if self.encoder_kind.has_heads:
             width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
             return self.of_encoder.build(width), width
@@ -221,7 +238,7 @@ class Seq2SeqOptions(EncoderOptions):
 
 
 def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading, SoftObjective]:
-    """Builds (the reading of the decoder, the objective) from objective, read, baseline, feed and transition."""
+    """Builds (reading of the decoder, objective) from the options objective, read, baseline, feed and transition."""
     attention = options.attention
     reading = READINGS[attention.read]
     if attention.read not in (allowed := OBJECTIVES[options.objective]):
@@ -248,10 +265,10 @@ def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading,
 
 
 def check_sum(options: Seq2SeqOptions) -> None:
-    """Checks that the weights sum to one: they are the probabilities of the latent contexts.
+    """Checks that the weights sum to one, as the probabilities of latent contexts have to.
 
     Raises:
-        UserError: they need not.
+        UserError: window, normalizer or score give weights that need not sum to one.
     """
     attention = options.attention
     entries = {
@@ -268,7 +285,11 @@ def check_sum(options: Seq2SeqOptions) -> None:
 
 
 def choose_baseline(options: Seq2SeqOptions, reading: Reading) -> str:
-    """Chooses the baseline: "default" is the learned one where the reading can use one."""
+    """Returns the name of the baseline; "default" means learned if the reading can use it, else none.
+
+    Raises:
+        UserError: the reading or the objective cannot use this baseline.
+    """
     name = options.attention.baseline
     if name == "default":
         return "learned" if "learned" in reading.baselines and options.objective in LATENT else "none"
@@ -282,7 +303,7 @@ def choose_baseline(options: Seq2SeqOptions, reading: Reading) -> str:
 
 
 def configure_reading(attention: LatentAttentionOptions, reading: Reading, baseline: str) -> Reading:
-    """Gives the reading those options that it takes and, for leave-one-out, its own baseline."""
+    """Configures the reading with the options that it takes and, if chosen, the leave-one-out baseline."""
     given = {"num_samples": attention.num_samples, "temperature": attention.temperature}
     if baseline == "leave_one_out":
         if attention.num_samples < 2:
@@ -295,7 +316,7 @@ def configure_reading(attention: LatentAttentionOptions, reading: Reading, basel
 
 
 def build_markov(options: Seq2SeqOptions, decoder: Decoder, reading: Reading) -> MarkovObjective:
-    """Builds the objective whose contexts depend on the one before and are summed out exactly."""
+    """Builds the objective of a Markov chain of contexts, summed out exactly."""
     attention = options.attention
     if options.objective != "marginal" or not reading.exact_rows:
         raise UserError(
@@ -320,7 +341,7 @@ def build_markov(options: Seq2SeqOptions, decoder: Decoder, reading: Reading) ->
 def build_trajectories(
     options: Seq2SeqOptions, reading: Reading, baseline: str, module: NoBaseline
 ) -> tuple[Reading, TrajectoryObjective]:
-    """Builds hard attention whose samples enter the decoder's state."""
+    """Builds hard attention with samples that enter the decoder state."""
     if options.objective != "hard" or not reading.per_step:
         readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
         raise UserError(
@@ -340,7 +361,7 @@ def build_trajectories(
 
 
 def build_inference(options: Seq2SeqOptions) -> InferenceNetwork:
-    """Builds the network of the ELBO, which sees the target."""
+    """Builds the inference network of the ELBO, which sees the target."""
     size = options.inference_size
     if size < 2 or size % 2:
         raise UserError(

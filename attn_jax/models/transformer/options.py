@@ -17,13 +17,13 @@ from attn_jax.tasks.vocabulary import BOS, EOS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerOptions(EncoderOptions):
-    """Options of a Transformer decoder after any encoder."""
+    """Options of an encoder-decoder with a Transformer decoder and any encoder."""
 
-    name: str = option("transformer", "the family")
-    num_decoder_layers: int = option(0, "layers of the decoder; 0: num_layers", at_least=0, at_most=1000)
-    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
-    share_embeddings: bool = option(False, "source and target have one embedding, and one vocabulary")
-    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention everywhere")
+    name: str = option("transformer", "name of the family")
+    num_decoder_layers: int = option(0, "number of decoder layers; 0: num_layers", at_least=0, at_most=1000)
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
+    attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention in all places")
     decoder_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's self-attention")
     source_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's attention to the source")
 
@@ -65,19 +65,19 @@ class TransformerOptions(EncoderOptions):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """The attention module that a person asks about, and the width of its queries."""
+        """Attention module to describe to a user, and the width of its queries."""
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return self.attention.build(width), width
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelOptions(StackOptions):
-    """Options of a Transformer without an encoder: the source is the beginning of the target."""
+    """Options of a decoder-only Transformer: the source is the beginning of the sequence."""
 
-    name: str = option("language_model", "the family")
-    tie_embeddings: bool = option(False, "the output layer is the transposed target embedding")
-    share_embeddings: bool = option(False, "source and target have one embedding, and one vocabulary")
-    continue_source: bool = option(False, "a source given to decoding is the target's beginning")
+    name: str = option("language_model", "name of the family")
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
+    continue_source: bool = option(False, "decoding continues the source: it is the beginning of the target")
     attention: HeadAttentionOptions = section(HeadAttentionOptions, "self-attention")
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:
@@ -104,16 +104,16 @@ class LanguageModelOptions(StackOptions):
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:
-        """The attention module that a person asks about, and the width of its queries."""
+        """Attention module to describe to a user, and the width of its queries."""
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return self.attention.build(width), width
 
 
 def check_shared(share_embeddings: bool, sizes: TextSizes) -> None:
-    """Checks that one embedding does not have to serve two vocabularies.
+    """Checks that a shared embedding has a single vocabulary.
 
     Raises:
-        UserError: it has to.
+        UserError: the vocabularies of source and target differ.
     """
     if share_embeddings and sizes.source_vocab_size != sizes.target_vocab_size:
         raise UserError(

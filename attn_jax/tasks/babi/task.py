@@ -176,13 +176,13 @@ class BabiOptions(TextOptions):
 
     any_sizes: ClassVar[TextSizes] = TextOptions.any_sizes._replace(longest_story=LARGEST)
 
-    name: str = option("babi", "the task")
-    numbers: tuple = option((), "which of the twenty tasks, several jointly, such as (1, 2, 3); (): all")
-    size: str = option("10k", "training questions of each task, validation included", choices=FOLDERS)
-    max_sentences: int = option(0, "statements of a story that are kept, the last ones; 0: all")
-    train: tuple = option(("", ""), "(name, ''): a file of stories in data_dir instead of the twenty tasks", each=str)
-    valid: tuple = option(("", ""), "(name, ''): its validation file; empty: a tenth of train is held out", each=str)
-    test: tuple = option(("", ""), "(name, ''): its test file", each=str)
+    name: str = option("babi", "name of the task")
+    numbers: tuple = option((), "bAbI tasks to train jointly, such as (1, 2, 3); (): all twenty")
+    size: str = option("10k", "questions per task for training and validation", choices=FOLDERS)
+    max_sentences: int = option(0, "number of last statements of a story that are kept; 0: all")
+    train: tuple = option(("", ""), "(name, ''): file of stories in data_dir, in place of the bAbI tasks", each=str)
+    valid: tuple = option(("", ""), "(name, ''): validation file; empty: a tenth of train is held out", each=str)
+    test: tuple = option(("", ""), "(name, ''): test file", each=str)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return babi(

@@ -60,14 +60,14 @@ def why_unread(config: ConfigDict, key: str) -> str:
 
 def is_unread(config: ConfigDict, key: str) -> bool:
     """Returns whether the model and the optimizer are the same for all values of the option."""
-    built = _built(resolve(config), key)
-    for value in _others(config[key], schema_of(config)[key]):
+    built, others = _built(resolve(config), key), _others(config[key], schema_of(config)[key])
+    for value in others:
         try:
             if not same(built, _built(resolve(change(config, {key: value})), key)):
                 return False
         except (UserError, LookupError):  # another value is refused, so the option is read
             return False
-    return True
+    return bool(others)  # an option with one value has nothing to tell
 
 
 def _others(value: Any, option: Option) -> list:

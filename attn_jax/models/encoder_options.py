@@ -17,7 +17,7 @@ from attn_jax.layers.transformer import ACTIVATIONS, NORM_FIRST, TransformerLaye
 from attn_jax.models.attention_options import AttentionOptions
 from attn_jax.models.setting import Setting
 from attn_jax.options import option
-from attn_jax.outputs import FullSoftmax
+from attn_jax.outputs import OUTPUTS
 from attn_jax.tasks.sizes import TextSizes
 
 WITHOUT_ATTENTION = tuple(name for name, kind in POSITIONS.items() if not kind.needs_attention)
@@ -47,6 +47,19 @@ class StackOptions:
     positions: str = option("sinusoidal", "encoding of positions", choices=POSITIONS)
     max_length: int = option(512, "positions learned: largest number of positions", at_least=1)
     remat: bool = option(False, "recompute the activations of a layer in the backward pass: less memory, more time")
+    output: str = option("full", "output layer, from hidden states to words", choices=OUTPUTS)
+
+    def build_output(self, setting: Setting, vocab_size: int, *, tied: bool) -> nn.Module:
+        """Builds the output layer.
+
+        Args:
+            setting: facts outside of the options.
+            vocab_size: words, or classes.
+            tied: its weights are those of the target embedding.
+        """
+        return OUTPUTS[self.output](
+            vocab_size=vocab_size, tied=tied, label_smoothing=setting.label_smoothing, dtype=setting.dtype
+        )
 
     def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
         """Builds the positional encoding of embeddings with `features` columns."""
@@ -228,13 +241,3 @@ def width_of_head(hidden_size: int, num_heads: int, num_kv_heads: int = 0) -> in
         return head_width(hidden_size, num_heads, num_kv_heads)
     except ValueError as error:
         raise UserError(f"model.hidden_size {hidden_size}: {error}") from None
-
-
-def build_output(setting: Setting, vocab_size: int, tie_embeddings: bool) -> FullSoftmax:
-    """Builds the output layer."""
-    return FullSoftmax(
-        vocab_size=vocab_size,
-        tied=tie_embeddings,
-        label_smoothing=setting.label_smoothing,
-        dtype=setting.dtype,
-    )

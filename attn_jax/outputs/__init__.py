@@ -10,4 +10,6 @@ a layer that samples words.
 
 from attn_jax.outputs.full import FullSoftmax
 
-__all__ = ["FullSoftmax"]
+OUTPUTS = {"full": FullSoftmax}
+
+__all__ = ["OUTPUTS", "FullSoftmax"]

@@ -146,16 +146,4 @@ class LabelledTextOptions(VocabularyOptions):
     name: str = option("labelled_text", "name of the task")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return labelled_text(
-            data_dir=data_dir,
-            train=self.train,
-            valid=self.valid,
-            test=self.test,
-            valid_size=self.valid_size,
-            num_examples=self.num_examples,
-            vocabulary=self.vocabulary,
-            vocab_size=self.vocab_size,
-            min_count=self.min_count,
-            sentencepiece=self.sentencepiece,
-            vocabularies=kept,
-        )
+        return labelled_text(**self.file_arguments(data_dir, kept))

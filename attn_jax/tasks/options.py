@@ -77,6 +77,12 @@ class VocabularyOptions(TextOptions):
         "unigram", "type of sentencepiece model", choices=("unigram", "bpe"), only=("vocabulary", PIECES)
     )
 
+    def file_arguments(self, data_dir: str, kept: Any) -> dict[str, Any]:
+        """Returns the arguments that every task of files takes."""
+        names = ("train", "valid", "test", "valid_size", "num_examples")
+        names += ("vocabulary", "vocab_size", "min_count", "sentencepiece")
+        return {"data_dir": data_dir, "vocabularies": kept, **{name: getattr(self, name) for name in names}}
+
     def __post_init__(self):
         if len(self.vocab_size) != 2:
             raise UserError(f"task.vocab_size is {self.vocab_size}; expected two sizes, of source and target")

@@ -109,17 +109,4 @@ class ParallelTextOptions(VocabularyOptions):
     joint_vocabulary: bool = option(False, "share one vocabulary, of size vocab_size[0], between source and target")
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return parallel_text(
-            joint_vocabulary=self.joint_vocabulary,
-            data_dir=data_dir,
-            train=self.train,
-            valid=self.valid,
-            test=self.test,
-            valid_size=self.valid_size,
-            num_examples=self.num_examples,
-            vocabulary=self.vocabulary,
-            vocab_size=self.vocab_size,
-            min_count=self.min_count,
-            sentencepiece=self.sentencepiece,
-            vocabularies=kept,
-        )
+        return parallel_text(joint_vocabulary=self.joint_vocabulary, **self.file_arguments(data_dir, kept))

@@ -221,17 +221,4 @@ class PlainTextOptions(VocabularyOptions):
     vocabulary: str = option("words", "tokenizer and vocabulary", choices=KINDS)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return plain_text(
-            block=self.block,
-            data_dir=data_dir,
-            train=self.train,
-            valid=self.valid,
-            test=self.test,
-            valid_size=self.valid_size,
-            num_examples=self.num_examples,
-            vocabulary=self.vocabulary,
-            vocab_size=self.vocab_size,
-            min_count=self.min_count,
-            sentencepiece=self.sentencepiece,
-            vocabularies=kept,
-        )
+        return plain_text(block=self.block, **self.file_arguments(data_dir, kept))

@@ -9,7 +9,7 @@ from attn_jax.layers.pooling import MeanPooling, StructuredPooling
 from attn_jax.models.attention_options import HeadAttentionOptions
 from attn_jax.models.base import Model
 from attn_jax.models.classifier.model import Classifier
-from attn_jax.models.encoder_options import EncoderOptions, build_output, width_of_head
+from attn_jax.models.encoder_options import EncoderOptions, width_of_head
 from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
@@ -54,7 +54,7 @@ class ClassifierOptions(EncoderOptions):
             embedding_size=self.embedded_size,
             encoder=self.build_encoder(setting),
             pooling=pooling.build(self),
-            output=build_output(setting, sizes.target_vocab_size, False),
+            output=self.build_output(setting, sizes.target_vocab_size, tied=False),
             features=self.readout_size,
             penalty=self.penalty if pooling.has_queries else 0.0,  # keeps the queries different
             dropout=self.dropout,

@@ -1,14 +1,11 @@
 """Options of recurrent sequence-to-sequence models."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
 from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
-from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers import softmax, sums_to_one
+from attn_jax.attention.normalizers import sums_to_one
 from attn_jax.attention.scores import General
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS, RNN
@@ -20,9 +17,10 @@ from attn_jax.models.attention_options import (
     make,
 )
 from attn_jax.models.base import Model
-from attn_jax.models.encoder_options import EncoderOptions, build_output, width_of_head
+from attn_jax.models.encoder_options import EncoderOptions, width_of_head
 from attn_jax.models.seq2seq.decoder_base import Decoder
 from attn_jax.models.seq2seq.decoders import DECODERS
+from attn_jax.models.seq2seq.latent_attention import TRANSITIONS, LatentAttentionOptions
 from attn_jax.models.seq2seq.model import Seq2SeqModule
 from attn_jax.models.seq2seq.objectives import (
     ElboObjective,
@@ -42,68 +40,6 @@ SAMPLED = tuple(name for name in READINGS if name not in DETERMINISTIC)
 # model.objective -> names of the readings that it can use.
 OBJECTIVES = {"soft": DETERMINISTIC, "hard": SAMPLED, "marginal": ("enumeration", "reinforce"), "elbo": SAMPLED}
 LATENT = {"hard": HardObjective, "marginal": MarginalObjective, "elbo": ElboObjective}
-# model.attention.transition -> (earlier keys have probability 0, the distance has a score of its own).
-TRANSITIONS = {
-    "independent": None,
-    "monotonic": (True, False),
-    "first_order": (False, True),
-    "monotonic_first_order": (True, True),
-}
-FEEDS = ("mean", "read")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LatentAttentionOptions(DroppedAttentionOptions):
-    """Options of soft or latent attention in a recurrent decoder."""
-
-    normalize: str = option("softmax", "function that turns scores into weights", choices=(*NORMALIZERS, "monotonic"))
-    window: str = option(
-        "global", "window of visible keys: all, or the keys around a centre", choices=("global", *WINDOWS)
-    )
-    window_size: int = option(10, "local_m, local_p: largest distance of a visible key from the centre", at_least=1)
-    read: str = option("expectation", "read-out of the values and its gradient estimator", choices=READINGS)
-    num_samples: int = option(
-        1, "samples, or evaluations of the loss, per target token; read top: number of keys", at_least=1
-    )
-    temperature: float = option(1.0, "temperature of relaxed samples (Gumbel)", at_least=1e-6)
-    baseline: str = option(
-        "default",
-        "baseline of sampled read-outs; default: learned where possible, else none",
-        choices=("default", *BASELINES),
-    )
-    feed: str = option(
-        "mean", "context that enters the decoder state: the mean, or the sampled one (read)", choices=FEEDS
-    )
-    k_max: int = option(
-        0,
-        "latent contexts: number of most probable keys that evaluation sums over; 0: all",
-        at_least=0,
-        affects="results",
-    )
-    transition: str = option(
-        "independent", "marginal: how the probability of a key depends on the previous key", choices=TRANSITIONS
-    )
-    jump_size: int = option(5, "first_order: jumps between keys are clipped to this distance", at_least=1)
-
-    @property
-    def is_monotonic(self) -> bool:
-        """True if the weights of a query depend on the weights of the previous query."""
-        return self.normalize not in NORMALIZERS
-
-    @property
-    def normalizers(self) -> Mapping[str, Any]:
-        return NORMALIZERS | {"monotonic": softmax}
-
-    def build(self, query_features: int, **facts: Any) -> Attention:
-        attention = super().build(query_features, **facts)
-        if self.is_monotonic and self.window in WINDOWS:
-            raise UserError("model.attention.normalize monotonic takes no model.attention.window")
-        if self.is_monotonic:
-            return attention.clone(monotonic=MonotonicSelection())
-        if self.window in WINDOWS:
-            fields = {"size": self.window_size, "features": self.features}
-            return attention.clone(window=make(WINDOWS[self.window], fields))
-        return attention
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,7 +123,7 @@ class Seq2SeqOptions(EncoderOptions):
             embedding_size=self.embedding_size,
             encoder=self.build_encoder(setting),
             decoder=decoder,
-            output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
+            output=self.build_output(setting, sizes.target_vocab_size, tied=self.tie_embeddings),
             objective=objective,
             dropout=self.dropout,
             dtype=setting.dtype,

@@ -6,7 +6,7 @@ from attn_jax.attention import Attention
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import AttentionOverrides, HeadAttentionOptions
 from attn_jax.models.base import Model
-from attn_jax.models.encoder_options import EncoderOptions, StackOptions, build_output, width_of_head
+from attn_jax.models.encoder_options import EncoderOptions, StackOptions, width_of_head
 from attn_jax.models.setting import Setting
 from attn_jax.models.transformer.encoder_decoder import Transformer
 from attn_jax.models.transformer.language_model import LanguageModel
@@ -56,7 +56,7 @@ class TransformerOptions(EncoderOptions):
                 causal=True,
                 num_layers=self.num_decoder_layers,
             ),
-            output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
+            output=self.build_output(setting, sizes.target_vocab_size, tied=self.tie_embeddings),
             max_length=setting.max_decode_length,
             share_embeddings=self.share_embeddings,
             dtype=setting.dtype,
@@ -92,7 +92,7 @@ class LanguageModelOptions(StackOptions):
             target_vocab_size=sizes.target_vocab_size,
             features=self.hidden_size,
             stack=self.build_stack(setting, self.attention, causal=True),
-            output=build_output(setting, sizes.target_vocab_size, self.tie_embeddings),
+            output=self.build_output(setting, sizes.target_vocab_size, tied=self.tie_embeddings),
             max_length=setting.max_decode_length,
             share_embeddings=self.share_embeddings,
             continue_source=self.continue_source,

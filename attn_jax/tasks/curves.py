@@ -1,6 +1,6 @@
 """Points that the package makes: a curve with noise, and spiral arms.
 
-The curve is that of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise
+The curve comes from the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise
 with x uniform on [0, 5]. The arms, three spirals in the plane, are for classification.
 """
 

@@ -111,13 +111,13 @@ def data_checksum(path: pathlib.Path) -> int:
 
 
 def data_checksums(workdir: pathlib.Path) -> dict[str, int]:
-    """{name of the file: checksum} of what a work directory keeps of the data."""
+    """Returns {name of the file: checksum} for the data files of a work directory."""
     paths = [workdir / name for name in ("vocabularies.json", "points.npz")]
     return {path.name: data_checksum(path) for path in paths if path.exists()}
 
 
 def has_checksums(workdir: pathlib.Path) -> bool:
-    """Tells whether what a work directory keeps of the data has checksums; that of an earlier version has none."""
+    """Returns whether the data files of a work directory have checksums; files of earlier versions have none."""
     vocabularies, points = workdir / "vocabularies.json", workdir / "points.npz"
     checked = [load_checked(vocabularies)[1]] if vocabularies.exists() else []
     checked += [_read_points(points)[1]] if points.exists() else []

@@ -105,7 +105,7 @@ class PointsTask:
         """Makes the training batches.
 
         Args:
-            batch_size: points asked about in a step.
+            batch_size: number of query points in a step.
             scale_inputs: divide the inputs by their standard deviations.
             all_pairs: the part of the model that compares all pairs of training points in a step; "": none does.
             seeds: each has its own points and its own order.

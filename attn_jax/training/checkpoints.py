@@ -44,11 +44,11 @@ class Checkpoint(NamedTuple):
 
 
 class Damaged(Exception):
-    """The content of the disk differs from what was saved."""
+    """The stored content differs from the saved content."""
 
 
 class Checkpoints:
-    """The checkpoints of a run. The newest ones, the best one and those for an average are kept, others deleted.
+    """The checkpoints of a run: the newest ones, the best one and those to average; others are deleted.
 
     With jax.distributed each process makes one and calls its methods in the same order. Use it as a context manager.
 

@@ -16,7 +16,7 @@ def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarra
 
 
 def true_curve(x: np.ndarray | float) -> np.ndarray | float:
-    """2 sin x + x."""
+    """Returns 2 sin x + x."""
     return 2 * np.sin(x) + x
 
 

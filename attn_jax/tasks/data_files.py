@@ -37,7 +37,7 @@ def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Voc
 
 
 def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies (of the source, of the target) that a run was trained with."""
+    """Returns the vocabularies (of the source, of the target) that a run was trained with."""
     path = workdir / "vocabularies.json"
     stored, _ = load_checked(path)
     source = _load_vocabulary(stored.get("source"), f"cannot read {path}: source")
@@ -83,7 +83,7 @@ def load_points(workdir: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _read_points(path: pathlib.Path) -> tuple[dict[str, np.ndarray], bool]:
-    """(The members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
+    """Returns (members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             members = {name: stored[name] for name in ("names", *POINTS)}
@@ -106,7 +106,7 @@ def _points_checksum(members: dict[str, np.ndarray]) -> int:
 
 
 def data_checksum(path: pathlib.Path) -> int:
-    """The checksum of the contents of vocabularies.json or points.npz."""
+    """Returns the checksum of the contents of vocabularies.json or points.npz."""
     return _points_checksum(_read_points(path)[0]) if path.suffix == ".npz" else text_checksum(load_checked(path)[0])
 
 

@@ -87,7 +87,7 @@ class PointsTask:
         return make_task(train, test, columns, stats, examples)
 
     def standardized(self, *, scale_inputs: bool) -> StandardPoints:
-        """The training points as a model sees them, see StandardPoints."""
+        """Returns the training points as a model sees them, see StandardPoints."""
         train = self.splits["train"]
         return standardize(
             train.inputs, train.targets, scale_inputs=scale_inputs, scale_targets=not self.columns.classes

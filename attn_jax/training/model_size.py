@@ -36,12 +36,12 @@ def measure(params: PyTree, opt_state: PyTree, *, num_seeds: int = 1, logits: in
 
 
 def num_parameters(params: PyTree) -> int:
-    """The number of elements of all arrays."""
+    """Returns the number of elements of all arrays."""
     return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
 
 
 def num_bytes(tree: PyTree) -> int:
-    """The bytes of all arrays."""
+    """Returns the bytes of all arrays."""
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 

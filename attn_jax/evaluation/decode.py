@@ -154,7 +154,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """The divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu et al. 2016, "Google's NMT", section 7)."""
+    """Returns the divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu 2016, "Google's NMT", section 7)."""
     return ((5.0 + length) / 6.0) ** length_penalty
 
 

@@ -1,4 +1,4 @@
-"""Trains, evaluates and uses models of attention; `python launch.py --help` says how."""
+"""Trains, evaluates and applies attention models; see `python launch.py --help`."""
 
 from attn_jax.cli.main import run
 

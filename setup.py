@@ -1,4 +1,4 @@
-"""Packages of the distribution: the folders of attn_jax, and the configs, which an installed package has inside it."""
+"""Packages of the distribution: the folders of attn_jax, and the configs as attn_jax.configs."""
 
 from setuptools import find_packages, setup
 

@@ -1,15 +1,15 @@
-"""Every attention mechanism by one formula, context = read(normalize(score(query, keys)), values).
+"""Attention mechanisms by one formula, context = read(normalize(score(query, keys)), values).
 
     attended = attn_jax.attend(query, keys, values, score="scaled_dot", normalize="sparsemax")
 
-A score, a normalizer and a reading with parameters or options are objects, and Attention combines them into a module:
+Scores, normalizers and readings with parameters or options are objects, and Attention combines them into a module:
 
     attention = attn_jax.Attention(score=attn_jax.Additive(features=32), normalize=attn_jax.entmax15)
     variables = attention.init(rng, query, keys, values)
     context = attention.apply(variables, query, keys, values).context
 
-`load` opens the work directory of a trained model. The names are imported when they are first used, so that importing
-the package alone does not import jax.
+`load` loads a trained model from its work directory. Names are imported at their first use, so importing the package
+does not import jax.
 """
 
 import importlib

@@ -228,7 +228,8 @@ def run(layers: Sequence[Layer], setting: Setting) -> dict[tuple[str, int], Cost
 def crossing(lengths: Sequence[int], one: Sequence[float], other: Sequence[float]) -> float:
     """Returns the n from which on `one` costs more than `other`, interpolated linearly in log-log coordinates.
 
-    0 if it always costs more, inf if it does not at the largest n."""
+    0 if it always costs more, inf if it does not at the largest n.
+    """
     x, gap = np.log(lengths), np.log(one) - np.log(other)
     if gap[-1] <= 0:
         return np.inf

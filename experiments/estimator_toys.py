@@ -208,7 +208,8 @@ def orders(setting: Setting) -> list[np.ndarray]:
 def rebar(eta: float, setting: Setting, baseline: bool) -> tuple[np.ndarray, float, float]:
     """Returns ((temperature, scale, b), variance, its standard error) of REBAR.
 
-    Adam minimizes the square of the estimate, whose mean is the variance plus a constant. Without a baseline b is 0."""
+    Adam minimizes the square of the estimate, whose mean is the variance plus a constant. Without a baseline b is 0.
+    """
     atoms = jnp.asarray(ATOMS)
 
     def estimate(eta, phi, rng):

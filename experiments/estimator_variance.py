@@ -80,7 +80,8 @@ ORDERED = ("stratified", "systematic", "sum_and_sample", ADAPTIVE)  # to these t
 def measure_orders(num_samples: int, eta: float, setting: Setting) -> dict[tuple[str, str], float]:
     """Returns mean variances over random orders of the keys, for estimators that depend on the order.
 
-    Learned baselines use the middle number of samples and one seed for each order."""
+    Learned baselines use the middle number of samples and one seed for each order.
+    """
     rows: dict[tuple[str, str], list] = {}
     one = setting._replace(num_seeds=1, learned=(setting.learned[len(setting.learned) // 2],))
     for atoms in orders(setting):

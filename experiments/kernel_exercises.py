@@ -1,23 +1,24 @@
-"""The four exercises of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning", each as a number.
+"""Measured answers to the four exercises on Nadaraya-Watson regression in "Dive into Deep Learning".
 
     python experiments/kernel_exercises.py
 
 1. Parzen windows for two classes are Nadaraya-Watson classification. p(x, y) = 1/n sum over the points of class y of
    k(x, x_i), so p(x, 1) - p(x, -1) = 1/n sum_i y_i k(x, x_i): the numerator of the Nadaraya-Watson prediction of y,
-   whose denominator is positive. The two have the same sign. Counted here: on how many of 10,000 places they differ.
-2. Learning the width by stochastic gradient descent. On the training error it goes to 0, where each point predicts
-   itself; on the leave-one-out error it stays. Does that overfit? Hardly: one number is fitted, and the leave-one-out
-   error at the end is no lower than the error on new points. But it is not the same width for every 40 points.
+   whose denominator is positive. The two have the same sign. Measured: at how many of 10,000 places the signs differ.
+2. Learning the width by stochastic gradient descent. On the training error the width goes to 0, where each point
+   predicts itself; on the leave-one-out error it does not. This hardly overfits: one number is fitted, and the final
+   leave-one-out error is no lower than the error on new points. But the width differs between sets of 40 points.
 3. On the unit sphere |x - x_i|^2 = 2 - 2 x . x_i, and the constant cancels in the softmax: the Gaussian kernel is dot
    product attention with the scores x . x_i / h^2. Measured: the largest difference of the weights.
-4. How fast should the width shrink? Bias^2 grows as h^4, variance as 1 / (n h^d): h ~ n^(-1 / (d + 4)), the risk then
-   as n^(-4 / (d + 4)). It does depend on the dimension: in ten dimensions a width hardly shrinks at all. Measured in
-   the interior of the data for d = 1, 2, 3.
+4. The rate at which the width should shrink. Bias^2 grows as h^4, variance as 1 / (n h^d): the best width is
+   h ~ n^(-1 / (d + 4)), with risk n^(-4 / (d + 4)). It depends on the dimension: in ten dimensions the width hardly
+   shrinks at all. Measured in the interior of the data for d = 1, 2, 3.
 
-And the chapter's closing remark, that it is better to learn the representation of queries and keys than to make them by
-hand: 500 points with ten inputs of which one direction matters, y = sin(2 w . x) + noise of deviation 0.3, the error at
-1,000 new points. All three are trained on the leave-one-out error. Four of five seeds of the network end near a third
-of the error of one width; the fifth does worse than the mean: with this many parameters leave-one-out can overfit.
+The chapter closes with the remark that learned representations of queries and keys are better than hand-made ones. This
+is measured on 500 points with ten inputs, of which one direction matters, y = sin(2 w . x) + noise of deviation 0.3, by
+the error at 1,000 new points. All three models are trained on the leave-one-out error. Four of five seeds of the
+network end near a third of the error of one width; the fifth is worse than the mean: with this many parameters
+leave-one-out can overfit.
 """
 
 import argparse
@@ -47,7 +48,7 @@ from experiments.kernels import draws, model, rates, slope  # noqa: E402
 
 
 def parzen(num_places: int = 10_000) -> tuple[int, int]:
-    """(places where the signs differ, places): 200 points of two classes in the plane."""
+    """Returns (places with different signs, places) for 200 points of two classes in the plane."""
     rng = np.random.default_rng(0)
     y = np.where(np.arange(200) % 2, 1.0, -1.0).astype(np.float32)[:, None]
     x = (rng.normal(size=(200, 2)) + y * [0.7, 0.3]).astype(np.float32)
@@ -59,7 +60,11 @@ def parzen(num_places: int = 10_000) -> tuple[int, int]:
 
 
 def descend(criterion: str, num_draws: int, steps: int = 2000, batch: int = 8) -> tuple[np.ndarray, ...]:
-    """SGD on batches of queries: (widths [draws, steps], criterion at the end [draws], error on new points [draws])."""
+    """Runs SGD on batches of queries.
+
+    Returns:
+        (widths [draws, steps], criterion at the end [draws], error on new points [draws]).
+    """
     x, y = (jnp.asarray(part) for part in draws(num_draws))
     kernel = model(criterion=criterion)
     tx = optax.sgd(0.05)
@@ -91,7 +96,7 @@ def descend(criterion: str, num_draws: int, steps: int = 2000, batch: int = 8) -
 
 
 def sphere(width: float = 0.7) -> float:
-    """The largest difference between Gaussian weights and those of the dot product over h^2, on the unit sphere."""
+    """Returns the largest difference of Gaussian and dot product weights (scores over h^2) on the unit sphere."""
     rng = np.random.default_rng(0)
     query, keys = (
         jnp.asarray(v / np.linalg.norm(v, axis=-1, keepdims=True), jnp.float32) for v in rng.normal(size=(2, 50, 8))
@@ -103,7 +108,7 @@ def sphere(width: float = 0.7) -> float:
 
 
 def learned_metric(seeds: int = 5, n: int = 500, new: int = 1000) -> list[tuple[str, np.ndarray]]:
-    """(what is compared, mean squared error to the truth at new points [seeds])."""
+    """Returns (model, mean squared error to the truth at new points [seeds]) for each model."""
     x, direction, noise = [], [], []
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
@@ -139,7 +144,7 @@ def learned_metric(seeds: int = 5, n: int = 500, new: int = 1000) -> list[tuple[
 
 
 def train(kernel: KernelRegression, batch: dict, steps: int, rng: jax.Array, rate: float = 0.02):
-    """Parameters after so many steps of Adam on the leave-one-out error."""
+    """Returns the parameters after training with Adam on the leave-one-out error."""
     tx = optax.adam(optax.cosine_decay_schedule(rate, steps))
     params = kernel.init(rng, batch)
 
@@ -153,7 +158,7 @@ def train(kernel: KernelRegression, batch: dict, steps: int, rng: jax.Array, rat
 
 
 def draw(paths: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """The widths of the draws during the descent: thin lines, and their median."""
+    """Plots the widths of all data sets during the descent as thin lines, and their median."""
     with point_plots.styled():
         figure, axes = point_plots.panel()
         for (name, widths), color in zip(paths.items(), point_plots.COLORS, strict=False):

@@ -3,11 +3,12 @@
     python launch.py --sweep=experiments/length.py
     python experiments/length.py
 
-Sort and reverse (attn_jax/tasks/sequences.py), up to length L = 16 in training, tested at L, 2 L, 4 L and 8 L; softmax,
-1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped program.
-The first command trains, the second decodes and writes experiments/results/length.md and .png. Vasylenko 2025 (arXiv
-2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
-Here sorting goes 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
+Sort and reverse (attn_jax/tasks/sequences.py), trained up to length L = 16, tested at L, 2 L, 4 L and 8 L, with
+softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped
+program. The first command trains, the second decodes and writes experiments/results/length.md and .png. Vasylenko 2025
+(arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
+
+Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def sweep():
 
 
 def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
-    """{length: {metric: {"mean", "std", "seeds"}}} of a trained run, on `count` new sequences of each length."""
+    """Returns {length: {metric: {"mean", "std", "seeds"}}} of a trained run on `count` new sequences per length."""
     config = load_config(workdir)
     longest = config.task.lengths[1]
     with config.unlocked():
@@ -60,7 +61,7 @@ def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
 
 
 def report(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> str:
-    """Markdown: a row per task and normalizer, exact match (all symbols right, decoded greedily) per length."""
+    """Formats a Markdown table: a row per task and normalizer, exact match of greedy decoding per length."""
     lengths = list(next(iter(results.values())))
     head = ["task", "normalizer", *(f"length {length}" for length in lengths)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -77,7 +78,7 @@ def report(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> str:
 
 
 def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]], path: pathlib.Path) -> None:
-    """Exact match against length, a panel per task, the range of the seeds as a band."""
+    """Plots exact match against length, a panel per task, with the range over seeds as a band."""
     from matplotlib.figure import Figure
 
     operations = list(dict.fromkeys(operation for operation, _ in results))

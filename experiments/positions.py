@@ -1,14 +1,14 @@
-"""What do the encodings of positions look like, and what do they make of distance?
+"""How do encodings of positions represent distance?
 
     python experiments/positions.py
 
-Six pictures of the schemes in attn_jax/layers/positions.py, drawn from the functions that the models use; nothing is
-trained or random but the directions of the vectors that are turned, whose seed is fixed.
+Six pictures of the schemes in attn_jax/layers/positions.py, plotted from the functions that the models use. Nothing is
+trained, and only the directions of the rotated vectors are random, with a fixed seed.
 
-Answer (experiments/results/positions.md): all of them make a score depend on the distance of query and key, not on
-where the two stand. Sinusoids and rotary positions do so with waves, and what is near is only on average more alike;
-ALiBi and NAPE with straight lines, that know no longest distance; the relative buckets with a table, that resolves
-single steps when near and octaves when far.
+Answer (experiments/results/positions.md): with all schemes a score depends on the distance of query and key, not on
+their absolute positions. Sinusoids and rotary positions use waves, so near positions are more alike only on average.
+ALiBi and NAPE use straight lines without a longest distance. The relative buckets use a table, which resolves single
+steps for near positions and octaves for far ones.
 """
 
 import argparse
@@ -33,9 +33,9 @@ BLUES = ("#9ecae1", "#3182bd", "#08306b")
 
 
 def products(places: np.ndarray, distance: np.ndarray, features: int) -> np.ndarray:
-    """[places, distances]: sinusoids(place) . sinusoids(place + distance), by the number of waves features / 2.
+    """Returns sinusoids(place) . sinusoids(place + distance), divided by the number of waves; [places, distances].
 
-    sin a sin b + cos a cos b = cos(a - b): the sum of cos(frequency distance), whatever the place.
+    Since sin a sin b + cos a cos b = cos(a - b), it is the sum of cos(frequency distance) for every place.
     """
     here = sinusoids(jnp.asarray(places), features)
     there = sinusoids(jnp.asarray(places[:, None] + distance), features)
@@ -43,7 +43,7 @@ def products(places: np.ndarray, distance: np.ndarray, features: int) -> np.ndar
 
 
 def turned(query: np.ndarray, key: np.ndarray, places: np.ndarray, distance: np.ndarray) -> np.ndarray:
-    """[..., places, distances]: the query at the place times the key `distance` further on, both [..., d]."""
+    """Returns rotated query . rotated key [..., places, distances], the key `distance` later; both are [..., d]."""
 
     def put(vector: np.ndarray, positions: np.ndarray):
         shape = (*vector.shape[:-1], positions.size, vector.shape[-1])
@@ -61,14 +61,14 @@ def unit_vectors(count: int, features: int, seed: int = 0) -> np.ndarray:
 
 
 def buckets(distance: np.ndarray, causal: bool) -> np.ndarray:
-    """The bucket of key position - query position."""
+    """Returns the bucket of key position - query position."""
     module = Relative(num_heads=1, causal=causal)
     found, _ = module.init_with_output(jax.random.key(0), jnp.asarray(distance), method="buckets")
     return np.asarray(found)
 
 
 def biases(kind: type[Alibi], distance: np.ndarray) -> np.ndarray:
-    """[h, distances]: what is added to the scores of a query `distance` after the key."""
+    """Returns the biases of scores for a query `distance` after the key, [h, distances]."""
     scheme = kind(num_heads=NUM_HEADS)
     length = int(distance.max()) + 1
     bias = scheme.bias(jnp.array([length - 1]), length)[:, 0]  # [h, keys], of the last position
@@ -144,7 +144,7 @@ def draw_biases(axes, kind: type[Alibi], title: str) -> None:
 
 
 def draw() -> Figure:
-    """Six panels."""
+    """Plots the six panels."""
     figure = Figure(figsize=(11, 6.2), layout="constrained")
     panels = figure.subplots(2, 3)
     for axes in panels.flat:

@@ -2,18 +2,17 @@
 
     python experiments/receptive_field.py
 
-The task: random symbols, one of them flagged, and every position has to name the flagged symbol. A position that stands
-d places after the flag (d < 0: before it) can do so if, and only if, what it sees reaches d places back (ahead). All
-encoders of the package are trained on it, and their answers are counted by d. A convolution of l layers with kernels
-of k sees l (k - 1) / 2 tokens on each side (Gehring 2017, arXiv 1705.03122); a layer of self-attention sees all
-(Vaswani 2017, arXiv 1706.03762, table 1); an LSTM all that came before. The same is measured without any training:
-d output / d input, at the initial parameters, is 0 where an input cannot matter.
+The task: random symbols, one of them flagged; every position has to name the flagged symbol. A position d places after
+the flag (before it for d < 0) can do so only if its receptive field reaches d places back (ahead). All encoders of the
+package are trained on this task, and accuracy is measured by d. A convolution of l layers with kernels of k sees
+l (k - 1) / 2 tokens on each side (Gehring 2017, arXiv 1705.03122); a layer of self-attention sees all tokens (Vaswani
+2017, arXiv 1706.03762, table 1); an LSTM sees all earlier tokens. A second measurement needs no training: d output /
+d input, at the initial parameters, is 0 for inputs outside of the receptive field.
 
 Answer (experiments/results/receptive_field.md): the formula is exact. Each convolution is right in 100 % of the cases
-up to l (k - 1) / 2 tokens on either side, and guesses one token further: four layers see 4 with a kernel of 3
-and 8 with one of 5. One
-layer of self-attention has every distance, and so has an LSTM, for what came before; of what comes after, the
-bidirectional one has it.
+up to l (k - 1) / 2 tokens on either side, and guesses one token further: four layers see 4 tokens with a kernel of 3
+and 8 with a kernel of 5. One layer of self-attention sees every distance; an LSTM sees every earlier token, and a
+bidirectional LSTM also every later one.
 """
 
 import argparse
@@ -45,7 +44,7 @@ DISTANCES = (1, 2, 4, 8, 16, 32)  # columns of the table
 
 
 class Setting(NamedTuple):
-    """Sizes: the smallest that show the effect clearly."""
+    """Sizes of the experiment, the smallest that show the effect clearly."""
 
     features: int = 32  # width of all encoders
     length: int = 48  # of a sequence
@@ -57,7 +56,7 @@ class Setting(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """An encoder: changes to config.model of configs/base.py, and how it is drawn."""
+    """An encoder: changes to config.model of configs/base.py, and its line style."""
 
     label: str
     model: dict[str, Any]
@@ -84,7 +83,7 @@ VARIANTS = (
 
 
 class Row(NamedTuple):
-    """What was measured of an encoder: a line of the tables and of the figure."""
+    """Measurements of an encoder: a row of the tables and a line of the figure."""
 
     variant: Variant
     formula: tuple[float, float]  # how many tokens it sees before and after a position; inf: all
@@ -101,7 +100,7 @@ def config_of(variant: Variant, setting: Setting):
 
 
 def reach(model: Any) -> tuple[float, float]:
-    """How many tokens an encoder sees before and after a position, by formula; `model` is config.model."""
+    """Returns the numbers of tokens that an encoder sees before and after a position, by formula."""
     if model.encoder == "conv":
         side = model.num_layers * (model.kernel_size - 1) / 2
         return side, side
@@ -109,9 +108,9 @@ def reach(model: Any) -> tuple[float, float]:
 
 
 def influence(encoder: nn.Module, params: Any, inputs) -> np.ndarray:
-    """[t, s]: whether the output at t depends on the input at s, for inputs [n, d].
+    """Returns whether the output at t depends on the input at s, [t, s], for inputs [n, d].
 
-    The derivative of a random projection of the output: a path that is not there gives exactly 0.
+    Uses the derivative of a random projection of the output, which is exactly 0 without a path from s to t.
     """
     mask = jnp.ones((1, len(inputs)), bool)
 
@@ -126,13 +125,13 @@ def influence(encoder: nn.Module, params: Any, inputs) -> np.ndarray:
 
 
 def measured_reach(seen: np.ndarray) -> tuple[int, int]:
-    """(furthest input before, furthest after) that influences an output; seen [t, s]."""
+    """Returns the largest distances of an input before and after an output that it influences; seen [t, s]."""
     output, place = np.nonzero(seen)
     return int((output - place).max()), int((place - output).max())
 
 
 class Namer(nn.Module):
-    """The scores of the symbols at every position: an encoder between two linear layers."""
+    """An encoder between two linear layers, with scores of the symbols at every position."""
 
     encoder: nn.Module
     features: int
@@ -145,7 +144,7 @@ class Namer(nn.Module):
 
 
 def sequences(rng, batch_size: int, length: int):
-    """(inputs [b, n, NUM_SYMBOLS + 1]: one-hot symbols and a flag; answers [b]; places [b] of the flag)."""
+    """Samples (inputs [b, n, NUM_SYMBOLS + 1]: one-hot symbols and a flag; answers [b]; places of the flag [b])."""
     symbol_rng, place_rng = jax.random.split(rng)
     symbols = jax.random.randint(symbol_rng, (batch_size, length), 0, NUM_SYMBOLS)
     places = jax.random.randint(place_rng, (batch_size,), 0, length)
@@ -155,8 +154,11 @@ def sequences(rng, batch_size: int, length: int):
 
 
 def train(namer: Namer, setting: Setting, rng):
-    """Trained parameters, with a leading axis of seeds: all seeds in one program. The loop over the steps is Python's,
-    as a convolution inside a compiled loop is more than ten times slower on a CPU (jax 0.10)."""
+    """Trains all seeds in one program; returns parameters with a leading axis of seeds.
+
+    The loop over steps is a Python loop, as a convolution inside a compiled loop is more than ten times slower on a CPU
+    (jax 0.10).
+    """
     warmup = optax.linear_schedule(0.0, setting.learning_rate, setting.num_steps // 10)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(warmup))
 
@@ -190,7 +192,7 @@ def train(namer: Namer, setting: Setting, rng):
 
 
 def measure(namer: Namer, setting: Setting, params: Any, rng) -> np.ndarray:
-    """Share of right answers [seeds, 2 length - 1] by the distance from the flag to the answer, 1 - length first."""
+    """Returns accuracies [seeds, 2 length - 1] by the distance from the flag to the answer, 1 - length first."""
     length = setting.length
 
     @jax.jit
@@ -224,14 +226,14 @@ def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
 
 
 def answered(accuracy: np.ndarray) -> tuple[int, int]:
-    """(furthest flag before, furthest after) up to which the answers are right more often than midway from chance."""
+    """Returns the largest distances of a flag, before and after, with an accuracy above midway from chance to 1."""
     right = accuracy.mean(0) > (1 + 1 / NUM_SYMBOLS) / 2
     middle = len(right) // 2
     return tuple(int(np.argmin(np.append(side, False))) for side in (right[middle + 1 :], right[:middle][::-1]))
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown: how far each sees by formula, derivative and answers; then accuracies by distance, back and ahead."""
+    """Formats Markdown tables: receptive fields by formula, derivative and answers; accuracies by distance."""
     length = rows[0].accuracy.shape[1] // 2 + 1
 
     def sides(pair: tuple[float, float]) -> str:
@@ -255,7 +257,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """A panel for each kind of encoder: accuracy by distance, the mean over seeds; the band is their range."""
+    """Plots accuracy by distance, a panel per type of encoder: the mean over seeds, with their range as a band."""
     kinds = {
         "conv": "convolution: a window",
         "rnn": "recurrence: the past, or both sides",

@@ -3,10 +3,10 @@
     python launch.py --sweep=experiments/scores.py --config.data_dir=data/enja
     python experiments/scores.py
 
-English to Japanese, the recurrent model of configs/enja_luong.py at a quarter of its width on 20,000 sentences: dot,
-scaled dot, general, additive, concat and the Gaussian kernel, three seeds each in one vmapped program. The first
+English to Japanese with the recurrent model of configs/enja_luong.py at a quarter of its width on 20,000 sentences:
+dot, scaled dot, general, additive, concat and the Gaussian kernel, three seeds each in one vmapped program. The first
 command trains, the second writes experiments/results/scores.md: BLEU and perplexity with 95 % confidence intervals of
-the mean (Student's t, which with three seeds is wide: 2.5 times the standard deviation).
+the mean (Student's t; for three seeds half the interval is 2.5 times the standard deviation).
 """
 
 import argparse
@@ -51,12 +51,12 @@ def sweep():
 
 
 def half_width(seeds: list[float]) -> float:
-    """Of the 95 % confidence interval of the mean: t s / sqrt(n)."""
+    """Returns half the width of the 95 % confidence interval of the mean: t s / sqrt(n)."""
     return STUDENT[len(seeds)] * float(np.std(seeds, ddof=1)) / len(seeds) ** 0.5
 
 
 def report(results: dict[str, dict[str, dict]]) -> str:
-    """Markdown: a row per score; {score: metrics of result.json}."""
+    """Formats a Markdown table with a row per score, from {score: metrics of result.json}."""
     names = [name for name in METRICS if all(name in metrics for metrics in results.values())]
     lines = ["| score | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
     for score, metrics in results.items():

@@ -3,10 +3,10 @@
     python launch.py --sweep=experiments/soft_vs_hard.py --config.data_dir=data/sigmorphon2017
     python experiments/soft_vs_hard.py --data_dir=data/sigmorphon2017
 
-The first command trains every variant on every language, three seeds in one vmapped program; the second measures
-what they share, counts how often f is evaluated per target token, times a training step of every variant on the same
-batch, and writes experiments/results/soft_vs_hard.md. Deng 2018 (arXiv 1807.03756) has the like for
-translation: marginal and variational attention better than soft, soft better than hard.
+The first command trains every variant on every language, three seeds in one vmapped program. The second collects the
+results, counts the evaluations of the loss per target token, times a training step of every variant on the same batch,
+and writes experiments/results/soft_vs_hard.md. Deng 2018 (arXiv 1807.03756) found for translation that marginal and
+variational attention are better than soft attention, and soft is better than hard.
 """
 
 import argparse
@@ -39,7 +39,7 @@ LANGUAGES = ("german", "finnish", "turkish")
 
 
 def hard(read: str, num_samples: int = 1, baseline: str = "default") -> dict:
-    """Overrides of model.* for the expected loss with this estimator."""
+    """Returns overrides of model.* for the expected loss with an estimator."""
     attention = {"read": read, "num_samples": num_samples, "baseline": baseline}
     return {"objective": "hard"} | {f"attention.{key}": value for key, value in attention.items()}
 
@@ -61,7 +61,7 @@ VARIANTS = {  # name -> changes to config.model of configs/inflection_soft.py
 
 
 def overrides(language: str, variant: str) -> dict:
-    """Of one run, as in a sweep."""
+    """Returns the overrides of one run, as in a sweep."""
     common = {
         "task.language": language,
         "task.size": "medium",
@@ -82,7 +82,7 @@ def sweep():
 
 
 def config_of(language: str, variant: str, data_dir: str):
-    """The config of a run of the sweep."""
+    """Returns the config of a run of the sweep."""
     changes = overrides(language, variant)
     config = load_file(ROOT / changes.pop("config"), "get_config")
     config.data_dir = data_dir
@@ -90,7 +90,7 @@ def config_of(language: str, variant: str, data_dir: str):
 
 
 def evaluations(config) -> str:
-    """How often the loss of a target token is evaluated in a training step."""
+    """Counts the evaluations of the loss per target token in a training step."""
     options = resolve(config).model
     if not options.is_latent:
         return "1"
@@ -106,7 +106,7 @@ def evaluations(config) -> str:
 
 
 class Stepper:
-    """A training step of a variant, compiled for one batch."""
+    """Compiled training step of a variant for one batch."""
 
     def __init__(self, config, batch, sizes):
         options = resolve(config)
@@ -126,7 +126,7 @@ class Stepper:
 
 
 def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGES[0]) -> dict[str, float]:
-    """Median seconds of a training step (one seed) of each variant, all on the same batch, taking turns."""
+    """Returns the median seconds of a training step (one seed) of each variant, taking turns on the same batch."""
     configs = {variant: config_of(language, variant, data_dir) for variant in VARIANTS}
     config = configs["soft"]
     task = build_task(config)
@@ -144,12 +144,12 @@ def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGE
 
 
 def closed(no_baseline: np.ndarray, enumeration: np.ndarray, other: np.ndarray) -> float:
-    """Percent of the gap between one sample without baseline and enumeration that another estimator closes."""
+    """Returns the percentage of the gap between one bare sample and enumeration that another estimator closes."""
     return 100 * (np.mean(no_baseline) - np.mean(other)) / (np.mean(no_baseline) - np.mean(enumeration))
 
 
 def report(results: dict, times: dict[str, float], counts: dict[str, str], load) -> str:
-    """The tables, as Markdown. results: (language, variant) -> metrics of result.json."""
+    """Formats the tables as Markdown; results: (language, variant) -> metrics of result.json."""
     languages = [language for language in LANGUAGES if any(key[0] == language for key in results)]
     lines = ["# Soft or hard attention, and which estimator", ""]
     lines += [circumstances(("jax", "flax", "optax"), load), ""]

@@ -2,24 +2,23 @@
 
     python experiments/vanishing_gradient.py
 
-Recurrent networks are said to forget because the gradient of the loss at time T, on its way back to time t, is
-multiplied by T - t Jacobians (Hochreiter 1991; Bengio, Simard & Frasconi 1994), and the LSTM to remember because its
-cell state c' = f c + i g passes a step with nothing but the forget gate on it (Hochreiter & Schmidhuber 1997). Here
-the norm of d(r . h_T) / d state_t is measured, for random unit vectors r, against the distance T - t; the state is h,
-or (h, c). It is 1 at distance 0.
+Recurrent networks forget because the gradient of the loss at time T is multiplied by T - t Jacobians on its way back to
+time t (Hochreiter 1991; Bengio, Simard & Frasconi 1994). The LSTM remembers because its cell state c' = f c + i g is
+multiplied only by the forget gate (Hochreiter & Schmidhuber 1997). This experiment measures the norm of d(r . h_T) / d
+state_t, for random unit vectors r, against the distance T - t; the state is h, or (h, c). The norm is 1 at distance 0.
 
-The inputs are sequences of a memory task: random symbols, one of them flagged; the symbol to name at the end is the
-flagged one. The gradient is measured where the first symbol is flagged, at initialisation and after a short training
-in which the flag is anywhere (log-uniform distance).
+The inputs are sequences of a memory task: random symbols, one of them flagged; at the end the network has to name the
+flagged symbol. The gradient is measured on sequences with the first symbol flagged, at initialisation and after a short
+training with the flag anywhere (log-uniform distance).
 
-Answer (experiments/results/vanishing_gradient.md): as they start, all of them forget. The plain RNN halves the gradient
-every 3.5 steps although its U is orthogonal: tanh' < 1 is enough. With a small U it is every step; with a large one the
-gradient explodes, in some seeds. The LSTM's line carries what its forget gate lets through: half of it for 2 steps with
-forget bias 0, for 10 with the bias 1 of this package; with bias 5 the gradient does not decay at all after the first
-few steps. A GRU, with no such bias, starts at 2 steps. What tells them apart is what they can learn from short
-distances: after 500 steps of training 0.4 (LSTM) and 0.7 (GRU) of the gradient arrive 100 steps back, and the answers
-are right there too (91 % and 98 %); most of what the LSTM loses it loses at once, in h = o tanh(c). The RNN's gradient
-vanishes as before, and 10 symbols back it only guesses.
+Answer (experiments/results/vanishing_gradient.md): at initialisation all networks forget. In the plain RNN the gradient
+halves every 3.5 steps although its U is orthogonal, because tanh' < 1. With a small U it halves every step; with a
+large U it explodes in some seeds. In the LSTM the forget gate decides: the gradient halves in 2 steps with forget bias
+0 and in 10 with bias 1, the value of this package; with bias 5 it does not decay after the first few steps. The GRU,
+without such a bias, starts at 2 steps. The networks differ in what they learn from short distances. After 500 steps of
+training 0.4 (LSTM) and 0.7 (GRU) of the gradient arrive 100 steps back, and the accuracy at this distance is 91 % and
+98 %; most of the loss in the LSTM happens at once, in h = o tanh(c). The gradient of the RNN vanishes as before, and
+for a flag 10 symbols back it only guesses.
 """
 
 import argparse
@@ -51,7 +50,7 @@ COLORS = {"rnn": "tab:red", "lstm": "tab:blue", "gru": "tab:green"}
 
 
 class Setting(NamedTuple):
-    """Sizes. Of the sequences and the training they are the smallest that show the effect clearly."""
+    """Sizes of the experiment; sequences and training are the smallest that show the effect clearly."""
 
     hidden_size: int = 32
     length: int = 101  # of a sequence: distances 0 to 100
@@ -73,7 +72,7 @@ class Variant(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What was measured: a line of the table and of the figure."""
+    """Measurements of a variant: a row of the table and a line of the figure."""
 
     variant: Variant
     trained: bool
@@ -82,7 +81,7 @@ class Row(NamedTuple):
 
 
 def gaussian(radius: float) -> Callable:
-    """U gaussian with variance radius^2 / d: eigenvalues fill a disc of this radius."""
+    """Samples a gaussian U with variance radius^2 / d; its eigenvalues fill a disc of this radius."""
 
     def replace(rng, params):
         kernel = params["kernel"]
@@ -92,7 +91,7 @@ def gaussian(radius: float) -> Callable:
 
 
 def forget_bias(value: float) -> Callable:
-    """The LSTM's forget gates start at sigmoid(value); the package starts them with 1."""
+    """Sets the initial forget bias of an LSTM; the gates start at sigmoid(value). The package uses 1."""
 
     def replace(rng, params):
         dense, d = params["input"], params["kernel"].shape[0]
@@ -113,8 +112,12 @@ VARIANTS = (
 
 
 def sequences(rng, distance, length: int):
-    """(inputs [b, t, NUM_SYMBOLS + 1]: one-hot symbols and a flag; answers [b]: the symbol `distance` [b] before the
-    last one, which is flagged)."""
+    """Samples sequences of the memory task.
+
+    Returns:
+        (inputs [b, t, NUM_SYMBOLS + 1]: one-hot symbols and a flag; answers [b]: the flagged symbol, `distance` [b]
+        before the last one).
+    """
     symbols = jax.random.randint(rng, (len(distance), length), 0, NUM_SYMBOLS)
     place = length - 1 - distance[:, None]
     flag = jnp.arange(length) == place
@@ -123,9 +126,10 @@ def sequences(rng, distance, length: int):
 
 
 def gradient_norms(recurrence: Recurrence, params: Any, inputs, directions):
-    """|d(r . h_T) / d state_t| by distance T - t, [t]: the mean over the batch. inputs [b, t, i], directions r [b, d].
+    """Returns |d(r . h_T) / d state_t| by distance T - t, [t], the mean over the batch.
 
-    The derivative is total: a nudge is added to the state after step t, and everything later sees it.
+    The inputs are [b, t, i], the directions r [b, d]. It is the total derivative: a nudge is added to the state after
+    step t, and all later steps see it.
     """
     apply = functools.partial(recurrence.apply, {"params": params})
     projected = jnp.swapaxes(apply(inputs, method="project"), 0, 1)
@@ -147,7 +151,7 @@ def gradient_norms(recurrence: Recurrence, params: Any, inputs, directions):
 
 
 def logits(recurrence: Recurrence, params: Any, inputs):
-    """Scores of the answers [b, NUM_SYMBOLS], from the last hidden state."""
+    """Returns scores of the answers [b, NUM_SYMBOLS] from the last hidden state."""
     mask = jnp.ones(inputs.shape[:2], bool)
     (hidden, *_), _ = recurrence.apply({"params": params["cell"]}, inputs, mask)
     return hidden @ params["readout"]
@@ -155,7 +159,7 @@ def logits(recurrence: Recurrence, params: Any, inputs):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def initialize(variant: Variant, setting: Setting, rngs):
-    """Parameters, with a leading axis of seeds."""
+    """Initializes parameters, with a leading axis of seeds."""
 
     def one(rng):
         rng, replace_rng, readout_rng = jax.random.split(rng, 3)
@@ -169,7 +173,7 @@ def initialize(variant: Variant, setting: Setting, rngs):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def train(cell: str, setting: Setting, params: Any, rngs):
-    """(trained parameters, losses [seeds, num_steps]): all seeds at once."""
+    """Trains all seeds at once; returns (parameters, losses [seeds, num_steps])."""
     recurrence = Recurrence(cell=CELLS[cell], features=setting.hidden_size)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(setting.learning_rate))
 
@@ -196,7 +200,7 @@ def train(cell: str, setting: Setting, params: Any, rngs):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def measure(cell: str, setting: Setting, params: Any, rngs):
-    """(gradient norms [seeds, length], accuracies [seeds, len(DISTANCES)])."""
+    """Returns (gradient norms [seeds, length], accuracies [seeds, len(DISTANCES)])."""
     recurrence, count = Recurrence(cell=CELLS[cell], features=setting.hidden_size), setting.num_measured
 
     def one(params, rng):
@@ -214,7 +218,7 @@ def measure(cell: str, setting: Setting, params: Any, rngs):
 
 
 def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
-    """Measures all variants as they start; then trains some of them, and measures those again."""
+    """Measures all variants at initialisation, then trains some of them and measures these again."""
     started, (rngs, train_rngs, measure_rngs) = [], jax.random.split(jax.random.key(0), (3, setting.num_seeds))
     rows = []
     for variant in variants:
@@ -232,14 +236,16 @@ def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
 
 
 def mean_norms(norms) -> np.ndarray:
-    """The geometric mean over seeds, [t]."""
+    """Returns the geometric mean over seeds, [t]."""
     with np.errstate(divide="ignore"):
         return np.exp(np.mean(np.log(norms), axis=0))
 
 
 def half_life(norms) -> float:
-    """Steps in which the norm halves, by a straight line through log norms [t] from distance 10 on; negative where it
-    grows."""
+    """Returns the number of steps in which the norm halves, negative if it grows.
+
+    It comes from a straight line through the log norms [t] from distance 10 on.
+    """
     distance = np.arange(len(norms))
     fitted = (distance >= 10) & (norms > FLOOR)
     slope = np.polyfit(distance[fitted], np.log2(norms[fitted]), 1)[0]
@@ -247,7 +253,7 @@ def half_life(norms) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown."""
+    """Formats the results as a Markdown table."""
     lines = [
         "| | " + " | ".join(f"distance {d}" for d in DISTANCES) + " | half-life (steps) | right answers at 10, 100 |"
     ]
@@ -274,8 +280,10 @@ def _number(value: float) -> str:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Both states of the networks side by side; a line is the mean over seeds, its band goes from the least to the
-    greatest seed."""
+    """Plots the networks at initialisation and after training side by side.
+
+    A line is the mean over seeds; its band is their range.
+    """
     figure = Figure(figsize=(12, 4.4), layout="constrained")
     axes_of = dict(zip((False, True), figure.subplots(1, 2, sharey=True), strict=True))
     for row in rows:

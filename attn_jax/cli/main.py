@@ -1,4 +1,4 @@
-"""Trains, evaluates and uses models of attention.
+"""Trains, evaluates and applies attention models.
 
 python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
 python launch.py --mode=eval|predict|score|visualize --workdir=runs/quickstart [--config.decode.method=beam ...]
@@ -19,16 +19,16 @@ from attn_jax.cli.noise import silence
 from attn_jax.cli.overrides import parse
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 
-MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "What to do.")
-WORKDIR = flags.DEFINE_string("workdir", "", "Where the run lives; by default runs/<name of the config>.")
-SOURCE = flags.DEFINE_string("source", "", "Source sentences: a UTF-8 text file (eval, predict, score, visualize).")
-TARGET = flags.DEFINE_string("target", "", "Target sentences, line by line (eval, score).")
-OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config, with their meanings, and end.")
-SWEEP = flags.DEFINE_string("sweep", "", "A file whose sweep() yields dicts of overrides: each becomes a run.")
-COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for several processes or hosts.")
-NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "How many processes train together.")
-PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Which of them this is.")
-CONFIG = flags.DEFINE_string("config", None, "A config file, or the name of one; override with --config.key=value.")
+MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "Command to run.")
+WORKDIR = flags.DEFINE_string("workdir", "", "Work directory of the run; by default runs/<name of the config>.")
+SOURCE = flags.DEFINE_string("source", "", "UTF-8 text file of source sentences (eval, predict, score, visualize).")
+TARGET = flags.DEFINE_string("target", "", "UTF-8 text file of target sentences (eval, score).")
+OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
+SWEEP = flags.DEFINE_string("sweep", "", "File whose sweep() yields dicts of overrides; each is a run.")
+COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "Number of processes that train together.")
+PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Index of this process, from 0.")
+CONFIG = flags.DEFINE_string("config", None, "Config file, or name of a config; override with --config.key=value.")
 
 
 def main(argv: list[str]) -> int:

@@ -40,7 +40,7 @@ class Evaluator(Protocol):
     """Measures a model on the examples of a split.
 
     Attributes:
-        metrics: name -> Metric, of all that can be asked for.
+        metrics: name -> Metric, for all available metrics.
         unit: the examples of a split, "sentences" or "points".
         loss_unit: the unit of the loss in training and validation; "" if these are not comparable.
     """
@@ -60,13 +60,13 @@ class Evaluator(Protocol):
 
 @runtime_checkable
 class Predictor(Protocol):
-    """Predicts from lines that people write, and plots what the model attended to."""
+    """Predicts from lines of input, and plots attention weights."""
 
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (sources, lines to print) for every `chunk` lines of input.
 
         Raises:
-            UserError: a line cannot be read; what was predicted for earlier lines is yielded before.
+            UserError: a line cannot be read; the predictions for earlier lines are yielded before.
         """
         ...
 

@@ -154,7 +154,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
 
 
 def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """The divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu et al. 2016, "Google's NMT", section 7)."""
+    """Returns the divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu 2016, "Google's NMT", section 7)."""
     return ((5.0 + length) / 6.0) ** length_penalty
 
 
@@ -234,7 +234,7 @@ def beam_search(
 
         going_on = _only(extensions, ~ends)
         going_on, parent, token = _best(going_on.score, (going_on, parent, token), k)
-        # What is done stays as it is; its state goes on, but nobody looks at it.
+        # Finished rows do not change; their state is still updated, but not used.
         keep = done[:, None]
         alive = Hypotheses(
             tokens=jnp.where(keep[..., None], alive.tokens, going_on.tokens),
@@ -279,7 +279,7 @@ def beam_search(
 
 
 class Method(NamedTuple):
-    """A way to search for the target, and the arguments that it takes besides those of every search."""
+    """A decoding method and the arguments that only it takes."""
 
     search: Callable  # (step, memory, state, **arguments) -> Hypotheses
     options: tuple[str, ...] = ()  # names of its options

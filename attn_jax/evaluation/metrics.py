@@ -35,13 +35,13 @@ def _check_pairs(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The fraction (0 to 1) of hypotheses that equal their references, apart from spaces at the ends."""
+    """Returns the fraction (0 to 1) of hypotheses that equal their references, apart from spaces at the ends."""
     _check_pairs(hypotheses, references)
     return float(np.mean([h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True)]))
 
 
 def edit_distance(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The mean Levenshtein distance of the pairs; 0 if all hypotheses equal their references.
+    """Returns the mean Levenshtein distance of the pairs; 0 if all hypotheses equal their references.
 
     The distance is the smallest number of code points to insert, delete or replace to turn one text into the other. It
     is not divided by a length, and spaces count like other code points.

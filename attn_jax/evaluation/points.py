@@ -16,12 +16,12 @@ from attn_jax.types import Float, Params
 
 
 def mean_squared(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarray, "n v"]) -> float:
-    """The mean of |prediction - target|^2."""
+    """Returns the mean of |prediction - target|^2."""
     return float(np.mean(np.sum((predictions - targets) ** 2, axis=-1)))
 
 
 def r2(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarray, "n v"]) -> float:
-    """1 - squared error / squared error of the mean of the targets; nan where all targets are equal."""
+    """Returns 1 - squared error / squared error of the mean of the targets; nan where all targets are equal."""
     total = np.sum((targets - targets.mean(axis=0)) ** 2)
     return float(1 - np.sum((predictions - targets) ** 2) / total) if total else math.nan
 

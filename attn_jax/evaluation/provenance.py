@@ -33,7 +33,7 @@ def versions() -> dict[str, str | None]:
 
 
 def version(package: str) -> str | None:
-    """The version of an installed package, None if it is not installed."""
+    """Returns the version of an installed package, None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -41,7 +41,7 @@ def version(package: str) -> str | None:
 
 
 def commit(root: pathlib.Path) -> str | None:
-    """The commit of the git checkout at `root`, with "+changes" if files of it were changed.
+    """Returns the commit of the git checkout at `root`, with "+changes" if files of it were changed.
 
     None outside a checkout, and if git is missing or fails.
     """
@@ -62,7 +62,7 @@ def commit(root: pathlib.Path) -> str | None:
 
 
 def machine() -> str:
-    """The model of the CPU if the system tells it, else the name of the platform."""
+    """Returns the model of the CPU if the system tells it, else the name of the platform."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):

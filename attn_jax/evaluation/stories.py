@@ -23,7 +23,7 @@ class StoryPredictor(TextPredictor):
     Args:
         translator: a memory network, with `encode_stories`.
         buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
-        max_sentences: the last statements of a story that are kept; 0 keeps all.
+        max_sentences: number of last statements of a story to keep; 0: all.
     """
 
     def __init__(self, translator: Translator, *, buckets: Sequence = (), max_sentences: int = 0):

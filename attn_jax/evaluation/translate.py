@@ -124,7 +124,7 @@ class Translator:
         return search() if method.has_beams else jax.tree.map(lambda x: x[:, None], search())
 
     def _rng_of(self, number: int) -> PRNGKeyArray:
-        """The rng of sample `number` of all sentences."""
+        """Returns the rng of sample `number` of all sentences."""
         if not number and not self.options.seed:
             return self._rng
         return jax.random.fold_in(jax.random.fold_in(self._rng_further, self.options.seed), number)

@@ -15,7 +15,7 @@ from attn_jax.types import Array, Bool, Float
 
 
 def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
-    """The mean of the states where the mask is True; zeros where it is nowhere."""
+    """Returns the mean of the states where the mask is True; zeros where it is nowhere."""
     count = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
 
@@ -27,7 +27,7 @@ class MeanPooling(nn.Module, kw_only=True):
     has_penalty: ClassVar[bool] = False
 
     def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
-        """(vector [b, d], weights [b, 1, s], penalty [b])."""
+        """Returns (vector [b, d], weights [b, 1, s], penalty [b])."""
         weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
         vector = jnp.einsum("bs,bsd->bd", weights.astype(states.dtype), states)
         return vector, weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
@@ -46,7 +46,7 @@ class StructuredPooling(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
-        """(vector [b, r d], weights [b, r, s], penalty [b])."""
+        """Returns (vector [b, r d], weights [b, r, s], penalty [b])."""
         init = nn.initializers.normal(self.features**-0.5)
         queries = self.param("queries", init, (self.num_queries, self.features)).astype(states.dtype)
         queries = jnp.broadcast_to(queries, (len(states), *queries.shape))

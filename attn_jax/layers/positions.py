@@ -47,11 +47,11 @@ class NoPositions(nn.Module, kw_only=True):
         """Raises `error` where a scheme has fewer positions than `length`."""
 
     def embed(self, embedded: Float[Array, "... n d"], positions: Int[Array, "... n"]) -> Float[Array, "... n d"]:
-        """The embeddings with their positions added."""
+        """Returns the embeddings with their positions added."""
         return embedded
 
     def bias(self, positions: Int[Array, "... q"], num_keys: int) -> Float[Array, "... h q k"] | None:
-        """The numbers to add to the scores; None for none."""
+        """Returns the numbers to add to the scores; None for none."""
         return None
 
 
@@ -138,7 +138,7 @@ class Relative(NoPositions, kw_only=True):
         self.table = self.param("bias", init, (self.num_buckets, self.num_heads))
 
     def buckets(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:
-        """The bucket of each distance, key position - query position."""
+        """Returns the bucket of each distance, key position - query position."""
         number = self.num_buckets if self.causal else self.num_buckets // 2
         after = 0 if self.causal else jnp.where(distance > 0, number, 0)
         back = jnp.maximum(-distance, 0) if self.causal else jnp.abs(distance)
@@ -161,7 +161,7 @@ class Alibi(NoPositions, kw_only=True):
     needs_attention: ClassVar[bool] = True
 
     def slopes(self) -> Float[np.ndarray, "h"]:
-        """The slope of each head."""
+        """Returns the slope of each head."""
         return 2.0 ** (-8.0 * np.arange(1, self.num_heads + 1, dtype=np.float32) / self.num_heads)
 
     def bias(self, positions, num_keys):

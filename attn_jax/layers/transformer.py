@@ -63,7 +63,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         cache: Memory | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], Memory, Attended]:
-        """(x, memory of the self-attention, result of the last attention: to the source, or to x without one).
+        """Returns (x, memory of the self-attention, result of the last attention: to the source, or to x without one).
 
         `mask` says which positions of x are real, and `allowed` which of them each query may attend to. `bias` is
         added to the scores of the self-attention. With a `cache`, x is one position, and is written into it.
@@ -89,7 +89,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         return x if self.norm_first else norm(x)
 
     def _sample_rng(self, train: bool):
-        """The rng of attention that samples in training; None for any other."""
+        """Returns the rng of attention that samples in training; None for any other."""
         return self.make_rng("sample") if train and self.self_attention.attention.read.random else None
 
 
@@ -120,7 +120,7 @@ class TransformerStack(nn.Module, kw_only=True):
         return mean_state(states, mask), states
 
     def read_source(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"]) -> tuple[Memory, ...]:
-        """The memory of the source for each layer."""
+        """Returns the memory of the source for each layer."""
         return tuple(layer.source_attention.prepare(states, mask=mask) for layer in self.layers)
 
     def run(

@@ -86,11 +86,11 @@ class Model:
         return -jnp.sum(nll * self._real(batch), axis=-1)
 
     def attention_weights(self, params: Params, batch: Batch) -> Float[Array, "b t s"]:
-        """The attention weights of the teacher-forced pass."""
+        """Returns the attention weights of the teacher-forced pass."""
         return self._apply(params, batch, "evaluate")[2]
 
     def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[PyTree, PyTree]:
-        """(memory, decode state): what decoding reads and never changes, and what each `step` replaces.
+        """Returns (memory, decode state): what decoding reads and never changes, and what each `step` replaces.
 
         Every leaf of both has the batch as its first axis, so a search may repeat, reorder and drop rows.
         """
@@ -99,11 +99,11 @@ class Model:
     def step(
         self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]
     ) -> tuple[PyTree, Float[Array, "b v"]]:
-        """(decode state after `token`, log p(next token | tokens so far)); the first token is bos."""
+        """Returns (decode state after `token`, log p(next token | tokens so far)); the first token is bos."""
         return self.module.apply({"params": params}, memory, state, token, method="step")
 
     def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array, ...]:
-        """The arguments of the module's `losses`."""
+        """Returns the arguments of the module's `losses`."""
         return batch["source"], batch["target_in"], batch["target_out"]
 
     def _apply(self, params: Params, batch: Batch, method: str):
@@ -111,7 +111,7 @@ class Model:
         return self.module.apply({"params": params}, *args, method=method)
 
     def _real(self, batch: Batch) -> Float[Array, "..."]:
-        """1 where there is something to predict, 0 elsewhere; in the shape of the losses."""
+        """Returns 1 where there is something to predict, 0 elsewhere; in the shape of the losses."""
         return jnp.asarray(self.module.real(jnp.asarray(batch["target_out"])), jnp.float32)
 
 

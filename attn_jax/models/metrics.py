@@ -26,7 +26,7 @@ class Mean:
 
     @classmethod
     def of(cls, values, mask=None) -> "Mean":
-        """The mean of `values`, over all entries or over those where `mask` (the same shape) is True."""
+        """Returns the mean of `values`, over all entries or over those where `mask` (the same shape) is True."""
         xp = _module(values)
         values = xp.asarray(values)
         if mask is None:
@@ -36,11 +36,11 @@ class Mean:
 
     @classmethod
     def empty(cls) -> "Mean":
-        """The identity of merge: total 0, count 0."""
+        """Returns the identity of merge: total 0, count 0."""
         return cls(total=np.float64(0), count=np.float64(0))
 
     def merge(self, other: "Mean") -> "Mean":
-        """The mean of both together, summed in float64 on the host."""
+        """Returns the mean of both together, summed in float64 on the host."""
 
         def add(a, b):
             if isinstance(a, jax.Array) or isinstance(b, jax.Array):

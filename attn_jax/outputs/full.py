@@ -39,7 +39,7 @@ class FullSoftmax(nn.Module, kw_only=True):
     def top_k(
         self, hidden: Float[Array, "... d"], k: int, embedding: Float[Array, "v e"] | None = None
     ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
-        """(log-probabilities, words) of the k most probable words, most probable first."""
+        """Returns (log-probabilities, words) of the k most probable words, most probable first."""
         values, words = jax.lax.top_k(self.log_probs(hidden, embedding), k)
         return values, words
 
@@ -50,7 +50,7 @@ class FullSoftmax(nn.Module, kw_only=True):
         embedding: Float[Array, "v e"] | None = None,
         rng: PRNGKeyArray | None = None,
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """(training loss, negative log-likelihood) of each target.
+        """Returns (training loss, negative log-likelihood) of each target.
 
         With label smoothing e the training loss is the cross entropy with (1 - e) onehot + e / v:
         (1 - e) nll + e mean_v(-log p_v) (Szegedy 2016, arXiv 1512.00567, section 7). `rng` is not used: nothing here

@@ -1,6 +1,6 @@
 """Points that the package makes: a curve with noise, and spiral arms.
 
-The curve is that of the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise
+The curve comes from the chapter on Nadaraya-Watson regression in "Dive into Deep Learning": y = 2 sin x + x + noise
 with x uniform on [0, 5]. The arms, three spirals in the plane, are for classification.
 """
 
@@ -16,7 +16,7 @@ def curve(count: int, noise: float, rng: np.random.Generator) -> tuple[np.ndarra
 
 
 def true_curve(x: np.ndarray | float) -> np.ndarray | float:
-    """2 sin x + x."""
+    """Returns 2 sin x + x."""
     return 2 * np.sin(x) + x
 
 

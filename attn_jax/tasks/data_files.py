@@ -37,7 +37,7 @@ def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Voc
 
 
 def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
-    """The vocabularies (of the source, of the target) that a run was trained with."""
+    """Returns the vocabularies (of the source, of the target) that a run was trained with."""
     path = workdir / "vocabularies.json"
     stored, _ = load_checked(path)
     source = _load_vocabulary(stored.get("source"), f"cannot read {path}: source")
@@ -83,7 +83,7 @@ def load_points(workdir: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def _read_points(path: pathlib.Path) -> tuple[dict[str, np.ndarray], bool]:
-    """(The members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
+    """Returns (members of points.npz, whether they have a checksum); a UserError if it is not theirs."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             members = {name: stored[name] for name in ("names", *POINTS)}
@@ -106,18 +106,18 @@ def _points_checksum(members: dict[str, np.ndarray]) -> int:
 
 
 def data_checksum(path: pathlib.Path) -> int:
-    """The checksum of the contents of vocabularies.json or points.npz."""
+    """Returns the checksum of the contents of vocabularies.json or points.npz."""
     return _points_checksum(_read_points(path)[0]) if path.suffix == ".npz" else text_checksum(load_checked(path)[0])
 
 
 def data_checksums(workdir: pathlib.Path) -> dict[str, int]:
-    """{name of the file: checksum} of what a work directory keeps of the data."""
+    """Returns {name of the file: checksum} for the data files of a work directory."""
     paths = [workdir / name for name in ("vocabularies.json", "points.npz")]
     return {path.name: data_checksum(path) for path in paths if path.exists()}
 
 
 def has_checksums(workdir: pathlib.Path) -> bool:
-    """Tells whether what a work directory keeps of the data has checksums; that of an earlier version has none."""
+    """Returns whether the data files of a work directory have checksums; files of earlier versions have none."""
     vocabularies, points = workdir / "vocabularies.json", workdir / "points.npz"
     checked = [load_checked(vocabularies)[1]] if vocabularies.exists() else []
     checked += [_read_points(points)[1]] if points.exists() else []

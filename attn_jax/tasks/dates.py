@@ -2,7 +2,7 @@
 
     Saturday 21 November 2026    21/11/26    令和8年11月21日    二〇二六年十一月二十一日   ->   2026-11-21
 
-The days are those of 1900 to 2050. Numbers with slashes are day first (21/11/2026), or year first with four digits
+The days are from 1900 to 2050. Numbers with slashes are day first (21/11/2026), or year first with four digits
 (2026/11/21). Years of two digits mean 1970 to 2069. Japanese eras change on the day the new one began: 1926-12-24 is
 大正15年, 1926-12-25 昭和元年. The days of the validation and the test split never occur in training, in any style.
 """

@@ -25,7 +25,7 @@ class StandardPoints(NamedTuple):
 def standardize(
     inputs: Float[np.ndarray, "s n d"], targets: Float[np.ndarray, "s n v"], *, scale_inputs: bool, scale_targets: bool
 ) -> StandardPoints:
-    """Subtracts the means; divides by the standard deviations of the inputs and of the targets, each if asked for."""
+    """Subtracts the means; optionally divides by the standard deviations of the inputs and of the targets."""
     center, target_center = inputs.mean(axis=1), targets.mean(axis=1)
     scale = inputs.std(axis=1) if scale_inputs else np.ones_like(center)
     target_scale = targets.std(axis=1) if scale_targets else np.ones_like(target_center)
@@ -39,7 +39,7 @@ def standardize(
 class PointBatches:
     """Batches of training points: indices of the points to predict, with all points as the memory.
 
-    Attributes are those of attn_jax.tasks.batching.Batches.
+    It has the same attributes as attn_jax.tasks.batching.Batches.
     """
 
     messages = ()
@@ -52,7 +52,7 @@ class PointBatches:
         self.steps_per_epoch = -(-self.num_pairs // self.rows)
 
     def batch_at(self, step: int) -> dict[str, np.ndarray]:
-        """{"index" [B] of the points asked about, "inputs" [n, d], "targets" [n, v]}; several seeds: one each."""
+        """Returns {"index" [B] of the query points, "inputs" [n, d], "targets" [n, v]}; several seeds: one each."""
         index = np.stack([self._index(seed, step) for seed in self._seeds])
         batch = {"index": index, **self._memory}
         return batch if len(self._seeds) > 1 else {name: x[0] for name, x in batch.items()}

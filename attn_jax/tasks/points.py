@@ -87,7 +87,7 @@ class PointsTask:
         return make_task(train, test, columns, stats, examples)
 
     def standardized(self, *, scale_inputs: bool) -> StandardPoints:
-        """The training points as a model sees them, see StandardPoints."""
+        """Returns the training points as a model sees them, see StandardPoints."""
         train = self.splits["train"]
         return standardize(
             train.inputs, train.targets, scale_inputs=scale_inputs, scale_targets=not self.columns.classes
@@ -105,7 +105,7 @@ class PointsTask:
         """Makes the training batches.
 
         Args:
-            batch_size: points asked about in a step.
+            batch_size: number of query points in a step.
             scale_inputs: divide the inputs by their standard deviations.
             all_pairs: the part of the model that compares all pairs of training points in a step; "": none does.
             seeds: each has its own points and its own order.

@@ -61,7 +61,7 @@ def sequences(
         operation: name in OPERATIONS.
         num_symbols: size of the alphabet.
         lengths: the shortest and the longest training and validation source.
-        test_lengths: the lengths of the test split; () means those of training.
+        test_lengths: lengths of the test split; (): as in training.
         num_examples: training pairs; 0 means NUM_EXAMPLES.
         valid_size: validation pairs; the test split has TEST_SIZE.
         vocabularies: (source, target) of an earlier run; None makes them.

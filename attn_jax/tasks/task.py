@@ -46,7 +46,7 @@ class Task:
 
     @staticmethod
     def load(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
-        """Reads what a work directory keeps of the data, see `kept`; a UserError where it cannot be read."""
+        """Reads the data files of a work directory, see `kept`; raises a UserError if that fails."""
         return load_vocabularies(workdir)
 
     def batches(

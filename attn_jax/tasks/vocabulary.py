@@ -219,7 +219,7 @@ class SentencePiece:
         Args:
             lines: the training text.
             vocab_size: number of pieces.
-            min_count: not used; a model has as many pieces as it was asked for.
+            min_count: not used; a model has exactly the given number of pieces.
             model_type: "unigram" or "bpe".
 
         Raises:

@@ -44,11 +44,11 @@ class Checkpoint(NamedTuple):
 
 
 class Damaged(Exception):
-    """The content of the disk differs from what was saved."""
+    """The stored content differs from the saved content."""
 
 
 class Checkpoints:
-    """The checkpoints of a run. The newest ones, the best one and those for an average are kept, others deleted.
+    """The checkpoints of a run: the newest ones, the best one and those to average; others are deleted.
 
     With jax.distributed each process makes one and calls its methods in the same order. Use it as a context manager.
 
@@ -210,19 +210,19 @@ class Checkpoints:
             return None
 
     def all_steps(self) -> list[int]:
-        """The steps of all checkpoints, in order."""
+        """Returns the steps of all checkpoints, in order."""
         return sorted(int(step) for step in self.manager.all_steps())
 
     def latest_step(self) -> int | None:
-        """The newest step, or None if there is none."""
+        """Returns the newest step, or None if there is none."""
         return max(self.all_steps(), default=None)
 
     def best_step(self) -> int | None:
-        """The step with the best metric; the newest if no step has the metric; None if there is no checkpoint."""
+        """Returns the step with the best metric; the newest step if none has it; None without a checkpoint."""
         return next(iter(self._by_merit()), None)
 
     def metrics(self, step: int) -> dict:
-        """The metrics saved with a step; {} if there are none."""
+        """Returns the metrics saved with a step; {} if there are none."""
         return self.measured.get(step, {})
 
     def wait(self) -> None:
@@ -250,7 +250,7 @@ class Checkpoints:
         return measured + [step for step in steps if not math.isfinite(values[step])]
 
     def _evaluated(self, steps: Iterable[int], count: int | None = None) -> list[int]:
-        """The newest `count` (or all) of the `steps` that have metrics, newest first."""
+        """Returns the newest `count` (or all) of the `steps` that have metrics, newest first."""
         return sorted((step for step in steps if self.metrics(step)), reverse=True)[:count]
 
     def _report_unmeasured(self) -> None:
@@ -323,7 +323,7 @@ class Checkpoints:
 
 
 def disk_reason(error: BaseException | None) -> str | None:
-    """The reason in words if an error, or its cause, is one of the disk; else None."""
+    """Returns the reason in words if an error, or its cause, is one of the disk; else None."""
     while error is not None:
         code = getattr(error, "errno", None)
         if isinstance(error, OSError) and code is not None:

@@ -28,7 +28,7 @@ def measure(params: PyTree, opt_state: PyTree, *, num_seeds: int = 1, logits: in
     """Measures a training.
 
     Args:
-        params, opt_state: pytrees of arrays or shapes; those of several seeds have a seed axis.
+        params, opt_state: pytrees of arrays or shapes, with a seed axis for several seeds.
         num_seeds: the number of seeds.
         logits: the bytes of the logits of a batch. Other activations are not counted.
     """
@@ -36,17 +36,17 @@ def measure(params: PyTree, opt_state: PyTree, *, num_seeds: int = 1, logits: in
 
 
 def num_parameters(params: PyTree) -> int:
-    """The number of elements of all arrays."""
+    """Returns the number of elements of all arrays."""
     return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
 
 
 def num_bytes(tree: PyTree) -> int:
-    """The bytes of all arrays."""
+    """Returns the bytes of all arrays."""
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def memory_of(device: Any) -> int | None:
-    """The bytes of memory of a device, of a CPU those of the machine; None if they are unknown."""
+    """Returns the bytes of memory of a device (for a CPU: of the machine); None if unknown."""
     limit = (device.memory_stats() or {}).get("bytes_limit")
     if limit is None and device.platform == "cpu":
         try:

@@ -44,7 +44,7 @@ class Strategy(NamedTuple):
     across_processes: bool = False  # whether it uses those of other processes as well
 
     def reaches(self, num_devices: int, process_count: int) -> bool:
-        """Tells whether it uses so many devices, of so many processes."""
+        """Returns whether it works with these numbers of devices and processes."""
         return (self.across_devices or num_devices == 1) and (self.across_processes or process_count == 1)
 
 

@@ -19,7 +19,7 @@ from attn_jax.errors import printable
 
 
 def notice(message: str) -> None:
-    """Prints a line for the user on standard error, with escapes for what is not printable."""
+    """Prints a line for the user on standard error, with escapes for unprintable characters."""
     print(printable(message), file=sys.stderr, flush=True)
 
 

@@ -51,6 +51,6 @@ def fit_into(target: PyTree, stored: dict, where: str) -> PyTree:
 
 
 def describe(x: Any) -> str:
-    """Writes the type and shape, such as float32[3,4]; for typed keys those of their bits."""
+    """Formats type and shape, such as float32[3,4]; for typed PRNG keys, type and shape of their bits."""
     x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
     return f"{np.dtype(x.dtype).name}[{','.join(map(str, np.shape(x)))}]"

@@ -4,8 +4,8 @@
 
 Both choose the width of a Gaussian Nadaraya-Watson regression by leave-one-out, for the curve 2 sin x + x + noise with
 40 points, from the same start, 1.06 std n^(-1/5): statsmodels' KernelReg(reg_type="lc", bw="cv_ls") by Nelder-Mead,
-this package by 25 steps of Newton's method in log h, compiled once. Compilation is timed by itself. The memory is the
-peak of the process.
+this package by 25 steps of Newton's method in log h, compiled once. Compilation is timed separately. Memory is the peak
+of the process.
 """
 
 import argparse
@@ -38,7 +38,7 @@ KERNEL = KernelRegression(attention=Attention(score=Gaussian(initial=(1.0,), exa
 
 
 def best_width(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The width of the least leave-one-out error near the start, in the units of x."""
+    """Returns the width of least leave-one-out error near the start, in the units of x."""
     batch = {"inputs": x, "targets": y, "index": jnp.arange(len(x))}
 
     def loss(log_width):
@@ -58,7 +58,7 @@ def best_width(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def ours(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(predictions at the chapter's places, width)."""
+    """Returns (predictions at the inputs of the chapter, width) of this package."""
     center = y.mean()
     width = best_width(x, y - center)
     params = {"score": {"log_precision": -2 * jnp.log(width)}}
@@ -67,7 +67,7 @@ def ours(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def theirs(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """The same of statsmodels."""
+    """Returns the same for statsmodels."""
     from statsmodels.nonparametric.kernel_regression import KernelReg
 
     fitted = KernelReg(y[:, 0], x, "c", reg_type="lc", bw="cv_ls")
@@ -75,7 +75,7 @@ def theirs(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def compare(count: int) -> list[str]:
-    """Rows of a table."""
+    """Returns the rows of the comparison table."""
     data = [curve(NUM_POINTS, 1.0, np.random.default_rng(seed)) for seed in range(count)]
     begin = time.perf_counter()
     other = [theirs(x, y) for x, y in data]
@@ -109,7 +109,7 @@ def compare(count: int) -> list[str]:
 
 
 def scale(sizes: Sequence[int], num_queries: int) -> list[str]:
-    """Rows (n, seconds of predictions, seconds of a step of the leave-one-out gradient, peak memory)."""
+    """Returns rows (n, seconds of predictions, seconds of a leave-one-out gradient step, peak memory)."""
     rows = []
     for n in sizes:
         x, y = curve(n, 1.0, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""Where a number was measured: date, versions, machine, memory allocator and load."""
+"""Circumstances of a measurement: date, versions, machine, memory allocator and load."""
 
 import datetime
 import importlib.metadata
@@ -11,14 +11,14 @@ SETTINGS = ("MALLOC_CONF", "OMP_WAIT_POLICY", "XLA_FLAGS")  # variables that cha
 
 
 def allocator() -> str:
-    """Which malloc this process runs under."""
+    """Returns the name of the malloc of this process."""
     maps = pathlib.Path("/proc/self/maps")
     loaded = maps.read_text() if maps.exists() else ""
     return next((name for name in ("jemalloc", "tcmalloc", "mimalloc") if f"lib{name}" in loaded), "the C library's")
 
 
 def processor() -> str:
-    """Number of cores, and the model where Linux tells it."""
+    """Returns the number of cores and, on Linux, the model of the CPU."""
     info = pathlib.Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -26,7 +26,7 @@ def processor() -> str:
 
 
 def circumstances(packages: Sequence[str], load: tuple[float, ...] = ()) -> str:
-    """Lines of a list; `load` is what os.getloadavg() said before a measurement of time."""
+    """Formats the circumstances as a list; `load` is os.getloadavg() before a measurement of time."""
     versions = " ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     settings = "".join(f", {name}={os.environ[name]}" for name in SETTINGS if name in os.environ)

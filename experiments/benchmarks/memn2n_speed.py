@@ -1,13 +1,13 @@
-"""How long is a training epoch of the end-to-end memory network, next to PyTorch, and how long is one of ten seeds?
+"""How long does an epoch of the end-to-end memory network take, compared with PyTorch, and an epoch of ten seeds?
 
-Three hops, width 20, batches of 32, the 900 training questions of bAbI task 1 (or others that the package makes), one
-thread. PyTorch has embedding gathers and the fused SGD; both sides begin with the same parameters, and the script stops
-if their losses differ. They take turns in one process: the figure is the median over the rounds, with the range.
+Three hops, width 20, batches of 32, the 900 training questions of bAbI task 1 (or generated questions), one thread.
+PyTorch uses embedding gathers and fused SGD. Both sides start from the same parameters, and the script stops if their
+losses differ. They take turns in one process; the numbers are medians over rounds, with the range.
 
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.memn2n_speed --data_dir=data/babi
 
-The answer: experiments/results/memn2n_speed.md.
+Answer: experiments/results/memn2n_speed.md.
 """
 
 import argparse
@@ -71,7 +71,7 @@ class TorchMemN2N(nn.Module):
 
 
 def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...]:
-    """Our batch as the padded sentences that PyTorch takes."""
+    """Converts our batch to padded sentences for PyTorch."""
     layout = jax.tree.map(np.asarray, find_sentences(jnp.asarray(batch["source"]), memory_size))
     sentences = np.zeros((len(batch["source"]), memory_size + 1, words), np.int64)
     for row, column in np.argwhere((layout.slot < memory_size) | layout.is_question):
@@ -83,7 +83,7 @@ def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...
 
 
 def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], None]], str]:
-    """{row of the table: a function that trains an epoch}, and the report of the parity check."""
+    """Returns {row of the table: function that trains an epoch} and the report of the parity check."""
     config = babi_memn2n.get_config()
     config.data_dir, config.task.numbers = options.data_dir, (options.number,)
     config.model.noise, config.model.linear_steps = 0.0, 0
@@ -112,7 +112,7 @@ def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], Non
 
 
 def torch_epoch(model: TorchMemN2N, inputs: list[tuple[torch.Tensor, ...]]) -> Callable[[], None]:
-    """Trains on batches that were padded before the clock starts."""
+    """Trains an epoch on batches that are padded before the measurement."""
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
 
     def epoch() -> None:
@@ -127,7 +127,7 @@ def torch_epoch(model: TorchMemN2N, inputs: list[tuple[torch.Tensor, ...]]) -> C
 
 
 def our_epoch(model: Any, tx: Any, pairs: Any, buckets: Any, seeds: int) -> Callable[[], None]:
-    """Trains on batches that are put together while the clock runs."""
+    """Trains an epoch on batches that are made during the measurement."""
     batches = Batches(pairs, buckets, 32, seeds=range(seeds))
     example = jax.tree.map(lambda x: x[0] if seeds > 1 else x, batches.batch_at(0))
     create = jax.jit(lambda rng: TrainState.create(model.init(rng, example), tx, rng))

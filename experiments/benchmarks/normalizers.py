@@ -1,14 +1,14 @@
-"""What does a sparse normalizer cost next to softmax, forward and backward, on the CPU?
+"""How much time do sparse normalizers take compared with softmax, forward and backward, on the CPU?
 
 Scores are normally distributed, [--rows, n] in float32. All run in one process and take turns, A B C C B A, for
---seconds at a time; the table shows the median of the windows and, in brackets, its ratio to our softmax in the same
-round. Next to ours: optax's projection onto the simplex, torch's softmax and the entmax package for PyTorch. The
-script stops if ours and theirs differ.
+--seconds at a time. The table shows the median of the windows and, in brackets, its ratio to our softmax in the same
+round. For comparison: the projection onto the simplex of optax, the softmax of torch, and the entmax package for
+PyTorch. The script stops if the results differ.
 
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.normalizers
 
-The answer: experiments/results/normalizers.md.
+Answer: experiments/results/normalizers.md.
 """
 
 import argparse
@@ -67,7 +67,7 @@ SLOW = ("fusedmax",)  # its keys come one after the other: not at the largest si
 
 
 def call_of_ours(name: str, scores: np.ndarray, senses: np.ndarray) -> Callable[[], tuple]:
-    """call() -> (weights, gradient of sum(weights * senses) in the scores[, in alpha])."""
+    """Returns call() -> (weights, gradient of sum(weights * senses) in the scores[, in alpha])."""
     args = (jnp.asarray(scores), *([jnp.float32(ALPHA)] if "learned" in name else []))
 
     @jax.jit
@@ -80,7 +80,7 @@ def call_of_ours(name: str, scores: np.ndarray, senses: np.ndarray) -> Callable[
 
 
 def call_of_theirs(name: str, scores: np.ndarray, senses: np.ndarray) -> Callable[[], tuple]:
-    """The same for PyTorch."""
+    """Returns the same for PyTorch."""
     args = {"input" if name == "torch softmax" else "X": torch.from_numpy(scores).requires_grad_()}
     if "learned" in name:
         args["alpha"] = torch.tensor(ALPHA, requires_grad=True)
@@ -97,7 +97,7 @@ def call_of_theirs(name: str, scores: np.ndarray, senses: np.ndarray) -> Callabl
 
 
 def check_parity(calls: dict[str, Callable]) -> float:
-    """The largest difference of ours and theirs, in weights and gradients by the scores."""
+    """Returns the largest difference between ours and theirs, in weights and in gradients of the scores."""
     worst = 0.0
     for ours, theirs in SAME.items():
         for got, expected in zip(calls[ours]()[:2], calls[theirs]()[:2], strict=True):
@@ -108,7 +108,7 @@ def check_parity(calls: dict[str, Callable]) -> float:
 
 
 def measure(calls: dict[str, Callable], seconds: float, rounds: int) -> dict[str, tuple[float, float]]:
-    """Median milliseconds of each, and the median of its ratios to softmax in the same half of a round."""
+    """Returns the median milliseconds of each, and its median ratio to softmax in the same half of a round."""
     times = {name: [] for name in calls}
     for _ in range(rounds):
         for order in (list(calls), list(calls)[::-1]):
@@ -123,7 +123,7 @@ def measure(calls: dict[str, Callable], seconds: float, rounds: int) -> dict[str
 
 
 def cell(milliseconds: float, ratio: float) -> str:
-    """Three digits of the time, two of the ratio."""
+    """Formats a time with three digits and its ratio with two."""
     return f"{milliseconds:{'.0f' if milliseconds >= 100 else '.3g'}} ({ratio:{'.0f' if ratio >= 10 else '.1f'}}x)"
 
 

@@ -1,7 +1,7 @@
-"""The PyTorch side of translation_speed.py: the attention model of a teaching notebook, and its training step.
+"""PyTorch side of translation_speed.py: the attention model of a teaching notebook and its training step.
 
-An LSTM encoder whose last hidden state goes through a Linear into the decoder (the cell starts at zero), an LSTM
-decoder, dot attention over the encoder's states, tanh(Linear [context; hidden]), Linear to the vocabulary.
+An LSTM encoder; a Linear from its last hidden state to the initial hidden state of the decoder (the cell starts at
+zero); an LSTM decoder; dot attention over the encoder states; tanh(Linear [context; hidden]); Linear to the vocabulary.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class TorchSeq2Seq(nn.Module):
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target_out.ravel(), ignore_index=PAD)
 
     def encode(self, source: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(states [b, s, d], the state at the last real position [b, d])."""
+        """Returns (states [b, s, d], state at the last real position [b, d])."""
         lengths = (source != PAD).sum(dim=1)
         embedded = self.dropout(self.source_embedding(source))
         if self.packed:
@@ -60,13 +60,13 @@ class TorchSeq2Seq(nn.Module):
         return states, states[torch.arange(len(source)), lengths - 1]
 
     def attend(self, query: torch.Tensor, memory: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
-        """The context of each query; padding is True where there is nothing to attend to."""
+        """Returns the context of each query; `padding` is True for masked positions."""
         scores = (query @ memory.mT).masked_fill(padding[:, None], -torch.inf)
         return torch.softmax(scores, dim=-1) @ memory
 
     @torch.no_grad()
     def load(self, params: Params) -> None:
-        """Takes over the parameters of our model of the same sizes."""
+        """Copies the parameters of our model of the same sizes."""
         self.source_embedding.weight.copy_(_tensor(params["source_embedding"]["embedding"]))
         self.target_embedding.weight.copy_(_tensor(params["target_embedding"]["embedding"]))
         stack = params["decoder"]["stack"]
@@ -86,7 +86,7 @@ def _tensor(array) -> torch.Tensor:
 
 
 def make_torch_step(model: TorchSeq2Seq, fused: bool, bfloat16: bool, compiled: bool) -> Callable:
-    """step(source, target_in, target_out): one update with Adam at 1e-4."""
+    """Returns step(source, target_in, target_out): one update with Adam at 1e-4."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=fused)
     forward = torch.compile(model, dynamic=True) if compiled else model
 

@@ -1,4 +1,4 @@
-"""The PyTorch side of transformer_speed.py: nn.Transformer between embeddings and an output layer."""
+"""PyTorch side of transformer_speed.py: nn.Transformer between embeddings and an output layer."""
 
 import math
 
@@ -14,7 +14,7 @@ from attn_jax.types import Params
 class TorchTransformer(nn.Module):
     """forward(source [b, s], target_in [b, t], target_out [b, t]) -> mean loss of the real target tokens.
 
-    Norm first, sinusoidal positions, ReLU, as our Transformer. `real_only` computes the logits of real positions alone.
+    Norm first, sinusoidal positions, ReLU, like our Transformer. `real_only` computes logits of real positions only.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class TorchTransformer(nn.Module):
 
     @torch.no_grad()
     def load(self, params: Params) -> None:
-        """Takes over the parameters of our model of the same sizes."""
+        """Copies the parameters of our model of the same sizes."""
         for ours, theirs in ((self.source_embedding, "source_embedding"), (self.target_embedding, "target_embedding")):
             ours.weight.copy_(_tensor(params[theirs]["table"]["embedding"]))
         for stack, name in ((self.transformer.encoder, "encoder"), (self.transformer.decoder, "decoder")):

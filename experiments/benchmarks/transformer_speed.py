@@ -1,15 +1,15 @@
-"""How fast does our Transformer train on the CPU, next to torch.nn.Transformer?
+"""How fast does our Transformer train on the CPU, compared with torch.nn.Transformer?
 
 3 + 3 layers of 256, 4 heads, feed forward 1024, norm first, dropout 0.1, 8,000 pieces a side, Adam at 1e-4, batches of
 64 sentence pairs of similar length. Both sides start from the same parameters, and the script stops if their loss or
-gradient differs. How it is measured: translation_speed.py, whose windows and table these are.
+gradient differs. translation_speed.py describes the measurement and makes the table.
 
     pip install -r requirements-oracles.txt
     LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 \\
     MALLOC_CONF=retain:true,thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1 \\
     python -m experiments.benchmarks.transformer_speed
 
-The answer: experiments/results/transformer_speed.md.
+Answer: experiments/results/transformer_speed.md.
 """
 
 import argparse
@@ -52,7 +52,7 @@ SIZE, LAYERS, HEADS, INNER = 256, 3, 4, 1024
 
 
 def get_config(dtype: str, dropout: float, weights_dropout: float) -> ConfigDict:
-    """Our model; torch.nn.Transformer drops attention weights, too."""
+    """Returns the config of our model, with dropout of attention weights as in torch.nn.Transformer."""
     config = base.get_config(model="transformer")
     config.dtype = dtype
     config.model.encoder = "transformer"
@@ -66,12 +66,12 @@ def get_config(dtype: str, dropout: float, weights_dropout: float) -> ConfigDict
 
 
 def build(config: ConfigDict) -> Model:
-    """The model of a config."""
+    """Builds the model of a config."""
     return resolve(config).build_model(TextSizes(*VOCAB_SIZES))
 
 
 def check_parity(params, batch) -> str:
-    """The same loss and gradient norm on both sides, without dropout."""
+    """Checks that loss and gradient norm are the same on both sides, without dropout."""
     model = build(get_config("float32", 0.0, 0.0))
     (_, metrics), grads = jax.jit(jax.value_and_grad(model.loss_fn, has_aux=True))(params, batch, jax.random.key(0))
     count = float(metrics["loss"].count)
@@ -90,7 +90,7 @@ def check_parity(params, batch) -> str:
 
 
 def make_variants(args: argparse.Namespace) -> tuple[list[Variant], str]:
-    """All rows, and the report of the parity check."""
+    """Returns all rows and the report of the parity check."""
     pairs = synthetic_pairs(args.num_pairs)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
     chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=4, num_source=1)

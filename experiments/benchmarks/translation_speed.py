@@ -1,23 +1,23 @@
-"""How fast does our translation model train on the CPU, next to the same model in PyTorch?
+"""How fast does our translation model train on the CPU, compared with the same model in PyTorch?
 
 The model: LSTM encoder and decoder, embedding = hidden = 512, dot attention, 8000 pieces a side, dropout 0.2, Adam
 at 1e-4, batches of 32 sentence pairs: 17.3 million parameters. Both sides start from the same parameters, and the
-script stops if their loss or their gradient differs. Measured are real target tokens (eos included, padding not).
-All variants live in one process and take turns, A B C C B A, for --seconds at a time; the first window of each is
+script stops if their loss or their gradient differs. The speed counts real target tokens (with eos, without padding).
+All variants run in one process and take turns, A B C C B A, for --seconds at a time; the first window of each is
 dropped, and the table shows the median and the range of the others. Tokens per CPU second (of all threads) depend
-less on what else the machine is doing. PyTorch's batches are made beforehand, ours while it trains.
+less on other work of the machine. Batches for PyTorch are made beforehand, ours during training.
 
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.translation_speed
 
-jemalloc instead of glibc's malloc saves XLA page faults (PyTorch neither gains nor loses):
+With jemalloc in place of the malloc of glibc, XLA has fewer page faults (the speed of PyTorch does not change):
 
     LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 \\
     MALLOC_CONF=retain:true,thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1 \\
     python -m experiments.benchmarks.translation_speed
 
-The pairs have random tokens and the lengths of a real corpus; --data_dir takes a real one, train.ja and train.en.
-The answer: experiments/results/translation_speed.md.
+The pairs have random tokens and the lengths of a real corpus; --data_dir uses a real one, train.ja and train.en.
+Answer: experiments/results/translation_speed.md.
 """
 
 import argparse
@@ -59,7 +59,7 @@ POOL = 100  # batches that are sorted by length together, where PyTorch gets pai
 
 
 def get_config(dtype: str) -> ConfigDict:
-    """Our model, as close to the notebook's as it gets."""
+    """Returns the config of our model, as close to the notebook as possible."""
     config = base.get_config()
     config.dtype = dtype
     config.model.embedding_size = config.model.hidden_size = config.model.readout_size = SIZE
@@ -73,7 +73,7 @@ def get_config(dtype: str) -> ConfigDict:
 
 
 class Window(NamedTuple):
-    """What one variant did in one turn."""
+    """Measurements of one variant in one turn."""
 
     tokens: int
     positions: int  # target positions, padding included
@@ -82,7 +82,7 @@ class Window(NamedTuple):
 
 
 def synthetic_pairs(num_pairs: int) -> EncodedPairs:
-    """Random tokens; lengths as of 50,000 short Japanese-English pairs: source 12.4 (5 to 23), target 9 (5 to 20)."""
+    """Samples tokens; lengths as in 50,000 short Japanese-English pairs: source 12.4 (5 to 23), target 9 (5 to 20)."""
     rng = np.random.default_rng(0)
     lengths = rng.multivariate_normal(
         (12.43, 9.03), ((2.7**2, 0.48 * 2.7 * 2.1), (0.48 * 2.7 * 2.1, 2.1**2)), num_pairs
@@ -97,7 +97,7 @@ def synthetic_pairs(num_pairs: int) -> EncodedPairs:
 
 
 def real_pairs(data_dir: pathlib.Path) -> EncodedPairs:
-    """train.ja and train.en, 8000 BPE pieces each."""
+    """Reads train.ja and train.en, with 8000 BPE pieces each."""
     sides = read_parallel(data_dir / "train.ja", data_dir / "train.en")
     vocabularies = [
         SentencePiece.train(lines, vocab_size=size, min_count=1, model_type="bpe")
@@ -107,7 +107,8 @@ def real_pairs(data_dir: pathlib.Path) -> EncodedPairs:
 
 
 def random_batches(pairs: EncodedPairs, batch_size: int, multiple: int, pool: int = 1) -> list[Batch]:
-    """An epoch in random order, each batch padded to its longest sentence rounded up to a multiple of `multiple`.
+    """Makes an epoch in random order; a batch is padded to its longest sentence, rounded up to a multiple of
+    `multiple`.
 
     With `pool` > 1 the pairs of that many batches are sorted by length before they are cut into batches.
     """
@@ -123,13 +124,13 @@ def random_batches(pairs: EncodedPairs, batch_size: int, multiple: int, pool: in
 
 
 class Variant:
-    """One row of the table: run(seconds) trains on from where it was."""
+    """One row of the table; run(seconds) continues its training."""
 
     def __init__(self, name: str, batches: Iterator[tuple[int, int]]):
         self.name, self.windows, self._batches = name, [], batches
 
     def run(self, seconds: float) -> None:
-        """Adds a window of at least this many seconds."""
+        """Measures a window of at least this many seconds."""
         tokens = positions = 0
         cpu, start = time.process_time(), time.perf_counter()
         while time.perf_counter() - start < seconds:
@@ -153,7 +154,7 @@ def train_torch(model: TorchSeq2Seq, batches: list[Batch], options: dict) -> Ite
 def train_ours(
     model: Model, config: ConfigDict, params: Params, batch_at: Callable, shapes: list[Batch]
 ) -> Iterator[tuple[int, int]]:
-    """The same for ours; compiles a program for each of `shapes` first. One step is always under way."""
+    """Yields the same for ours; compiles a program for each of `shapes` first. One step is always in progress."""
     tx = resolve(config).optimizer.build(1)
     step = jax.jit(make_train_step(model.loss_fn, tx), donate_argnums=0)
     state = TrainState.create(jax.tree.map(lambda x: x.copy(), params), tx, jax.random.key(1))
@@ -170,12 +171,12 @@ def train_ours(
 
 
 def one_per_shape(batches: list[Batch]) -> list[Batch]:
-    """The first batch of each shape."""
+    """Returns the first batch of each shape."""
     return list({(batch["source"].shape, batch["target_out"].shape): batch for batch in reversed(batches)}.values())
 
 
 def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
-    """The same loss and gradient norm on both sides, without dropout, however PyTorch computes them."""
+    """Checks that loss and gradient norm are the same on both sides, without dropout, for all PyTorch variants."""
     config = config.copy_and_resolve_references()
     config.dtype, config.model.dropout = "float32", 0.0
     model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
@@ -201,7 +202,7 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
 
 
 def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[Variant], str]:
-    """All rows, and the report of the parity check."""
+    """Returns all rows and the report of the parity check."""
     config = get_config(args.dtype)
     model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
     longest = random_batches(pairs, args.batch_size, multiple=1)
@@ -238,7 +239,7 @@ def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[V
 
 
 def take_turns(variants: list[Variant], rounds: int, seconds: float) -> None:
-    """A window of each variant there and back, `rounds` times; says how it goes on standard error."""
+    """Measures a window of each variant there and back, `rounds` times; reports progress on standard error."""
     for variant in variants:
         variant.run(0.5)  # compiles
         variant.windows.clear()
@@ -250,7 +251,7 @@ def take_turns(variants: list[Variant], rounds: int, seconds: float) -> None:
 
 
 def table(variants: list[Variant]) -> str:
-    """Median [range] of the windows, the first one dropped."""
+    """Formats the table: median [range] of the windows without the first one."""
     lines = [
         "| variant | target tokens/s | of the notebook's | tokens/CPU s | real positions |",
         "|---|---|---|---|---|",

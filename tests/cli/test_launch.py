@@ -246,7 +246,7 @@ def test_visualize(server, workdir):
 def test_help(server):
     code, out, err = server.run("--help")
     assert (code, err) == (0, "")
-    assert "python launch.py --config=configs/quickstart.py" in out and "  --workdir: Where the run lives" in out
+    assert "python launch.py --config=configs/quickstart.py" in out and "  --workdir: Work directory of the run" in out
 
 
 def contents(directory):

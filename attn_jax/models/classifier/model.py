@@ -44,7 +44,7 @@ class Classifier(nn.Module, kw_only=True):
         self.drop = nn.Dropout(self.dropout)
 
     def read(self, source: Int[Array, "b s"], *, train: bool = False):
-        """(hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""
+        """Returns (hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""
         mask = source != self.pad
         embedded = self.embedding(source) * self.embedding_size**0.5
         _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train=train)
@@ -57,14 +57,14 @@ class Classifier(nn.Module, kw_only=True):
         return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
 
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(training loss, negative log-likelihood), each [b, t] and zero after the class."""
+        """Returns (training loss, negative log-likelihood), each [b, t] and zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
         rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples classes
         loss, nll = self.output.loss(hidden, targets[:, 0], rng=rng)
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], 1 where no class is more probable [b, t], weights [b, t, s], the mean over the queries)."""
+        """Returns (nll [b, t], 1 where no class is more probable [b, t], mean weights of the queries [b, t, s])."""
         hidden, weights, _ = self.read(source)
         nll, correct = nll_and_correct(self.output.log_probs(hidden), targets[:, 0])
         weights = jnp.mean(weights, axis=1, keepdims=True)
@@ -72,16 +72,16 @@ class Classifier(nn.Module, kw_only=True):
         return self._first(nll, targets), self._first(correct, targets), weights
 
     def query_weights(self, source: Int[Array, "b s"]) -> Float[Array, "b r s"]:
-        """The attention weights of each query."""
+        """Returns the attention weights of each query."""
         return self.read(source)[1]
 
     def start(self, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
-        """(log p of each class, number of steps taken: 0)."""
+        """Returns (log p of each class, number of steps taken: 0)."""
         hidden, _, _ = self.read(source)
         return self.output.log_probs(hidden), jnp.zeros(len(source), jnp.int32)
 
     def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """The class at the first step, then eos."""
+        """Returns the class at the first step, then eos."""
         return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:

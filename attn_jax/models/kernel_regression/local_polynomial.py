@@ -29,7 +29,7 @@ class Moments:
 
 
 def monomials(offset: Float[Array, "... d"], degree: int) -> Float[Array, "... p"]:
-    """1, z_i, z_i z_j with i <= j, ...: all products of up to `degree` columns of the offset z."""
+    """Returns 1, z_i, z_i z_j with i <= j, ...: all products of up to `degree` columns of the offset z."""
     columns = [offset[..., i] for i in range(offset.shape[-1])]
     products = [jnp.ones(offset.shape[:-1], offset.dtype)]
     for size in range(1, degree + 1):

@@ -81,7 +81,7 @@ class KernelRegression:
     def loss_fn(
         self, params: Params, batch: Batch, rng: PRNGKeyArray | None = None, step: Array | int = 0
     ) -> tuple[Float[Array, ""], Metrics]:
-        """The criterion at the training points batch["index"], times their number.
+        """Returns the criterion at the training points batch["index"], times their number.
 
         For a mixture the criterion is -2 / n log sum_m exp(-n criterion_m / 2). `rng` and `step` are not used.
         """
@@ -96,7 +96,7 @@ class KernelRegression:
         return value * count, {"loss": Mean(value * count, count)}
 
     def log_evidence(self, params: Params, inputs: Float[Array, "n d"], targets: Float[Array, "n v"]):
-        """-n log(criterion) / 2 of each component [m]; the logarithm is left out if the criterion has it already."""
+        """Returns -n log(criterion) / 2 of each component [m]; without log if the criterion is a logarithm."""
         index = jnp.arange(len(inputs))
 
         def log_criterion(degree: int, factor: Array) -> Array:
@@ -162,7 +162,7 @@ class KernelRegression:
         factor: Scalar,
         mask: Bool[Array, "q n"] | None = None,
     ) -> Float[Array, "q n"]:
-        """`weights` of one component."""
+        """Returns `weights` of one component."""
         query, keys = (self._project(params, x) / factor for x in (query, inputs))
         variables = {"params": {"score": params["score"]}}
         attend = lambda m, q, k: m(q, m.prepare(k), mask=mask).weights  # noqa: E731
@@ -178,7 +178,7 @@ class KernelRegression:
         factor: Scalar = 1.0,
         exclude: Int[Array, "q"] | None = None,
     ) -> tuple[Float[Array, "q v"], Bool[Array, "q"]]:
-        """`predict` of one component, with all keys at once, or in chunks if there are more than `chunk`."""
+        """Returns `predict` of one component, with all keys at once, or in chunks if there are more than `chunk`."""
         if len(inputs) > self.chunk:
             moments = self._moments(params, query, inputs, targets, degree, factor, exclude)
             return read(moments), moments.max_score > -jnp.inf
@@ -206,7 +206,7 @@ class KernelRegression:
         return self.attention.score.apply({"params": params["score"]}, features, method="precision") ** -0.5
 
     def _criterion(self, params, inputs, targets, index, degree: int, factor: Scalar) -> Array:
-        """The criterion of one component at the training points `index`."""
+        """Returns the criterion of one component at the training points `index`."""
 
         def predict(index: Int[Array, "b"], exclude: Int[Array, "b"] | None = None) -> Float[Array, "b v"]:
             predictions, _ = self.predict_component(params, inputs[index], inputs, targets, degree, factor, exclude)

@@ -118,12 +118,12 @@ def sum_words(words: Float[Array, "b s d"], layout: StoryLayout) -> tuple[Float[
 
 
 def centred_position(layout: StoryLayout) -> Float[Array, "b s"]:
-    """4 (j - (J + 1) / 2) / J for the j-th of J words: the factor of the position encoding that depends on the word."""
+    """Returns 4 (j - (J + 1) / 2) / J for the j-th of J words: the factor of the position encoding for words."""
     return 4 * (layout.position + 1 - (layout.length + 1) / 2) / layout.length
 
 
 def centred_feature(features: int) -> Float[Array, "d"]:
-    """(k - (d + 1) / 2) / d for k = 1 ... d: the factor of the position encoding that depends on the feature.
+    """Returns (k - (d + 1) / 2) / d for k = 1 ... d: the factor of the position encoding that depends on the feature.
 
     weight[k, j] = 1 + centred_feature[k] * centred_position[j] is the position encoding of Sukhbaatar 2015
     (arXiv 1503.08895), section 4.1, twice as large and shifted by half a step, as in their code. (Their code takes J
@@ -179,7 +179,7 @@ class StoryModel(Model):
         return self.module.apply({"params": params}, jnp.asarray(source), method="answer")
 
     def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
-        """The memory of decoding (the answer's log-probabilities) and its state (the number of tokens so far)."""
+        """Returns (memory: log-probabilities of the answer, decode state: number of tokens so far)."""
         return self.answer(params, source).log_probs, jnp.zeros(len(source), jnp.int32)
 
     def step(self, params: Params, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):

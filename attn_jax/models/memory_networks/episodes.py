@@ -66,7 +66,7 @@ def independent_sigmoid(
 def softmax_cross_entropy(
     scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]
 ) -> Float[Array, "b"]:
-    """-log softmax(scores)[slot], the loss of gates that sum to one; 0 where slot is -1."""
+    """Returns -log softmax(scores)[slot], the loss of gates that sum to one; 0 where slot is -1."""
     log_gates = jax.nn.log_softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)
     return -jnp.sum(jnp.where(_chosen(slot, mask), log_gates, 0.0), axis=-1)
 
@@ -74,7 +74,7 @@ def softmax_cross_entropy(
 def sigmoid_cross_entropy(
     scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]
 ) -> Float[Array, "b"]:
-    """-log sigmoid(scores)[slot] - sum over other slots j of log(1 - sigmoid(scores)[j]); 0 where slot is -1."""
+    """Returns -log sigmoid(scores)[slot] - sum of log(1 - sigmoid(scores)[j]) over j != slot; 0 where slot is -1."""
     scores = jnp.where(mask, scores, 0.0)
     log_gates = jnp.where(_chosen(slot, mask), nn.log_sigmoid(scores), nn.log_sigmoid(-scores))
     return -jnp.sum(jnp.where(mask & (slot >= 0)[:, None], log_gates, 0.0), axis=-1)

@@ -135,7 +135,7 @@ class MemNN(nn.Module, kw_only=True):
     def bonus(
         self, asking: Float[Array, "b d"], before_older: Bool[Array, "b n"], before_newer: Bool[Array, "b n"]
     ) -> Float[Array, "b n"]:
-        """The terms of s(x, y, y') that depend on the order of x, the older statement y and the newer one y'."""
+        """Returns the terms of s(x, y, y') that depend on the order of x, the older y and the newer y'."""
         first, second, third = jnp.split(asking @ self.order[:3].T, 3, axis=-1)
         return first * before_older + second * before_newer + third
 

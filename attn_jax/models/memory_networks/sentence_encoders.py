@@ -49,7 +49,7 @@ class WordEmbedding(nn.Module, kw_only=True):
 def question_words(
     words: Float[Array, "b s e"], layout: StoryLayout, question_size: int
 ) -> tuple[Float[Array, "b j e"], Bool[Array, "b j"]]:
-    """The last `question_size` words of the question, moved to the front, and the mask of those that exist."""
+    """Returns the last `question_size` words of the question, moved to the front, and the mask of those that exist."""
     length = jnp.sum(layout.is_question, axis=1, keepdims=True)
     index = layout.position - jnp.maximum(length - question_size, 0)
     one_hot = jax.nn.one_hot(jnp.where(layout.is_question, index, -1), question_size, dtype=words.dtype)

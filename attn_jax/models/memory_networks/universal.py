@@ -34,7 +34,7 @@ class Halting(NamedTuple):
 
     @classmethod
     def start(cls, shape: tuple[int, ...]) -> "Halting":
-        """The state before the first step."""
+        """Returns the state before the first step."""
         return cls(jnp.zeros(shape), jnp.zeros(shape), jnp.ones(shape, bool))
 
     def advance(
@@ -177,7 +177,7 @@ class UniversalTransformer(nn.Module, kw_only=True):
 
 
 def newest_first(layout: StoryLayout) -> StoryLayout:
-    """The layout with its slots in reverse order: slot 0 is the last statement."""
+    """Returns the layout with its slots in reverse order: slot 0 is the last statement."""
     in_memory = layout.slot < layout.size
     return layout.replace(slot=jnp.where(in_memory, layout.count[:, None] - 1 - layout.slot, layout.size))
 

@@ -124,11 +124,11 @@ class Decoder(nn.Module, kw_only=True):
         context: Float[Array, "... dv"],
         embedded: Float[Array, "... e"] | None = None,
     ) -> Float[Array, "... d"]:
-        """The vector from which the output layer predicts the next token."""
+        """Returns the vector from which the output layer predicts the next token."""
         raise NotImplementedError
 
     def start(self, encoded: EncoderStates) -> tuple[PyTree, DecodeState]:
-        """(memory, state before the first step)."""
+        """Returns (memory, state before the first step)."""
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.monotonic is not None
@@ -138,11 +138,11 @@ class Decoder(nn.Module, kw_only=True):
         return self.remember(encoded), state
 
     def fed_features(self) -> int:
-        """The width of `DecodeState.fed`."""
+        """Returns the width of `DecodeState.fed`."""
         return 0
 
     def remember(self, encoded: EncoderStates) -> PyTree:
-        """The memory that the steps read."""
+        """Returns the memory that the steps read."""
         return self.attention.prepare(encoded.states, mask=encoded.mask)
 
     def step(
@@ -188,7 +188,7 @@ class Decoder(nn.Module, kw_only=True):
     def attend(
         self, query: Float[Array, "b d"], memory: Memory, state: DecodeState, *, train: bool
     ) -> tuple[Attended, Float[Array, "b s"]]:
-        """(the attention of one step, the weights to store in the state for the next one)."""
+        """Returns (the attention of one step, the weights to store in the state for the next one)."""
         monotonic = self.attention.monotonic is not None
         attended = self.attention(
             query[:, None],
@@ -202,10 +202,10 @@ class Decoder(nn.Module, kw_only=True):
         return attended, attended.weights if monotonic else state.weights
 
     def scores(self, query: Float[Array, "b t q"], memory: Memory) -> Float[Array, "b t s"]:
-        """The scores of the keys of the memory, before they are normalized."""
+        """Returns the scores of the keys of the memory, before they are normalized."""
         return self.attention.score(query, memory.keys)
 
     def sample_rng(self, train: bool):
-        """The rng of attention that samples in training; None for any other."""
+        """Returns the rng of attention that samples in training; None for any other."""
         random = self.attention.read.random or self.attention.monotonic is not None
         return self.make_rng("sample") if train and random else None

@@ -63,7 +63,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     def unroll(
         self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False
     ) -> tuple[PyTree, StepOutputs]:
-        """The teacher-forced pass: (memory, outputs of all steps).
+        """Returns the teacher-forced pass: (memory, outputs of all steps).
 
         In training each row is repeated for each of the trajectories of the objective.
         """
@@ -88,7 +88,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         return self.objective.losses(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], correct [b, t], weights [b, t, s])."""
+        """Returns (nll [b, t], correct [b, t], weights [b, t, s])."""
         memory, steps = self.unroll(source, target_in)
         return self.objective.evaluate(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
@@ -103,7 +103,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         return (decoder_state, objective_state), log_probs
 
     def make_readout(self) -> Readout:
-        """The functions that an objective uses."""
+        """Returns the functions that an objective uses."""
         return Readout(
             losses=self.readout_losses,
             log_probs=self.log_probs,
@@ -115,7 +115,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         )
 
     def readout_losses(self, readout: Float[Array, "... d"], targets: Int[Array, "..."]):
-        """(training loss, negative log-likelihood) of each target."""
+        """Returns (training loss, negative log-likelihood) of each target."""
         rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
         return self.output.loss(readout, targets, embedding=self.target_embedding.embedding, rng=rng)
 
@@ -126,7 +126,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     def row_losses(
         self, memory: Memory, steps: StepOutputs, rows: Float[Array, "b t n s"] | None, targets: Int[Array, "b t"]
     ) -> tuple[Float[Array, "b t n"], Float[Array, "b t n"]]:
-        """(training loss, negative log-likelihood) of each target, for each row of weights; see Readout."""
+        """Returns (training loss, negative log-likelihood) of each target, for each row of weights; see Readout."""
         readout = self.drop_alike(self._row_readout(memory, steps, rows), deterministic=False)
         return self.readout_losses(readout, jnp.broadcast_to(targets[..., None], readout.shape[:-1]))
 

@@ -78,11 +78,11 @@ class SoftObjective(nn.Module, kw_only=True):
         return TokenLosses(loss, nll)
 
     def start(self, readout: Readout, memory: PyTree) -> PyTree:
-        """The first state of the objective in decoding; () where it has none."""
+        """Returns the first state of the objective in decoding; () where it has none."""
         return ()
 
     def step(self, readout: Readout, memory: PyTree, state: PyTree, token: Int[Array, "b"], steps: StepOutputs):
-        """(state, log p(next token) [b, v]), for the outputs of the decoder after `token`."""
+        """Returns (state, log p(next token) [b, v]), for the outputs of the decoder after `token`."""
         return state, self.log_probs(readout, memory, steps)
 
     def log_probs(self, readout: Readout, memory: PyTree, steps: StepOutputs) -> Float[Array, "... v"]:
@@ -98,7 +98,7 @@ class SoftObjective(nn.Module, kw_only=True):
         targets: Int[Array, "b t"],
         real: Bool[Array, "b t"],
     ):
-        """(nll [b, t], 1 where no token is more probable than the target [b, t], weights to plot [b, t, s])."""
+        """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], weights to plot [b, t, s])."""
         nll, correct = nll_and_correct(self.log_probs(readout, memory, steps), targets)
         return nll, correct, steps.weights
 
@@ -174,11 +174,11 @@ class HardObjective(SoftObjective, kw_only=True):
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, readout, memory, steps, *, targets, real):
-        """(log weights to sample the keys with [b, t, s], term of the loss that comes with them [b, t])."""
+        """Returns (log weights to sample the keys with [b, t, s], term of the loss that comes with them [b, t])."""
         return log_of(steps.weights), 0.0
 
     def estimate(self, sample, *, loss, nll, value, log_q, coordinates, guess):
-        """(what is minimized, negative log-likelihood) [b, t], from those of the sampled keys [b, t, n]."""
+        """Returns (training loss, negative log-likelihood) [b, t] from the losses of the sampled keys [b, t, n]."""
         nll = jnp.sum(sample.importance_weights * nll, axis=-1)
         return combine(sample, loss, value, log_q, coordinates, guess), nll
 

@@ -29,13 +29,13 @@ class Bridge:
     needs_every_layer: ClassVar[bool] = False
 
     def num_projections(self, cell: Cell) -> int:
-        """The number of linear maps [width of an encoder state -> width of a decoder state] for each layer."""
+        """Returns the number of linear maps [width of an encoder state -> width of a decoder state] for each layer."""
         return 0
 
     def start(
         self, encoded: EncoderStates, layers: Sequence[Recurrence], projections: Sequence[nn.Dense]
     ) -> tuple[State, ...]:
-        """The first state of each of the layers; `projections` has num_projections entries for each, in order."""
+        """Returns the first state of each layer; `projections` has num_projections entries per layer, in order."""
         raise NotImplementedError
 
 
@@ -117,7 +117,7 @@ class Stack(nn.Module, kw_only=True):
         self.bridges = [nn.Dense(self.features, dtype=self.dtype) for _ in range(count)]
 
     def start(self, encoded: EncoderStates) -> tuple[State, ...]:
-        """The state of each layer before the first step."""
+        """Returns the state of each layer before the first step."""
         return self.bridge.start(encoded, self.layers, self.bridges)
 
     def project(self, embedded: Float[Array, "... e"]) -> Float[Array, "... gd"]:
@@ -125,7 +125,7 @@ class Stack(nn.Module, kw_only=True):
         return self.layers[0].project(embedded)
 
     def masks(self, batch_size: int, train: bool) -> tuple:
-        """One variational dropout mask [b, d] for each layer, or None for each."""
+        """Returns one variational dropout mask [b, d] for each layer, or None for each."""
         if not train or not self.recurrent_dropout:
             return (None,) * self.num_layers
         return tuple(

@@ -51,13 +51,13 @@ class TeacherForced(nn.Module, kw_only=True):
         return targets != self.pad
 
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(training loss, negative log-likelihood) of each target token, each [b, t]."""
+        """Returns (training loss, negative log-likelihood) of each target token, each [b, t]."""
         states, _ = self.unroll(source, target_in, train=True)
         rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
         return self.output.loss(states, targets, embedding=self.target_embedding.weights, rng=rng)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """(nll [b, t], 1 where no token is more probable than the target [b, t], weights [b, t, s])."""
+        """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], weights [b, t, s])."""
         states, weights = self.unroll(source, target_in)
         nll, correct = nll_and_correct(self.log_probs(states), targets)
         return nll, correct, weights
@@ -74,7 +74,7 @@ class Transformer(TeacherForced, kw_only=True):
     decoder: TransformerStack
 
     def encode(self, source: Int[Array, "b s"], *, train: bool = False) -> tuple[Memory, ...]:
-        """The memory that each layer of the decoder reads."""
+        """Returns the memory that each layer of the decoder reads."""
         mask = source != self.pad
         _, states = self.encoder(self.embed_source(source), mask, train=train)
         return self.decoder.read_source(states, mask)

@@ -5,8 +5,12 @@ import re
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from attn_jax.attention.scores import products
 from attn_jax.cli.reference import reference
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -59,6 +63,20 @@ def test_the_library_example_runs():
     done = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("(5, 8)")
+
+
+def test_the_score_of_the_documentation_works():
+    """Also where a key is zeros, as padding may be: the gradient is finite."""
+    names = vars(products).copy()
+    exec(blocks(ROOT / "docs" / "adding.md", "python")[0], names)
+    score = names["Cosine"]()
+
+    def total(keys):
+        return jnp.sum(score.apply({}, jnp.eye(3), score.apply({}, keys, method="project_keys")))
+
+    keys = jnp.array([[3.0, 0, 0], [0, 0, 0]])
+    np.testing.assert_allclose(total(keys), 1)
+    assert np.all(np.isfinite(jax.grad(total)(keys)))
 
 
 @pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)

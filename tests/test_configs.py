@@ -56,7 +56,8 @@ def shrunk(config: ConfigDict, data_dir: pathlib.Path) -> ConfigDict:
         (data_dir / "points.csv").write_text("x,y\n" + "".join(rows), encoding="utf-8")
         config.data_dir = str(data_dir)
     # The largest holds all, and one shape is compiled, not five.
-    config.task.buckets = tuple(config.task.buckets[-1:]) or (64,)
+    if "buckets" in config.task:
+        config.task.buckets = tuple(config.task.buckets[-1:]) or (64,)
     return config
 
 

@@ -11,6 +11,7 @@ config (`defaults`), the checked values as an object (`read`), and the reference
 """
 
 import dataclasses
+import functools
 import math
 import sys
 import types
@@ -137,12 +138,17 @@ def section(kind: type, meaning: str = "") -> Any:
 
 def options_of(kind: type, prefix: str = "") -> dict[str, Option]:
     """Returns every option of a class by key; the keys of sections contain dots."""
+    return {prefix + key: about for key, about in _options_of(kind).items()}
+
+
+@functools.cache
+def _options_of(kind: type) -> dict[str, Option]:
     found: dict[str, Option] = {}
     for field in dataclasses.fields(kind):
         if inner := field.metadata.get("section"):
-            found |= options_of(inner, f"{prefix}{field.name}.")
+            found |= options_of(inner, f"{field.name}.")
         elif about := field.metadata.get("option"):
-            found[prefix + field.name] = about._replace(kind=_type_of(kind, field, about))
+            found[field.name] = about._replace(kind=_type_of(kind, field, about))
     return found
 
 
@@ -184,7 +190,7 @@ def read(kind: type, config: ConfigDict | Mapping[str, Any], prefix: str = "") -
         if inner := field.metadata.get("section"):
             values[field.name] = read(inner, config[field.name], f"{prefix}{field.name}.")
         elif field.metadata.get("option"):
-            about = options_of(kind)[field.name]
+            about = _options_of(kind)[field.name]
             about.check(prefix + field.name, config[field.name])
             value = config[field.name]
             values[field.name] = float(value) if about.kind is float and value is not None else value

@@ -111,7 +111,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         command = f"printf {shlex.quote(example.replace(chr(9), chr(92) + 't') + chr(92) + 'n')}"
     else:
         command = f"echo {shlex.quote(example)}"
-    say(f"{'try':<14}{command} | python launch.py --mode=predict --workdir={where}")
+    say(f"{'try':<14}{command} | {program()} --mode=predict --workdir={where}")
 
 
 def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:
@@ -305,6 +305,12 @@ def table(result: dict, path: pathlib.Path) -> str:
             chosen = f" (seed {seed}: {values['seeds'][result['seeds'].index(seed)]:.4g})"
         cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}{chosen}")
     return f"{label(result['split']):<14}{'   '.join(cells)}   ({path})"
+
+
+def program() -> str:
+    """Returns the command that started this process, as a user types it."""
+    name = pathlib.Path(sys.argv[0]).name
+    return name if name == "attn-jax" else "python launch.py"
 
 
 def label(split: str) -> str:

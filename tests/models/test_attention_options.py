@@ -1,0 +1,42 @@
+"""Options reach the scores, normalizers, windows and baselines that have a field for them, and no field is missed."""
+
+import pytest
+
+from attn_jax.attention import NORMALIZERS, SCORES, WINDOWS
+from attn_jax.attention.hard.baselines import BASELINES
+from attn_jax.models.attention_options import AttentionOptions, AttentionOverrides, HeadAttentionOptions
+from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
+from attn_jax.options import options_of
+
+# Fields that the builders set from the model, and fields that are constants of a method: no option has their names.
+FACTS = {"query_features", "num_heads", "num_scaled", "all_terms", "size"}
+CONSTANTS = {"scale", "delta", "gamma_range", "use_bias", "initial", "exact"}
+PARTS = {
+    name: part
+    for table in (SCORES, GATE_SCORES, NORMALIZERS, GATES, WINDOWS, BASELINES)
+    for name, part in table.items()
+    if isinstance(part, type)
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_field_of_a_part_is_an_option_a_fact_or_a_constant(name):
+    """A misspelt field would keep its default without a word."""
+    fields = set(PARTS[name].__dataclass_fields__) - {"parent", "name"}
+    assert fields <= set(options_of(AttentionOptions)) | FACTS | CONSTANTS
+
+
+def test_every_option_of_a_part_reaches_one():
+    choices = {"score", "normalize"}
+    for key in set(options_of(AttentionOptions)) - choices:
+        assert any(key in part.__dataclass_fields__ for part in PARTS.values()), key
+
+
+def test_overrides_have_the_options_they_override():
+    own, all_options = options_of(AttentionOverrides), options_of(HeadAttentionOptions)
+    for key, option in own.items():
+        expected = all_options[key]
+        assert (option.default, option.kind, option.choices) == (None, expected.kind, expected.choices)
+        assert (option.at_least, option.at_most) == (expected.at_least, expected.at_most)
+    base = HeadAttentionOptions(score="dot", alpha=1.2)
+    assert AttentionOverrides(alpha=2.0).over(base) == HeadAttentionOptions(score="dot", alpha=2.0)

@@ -124,7 +124,8 @@ class AttentionOverrides:
 
 def make(kind: type, options: Mapping[str, Any]) -> Any:
     """Makes a score, normalizer, window or baseline from the options that are fields of its class."""
-    return kind(**{name: value for name, value in options.items() if name in kind.__dataclass_fields__})
+    fields = {field.name for field in dataclasses.fields(kind)}
+    return kind(**{name: value for name, value in options.items() if name in fields})
 
 
 def configured(reading: Reading, **options: Any) -> Reading:

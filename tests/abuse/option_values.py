@@ -4,8 +4,10 @@ A value that is taken would start a training; the file or the bucket of each com
 the command ends at once, with another line, which gives the value away as taken.
 """
 
+from functools import partial
+
 from case import Case
-from sandbox import MAKERS, labels, stories, table, words
+from sandbox import MAKERS, QUICKSTART, STORIES, labels, options, stories, table, words
 from unread_options import ALL
 
 from attn_jax.cli.options import schema
@@ -31,7 +33,10 @@ DECOYS = {  # (options that leave nothing to train on, words of the refusal)
     "labels": ({"task__buckets": ((1, 2),)}, "no pair fits any"),
     "stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
     "table": ({"task__valid_size": 40}, "there are 40 rows of data"),
+    "made": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
+    "made_stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
 }
+MADE = {"words": "made", "stories": "made_stories"}
 # What is looked at later than the decoys, or instead of them.
 LATE = ("task.buckets", "task.batch_unit", "model.hidden_size", "model.num_layers", "train.microbatches")
 # Beside these options anything may be refused or be taken: texts, and numbers that may well be negative.
@@ -173,16 +178,21 @@ def cases() -> list[Case]:
     return found
 
 
-def reader(key: str) -> tuple[str, str]:
-    """(A run that has an option, what chooses the task or family that has it and is not the run's own)."""
+def reader(key: str) -> tuple[str, dict]:
+    """(A run that has an option, the overrides that choose the task and the family that have it)."""
     preferred = READERS.get(key, "")
     for run in (preferred, *CHOICES) if preferred else CHOICES:
         task, families = CHOICES[run]
         for family in families:
             if key in schema(task, family):
-                return run, "" if family == families[0] else f"model.name={family} --config."
+                return (run, {}) if family == families[0] else (MADE[run], {"model.name": family})
     task = next(task for task in TASKS if key in schema(task, "seq2seq") and task != "regression")
-    return "words", f"task.name={task} --config."
+    return "made", {"task.name": task}
+
+
+def made(config: str, chosen: dict, **changes) -> list[str]:
+    """A training of another task or family, on data that the package makes."""
+    return options(config, chosen | {"task.num_examples": 100} | {k.replace("__", "."): v for k, v in changes.items()})
 
 
 def name_of(key: str) -> str:
@@ -193,17 +203,17 @@ def name_of(key: str) -> str:
 def case(family: str, name: str, setting: str, *told: str, run: str = "") -> Case:
     """A training with this setting, which is to be refused with these words; "a=1 --config.b=2" are two settings."""
     key = setting.split("=")[0]
-    if not run:
-        run, selection = reader(key if key in ALL else key[:-1])
-        setting = f"{selection}{setting}"
+    run, chosen = (run, {}) if run else reader(key if key in ALL else key[:-1])
     changes, decoy = DECOYS[run]
     if key in LATE:
         changes, decoy = {"train__num_steps": 1}, ""
-    data = "" if run == "stories" else f"{{{run}_data}}"
-    maker = {"words": words, "table": table, "stories": stories, "labels": labels}[run]
+    data = chosen if chosen else "" if run == "stories" else f"{{{run}_data}}"
+    makers = {"words": words, "table": table, "stories": stories, "labels": labels}
+    makers |= {"made": partial(made, QUICKSTART), "made_stories": partial(made, STORIES)}
+    maker = makers[run]
     settings = [f"--config.{part}" for part in setting.split(" --config.")]
     argv = [*maker(data, **changes), *settings, "--workdir={here}/new"]
     return Case(f"options_{family}", name, argv, words=told, decoy=decoy)
 
 
-assert set(DECOYS) == set(MAKERS)
+assert set(DECOYS) == set(MAKERS) | set(MADE.values())

@@ -93,7 +93,8 @@ class Option(NamedTuple):
             highest = sys.float_info.max if self.at_most is None else self.at_most
             if not self.at_least <= value <= highest:
                 raise UserError(f"{key} is {value}; expected {self.range}")
-        if self.each and (wrong := [part for part in value if type(part) is not self.each]):
+        kinds = (int, float) if self.each is float else (self.each,)
+        if self.each and (wrong := [part for part in value if type(part) not in kinds]):
             raise UserError(f"{key} has {wrong[0]!r}; expected {KINDS[self.each]} for each of its parts")
 
 

@@ -33,7 +33,7 @@ class AttentionOptions:
     fusion: float = option(
         0.1, "fusedmax: fusion strength; larger values give longer runs of equal weights", at_least=0
     )
-    width: tuple = option((), "kernels: width, one number or one per column; (): learned")
+    width: tuple = option((), "kernels: width, one number or one per column; (): learned", each=float)
     per_column: bool = option(False, "kernels: learn one width per column")
     features: int = option(
         256, "hidden width of the additive, concat and tanh_key scores and of window local_p", at_least=1
@@ -110,7 +110,7 @@ class AttentionOverrides:
     normalize: str | None = option(None, "function that turns scores into weights", choices=NORMALIZERS)
     alpha: float | None = option(None, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
     fusion: float | None = option(None, "fusedmax: fusion strength", at_least=0)
-    width: tuple | None = option(None, "kernels: width, one number or one per column; (): learned")
+    width: tuple | None = option(None, "kernels: width, one number or one per column; (): learned", each=float)
     per_column: bool | None = option(None, "kernels: learn one width per column")
     features: int | None = option(None, "hidden width of the additive, concat and tanh_key scores", at_least=1)
     max_length: int | None = option(None, "location score: largest number of keys", at_least=1)

@@ -33,7 +33,7 @@ DECOYS = {  # (options that leave nothing to train on, words of the refusal)
     "labels": ({"task__buckets": ((1, 2),)}, "no pair fits any"),
     "stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
     "table": ({"task__valid_size": 40}, "there are 40 rows of data"),
-    "made": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
+    "made": ({"task__buckets": ((1, 1),)}, "no pair fits any"),
     "made_stories": ({"task__buckets": ((2, 2),)}, "no pair fits any"),
 }
 MADE = {"words": "made", "stories": "made_stories"}
@@ -60,7 +60,7 @@ TUPLES = {
     "model.attention.width": ("(-1.0,)", "(0.0,)", "('a',)", "(1.0, 2.0, 3.0)", "(1e400,)"),
     "eval.metrics": ("(1,)", "('bleu', 1)"),
     "task.lengths": ("(0, 4)", "(5, 2)", "(4,)", "('a', 'b')"),
-    "task.test_lengths": ("(5, 2)", "(4,)", "(0, 0)"),
+    "task.test_lengths": ("(0, 3)", "(-1,)", "('a',)"),
 }
 # Combinations, and numbers beyond what their neighbours allow.
 OTHERS = {
@@ -106,14 +106,16 @@ OTHERS = {
         "model.name=memn2n": "memn2n",
         "model.name=classifier": "classifier",
         "model.name=kernel_regression": "regression|kernel",
-        "model.name=transformer --config.model.hidden_size=8 --config.model.num_heads=3": "heads",
-        "model.name=transformer --config.model.num_kv_heads=3": "num_kv_heads|heads",
-        "model.name=transformer --config.model.attention.read=hard": "hard|read",
-        "model.name=transformer --config.model.attention.normalize=monotonic": "monotonic",
         "task.name=regression": "regression",
         "dtype=float64": "float64",
         "parallel=many": "unknown",
         "seeds=(0,1) --config.model.objective=hard": "seeds|objective|no pair fits",
+    },
+    "transformer": {
+        "model.hidden_size=8 --config.model.num_heads=3": "heads",
+        "model.num_kv_heads=3": "num_kv_heads|heads",
+        "model.attention.read=hard": "hard|read",
+        "model.attention.normalize=monotonic": "monotonic",
     },
     "stories": {
         "model.encoding=none": "encoding",
@@ -174,7 +176,9 @@ def cases() -> list[Case]:
     for run, others in OTHERS.items():
         for setting, word in others.items():
             short = setting.replace("--config.", "")
-            found.append(case("combinations", f"{run} {short[:80]}", setting, word, run=run))
+            chosen = {"model.name": run} if run in FAMILIES else {}
+            own = "made" if chosen else run
+            found.append(case("combinations", f"{run} {short[:80]}", setting, word, run=own, chosen=chosen))
     return found
 
 
@@ -200,10 +204,10 @@ def name_of(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def case(family: str, name: str, setting: str, *told: str, run: str = "") -> Case:
+def case(family: str, name: str, setting: str, *told: str, run: str = "", chosen: dict | None = None) -> Case:
     """A training with this setting, which is to be refused with these words; "a=1 --config.b=2" are two settings."""
     key = setting.split("=")[0]
-    run, chosen = (run, {}) if run else reader(key if key in ALL else key[:-1])
+    run, chosen = (run, chosen) if run else reader(key if key in ALL else key[:-1])
     changes, decoy = DECOYS[run]
     if key in LATE:
         changes, decoy = {"train__num_steps": 1}, ""

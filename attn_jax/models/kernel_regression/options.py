@@ -27,7 +27,7 @@ class KernelOptions:
         "normalizer: Nadaraya-Watson weights; softmax is the same for a gaussian kernel",
         choices=("kernel_sum", "softmax"),
     )
-    width: tuple = option((), "width, one number or one per column; (): learned")
+    width: tuple = option((), "width, one number or one per column; (): learned", each=float)
     per_column: bool = option(False, "learn one width per column")
 
 

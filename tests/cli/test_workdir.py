@@ -12,7 +12,7 @@ from attn_jax.cli.workdir import claim, holds, load_config, lock, plain, save_co
 from attn_jax.errors import UserError
 from attn_jax.options import flatten
 from attn_jax.tasks.files import save_json
-from configs import base, iwslt2017_soft, quickstart
+from configs import babi_memn2n, base, iwslt2017_soft, quickstart
 
 BASE = base.get_config()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -192,3 +192,17 @@ def test_what_fails_leaves_a_work_directory_as_it_was(tmp_path):
         with claim(tmp_path):
             raise KeyError
     assert {path.name for path in tmp_path.iterdir()} == {"lock", "config.json"}
+
+
+def test_a_run_of_the_twenty_tasks_of_an_earlier_version_goes_on(tmp_path):
+    """Options of stories had a section of their own, and unused names of files another default."""
+    config = babi_memn2n.get_config()
+    stored = plain(config)
+    stored["model"]["stories"] = {name: stored["model"].pop(name) for name in ("num_hops", "memory_size", "noise")}
+    stored["model"]["stories"]["shortest"] = 1
+    stored["model"]["cell"], stored["model"]["attention"]["window"] = "lstm", "global"
+    stored["task"]["train"], stored["task"]["vocabulary"] = ["train.source", "train.target"], "stories"
+    save_json(tmp_path / "config.json", stored)
+    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
+    assert holds(tmp_path, config)
+    assert load_config(tmp_path).to_dict() == config.to_dict()

@@ -15,11 +15,25 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Eight devices on one CPU, so that pmap and meshes are tested everywhere.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
-# XLA's older emitters compile three times as fast, and the tests spend most of their time compiling. 0.11 has no such
-# flag and ends the process at an unknown one.
+# The tests spend most of their time compiling programs that run once: without optimization, and with XLA's older
+# emitters, that takes a third of the time. 0.11 has no such emitters and ends the process at an unknown flag.
+os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 from jaxtyping import install_import_hook  # noqa: E402
 
 install_import_hook("attn_jax", "beartype.beartype")
+
+SLOWEST = ("tests/test_configs.py", "tests/attention/hard/test_estimators.py", "tests/cli/")
+
+
+def pytest_configure(config):
+    """Hands the files to the workers in the order below, not by their number of tests."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items):
+    """Puts the slowest files first, so that no worker is left alone with one of them at the end."""
+    items.sort(key=lambda item: next((i for i, path in enumerate(SLOWEST) if path in item.nodeid), len(SLOWEST)))

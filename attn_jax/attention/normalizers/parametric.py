@@ -9,6 +9,7 @@ which already limits their range (Vasylenko 2025, as in the authors' code).
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
@@ -95,7 +96,11 @@ class ScalableEntmax(nn.Module, kw_only=True):
         gamma = self.gamma_range * nn.tanh(self._projected("gamma", query, scores))
         scale = _of_scaled(self.delta + beta * _log_number(scores, mask) ** gamma, self.num_scaled, self.num_heads)
         wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
-        return entmax(wide * scale, mask, self.alpha).astype(scores.dtype)
+        # entmax does not change when all scores are shifted. Shifted first, the largest one is 0 even if a compiler
+        # computes the product twice with different rounding.
+        keep = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
+        largest = jnp.max(wide, axis=-1, keepdims=True, where=keep, initial=jnp.finfo(wide.dtype).min)
+        return entmax((wide - jax.lax.stop_gradient(largest)) * scale, mask, self.alpha).astype(scores.dtype)
 
     def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:
         """Projects each query to one number per head."""

@@ -124,7 +124,7 @@ def read_points(
         )
     if columns is not None:
         inputs, target = columns.inputs, columns.target
-    where = {name: number for number, name in enumerate(header)}
+    where = {name: column for column, name in enumerate(header)}
     target = target or header[-1]
     lookup(where, target, f"column of {path} (task.target)")
     inputs = tuple(inputs) or tuple(name for name in header if name != target)

@@ -110,7 +110,9 @@ class Callbacks:
         loss = float(np.mean(metrics["loss"].compute()))
         self.progress.update(step, tokens, loss=loss)
         if step % self.run.config.train.log_every == 0 or step == self.run.num_steps:
-            means = {f"train/{name}": mean.compute() for name, mean in self.run.meter.take().items()}
+            taken = self.run.meter.take()
+            means = {f"train/{name}": mean.compute() for name, mean in taken.items()}
+            means["tokens"] = float(np.sum(taken["loss"].count))
             means["train/learning_rate"] = self.run.learning_rate(step)
             times = {"seconds": round(self.run.trained_seconds, 3), "tokens_per_second": round(self.progress.lap(), 1)}
             self.write(step, means | times)

@@ -15,6 +15,7 @@ from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
+from attn_jax.models.base import RowLoss
 from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
@@ -76,7 +77,16 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         check_num_samples(config, batches.longest)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
         tx = options.optimizer.build(num_steps)
-        make_step = partial(make_train_step, setup.model.loss_fn, tx, microbatches=config.train.get("microbatches", 1))
+        lazy = getattr(options.train, "lazy_rows", False)
+        if lazy:
+            check_rows(setup)
+        make_step = partial(
+            make_train_step,
+            RowLoss(setup.model) if lazy else setup.model.loss_fn,
+            tx,
+            microbatches=getattr(options.train, "microbatches", 1),
+            by_rows=lazy,
+        )
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1)
         if first:
             if stored is None or not has_checksums(workdir):
@@ -94,6 +104,16 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             seeds=seeds,
             num_steps=num_steps,
             lock=locked,
+        )
+
+
+def check_rows(setup: Setup) -> None:
+    """Raises a UserError if a model reads no table by rows alone."""
+    rng = jax.random.key(0)
+    tables, _ = RowLoss(setup.model).tables(jax.eval_shape(setup.model.init, rng, setup.example), setup.example, rng)
+    if not tables:
+        raise UserError(
+            "nothing reads train.lazy_rows: the model has no table of which a step reads some rows; leave it out"
         )
 
 

@@ -3,7 +3,29 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Dtype, Float, Int
+from attn_jax.layers.rows import RowTable
+from attn_jax.types import Array, Callable, Dtype, Float, Int
+
+
+class Table(nn.Module, kw_only=True):
+    """E[token], as nn.Embed, with lookups that training can differentiate by rows; see layers/rows.py."""
+
+    num_embeddings: int
+    features: int
+    embedding_init: Callable
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        self.embedding = self.param("embedding", self.embedding_init, (self.num_embeddings, self.features))
+
+    def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... d"]:
+        """Returns the vectors of tokens in the type of the computation."""
+        return self.rows.take(tokens).astype(self.dtype)
+
+    @property
+    def rows(self) -> RowTable:
+        """The table, for an output layer that shares it."""
+        return RowTable(self, "embedding", self.embedding)
 
 
 class Embedding(nn.Module, kw_only=True):
@@ -17,7 +39,7 @@ class Embedding(nn.Module, kw_only=True):
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.table = nn.Embed(
+        self.table = Table(
             num_embeddings=self.vocab_size,
             features=self.features,
             embedding_init=nn.initializers.normal(self.features**-0.5),
@@ -28,6 +50,6 @@ class Embedding(nn.Module, kw_only=True):
         return self.table(tokens) * self.features**0.5
 
     @property
-    def weights(self) -> Float[Array, "v d"]:
-        """E, without the factor sqrt(d)."""
-        return self.table.embedding
+    def rows(self) -> RowTable:
+        """The table E, without the factor sqrt(d), for an output layer that shares it."""
+        return self.table.rows

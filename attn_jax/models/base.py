@@ -10,18 +10,22 @@ moved on by one, after bos. Positions that hold `pad` never change a result.
     attention_weights(params, batch) -> weights [b, t, s]
     start(params, source [b, s]) -> (memory, decode state)                decoding
     step(params, memory, decode state, token [b]) -> (decode state, log_probs [b, v])
+    step_top_k(params, memory, decode state, token [b], k) -> (decode state, log_probs [b, k], tokens [b, k])
 
 `Model` makes these functions of a flax module and is the only place where the rest of the package meets flax: a port to
 another library of modules replaces attention/, layers/, outputs/ and models/, and nothing else.
 """
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict
 
 from attn_jax.attention.hard.estimators import entropy
+from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, table_of
 from attn_jax.models.metrics import Mean
 from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
 
@@ -39,7 +43,8 @@ class Model:
 
     It may have two class variables: `one_token`, a target is one token and eos; `reads_target`, the weights on the
     source sum to less than one, because the model attends to the target as well. With `one_token` it may also have
-    query_weights(source) -> [b, r, s], the weights of each of r queries.
+    query_weights(source) -> [b, r, s], the weights of each of r queries. With step_top_k(memory, state, token, k), the
+    k best tokens need not be found among all.
     """
 
     module: nn.Module
@@ -58,9 +63,17 @@ class Model:
         The metrics are `loss` and `nll` (negative log-likelihood), means over the real target tokens. `step` is the
         number of updates before this one, for losses that change in the course of training.
         """
+        return self._total(batch, self._losses({"params": params}, batch, rng, step))
+
+    def _losses(self, variables: PyTree, batch: Batch, rng: PRNGKeyArray, step: Array | int, **options: Any):
+        """Applies the module's `losses`."""
         rngs = {"dropout": rng, "sample": jax.random.fold_in(rng, 1)}
         arguments = self._arguments(batch, jnp.asarray(step))
-        loss, nll = self.module.apply({"params": params}, *arguments, rngs=rngs, method="losses")
+        return self.module.apply(variables, *arguments, rngs=rngs, method="losses", **options)
+
+    def _total(self, batch: Batch, losses: tuple[Array, Array]) -> tuple[Float[Array, ""], Metrics]:
+        """Returns the loss, summed over the real target tokens, and the metrics of training."""
+        loss, nll = losses
         real = self._real(batch)
         count = jnp.sum(real)
         return jnp.sum(loss * real), {
@@ -102,6 +115,21 @@ class Model:
         """Returns (decode state after `token`, log p(next token | tokens so far)); the first token is bos."""
         return self.module.apply({"params": params}, memory, state, token, method="step")
 
+    def step_top_k(
+        self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"], k: int | None
+    ) -> tuple[PyTree, Float[Array, "b k"], Int[Array, "b k"]]:
+        """Returns (decode state, log-probabilities, tokens) of the k most probable next tokens, best first.
+
+        k = None: all tokens, in order. It computes no more of the output layer than it needs.
+        """
+        if k is not None and hasattr(self.module, "step_top_k"):
+            state, best = self.module.apply({"params": params}, memory, state, token, k, method="step_top_k")
+            return state, *best
+        state, log_probs = self.step(params, memory, state, token)
+        if k is None:
+            return state, log_probs, jnp.broadcast_to(jnp.arange(log_probs.shape[-1]), log_probs.shape)
+        return state, *jax.lax.top_k(log_probs, min(k, log_probs.shape[-1]))
+
     def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array, ...]:
         """Returns the arguments of the module's `losses`."""
         return batch["source"], batch["target_in"], batch["target_out"]
@@ -113,6 +141,33 @@ class Model:
     def _real(self, batch: Batch) -> Float[Array, "..."]:
         """Returns 1 where there is something to predict, 0 elsewhere; in the shape of the losses."""
         return jnp.asarray(self.module.real(jnp.asarray(batch["target_out"])), jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowLoss:
+    """The training loss of a model, with the rows of the tables that it reads; see training/row_updates.py."""
+
+    model: Model
+
+    def tables(self, params: Params, batch: Batch, rng: PRNGKeyArray) -> tuple[set[tuple[str, ...]], PyTree]:
+        """Returns the paths of the tables that are read by rows alone, and the shapes of all perturbations."""
+
+        def found(params, batch, rng):
+            return self.model._losses({"params": params}, batch, rng, 0, mutable=[ROW_IDS, PERTURBATIONS, WHOLE])[1]
+
+        collections = jax.eval_shape(found, params, batch, rng)
+        by_rows = flatten_dict(collections.get(ROW_IDS, {}))
+        whole = flatten_dict(collections.get(WHOLE, {}))
+        return {(*path[:-1], table_of(path[-1])) for path in by_rows} - set(whole), collections.get(PERTURBATIONS, {})
+
+    def __call__(
+        self, params: Params, perturbations: PyTree, batch: Batch, rng: PRNGKeyArray, step: Int[Array, ""] | int
+    ) -> tuple[Float[Array, ""], tuple[Metrics, PyTree]]:
+        """Returns (summed loss, (metrics, ids of the lookups)), with perturbations added to the rows."""
+        variables = {"params": params, PERTURBATIONS: perturbations}
+        losses, collections = self.model._losses(variables, batch, rng, step, mutable=[ROW_IDS])
+        total, metrics = self.model._total(batch, losses)
+        return total, (metrics, collections.get(ROW_IDS, {}))
 
 
 def one_word(

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import enum
 import signal
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax
@@ -19,6 +20,7 @@ import optax
 
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
+from attn_jax.training.row_updates import merge_all, row_gradients, update_rows
 from attn_jax.types import Array, Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
 
 
@@ -42,7 +44,12 @@ class Diverged(UserError):
 
 
 def make_train_step(
-    loss_fn: Callable, tx: optax.GradientTransformation, *, axis_name: str | None = None, microbatches: int = 1
+    loss_fn: Callable,
+    tx: optax.GradientTransformation,
+    *,
+    axis_name: str | None = None,
+    microbatches: int = 1,
+    by_rows: bool = False,
 ) -> Callable:
     """Makes the pure step (state, batch) -> (state, metrics).
 
@@ -58,35 +65,50 @@ def make_train_step(
         tx: the optimizer.
         axis_name: of the devices under pmap.
         microbatches: the number of equal parts of the rows, which are computed one after another.
+        by_rows: loss_fn is a RowLoss, and the step updates only the rows of tables that it reads; see row_updates.py.
     """
 
     def sums(params: Params, step: Array, batch: Batch, rng: PRNGKeyArray):
+        """Returns ((gradients, metrics), lookups in tables); the first are summed up, the second collected."""
+        if by_rows:
+            grads, metrics, lookups = row_gradients(loss_fn, params, batch, rng, step)
+            return (grads, metrics), lookups
         (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, batch, rng, step)
-        return grads, metrics
+        return (grads, metrics), {}
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(state.rng, state.step)
         if axis_name is not None:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(axis_name))
         if microbatches == 1:
-            grads, metrics = sums(state.params, state.step, batch, jax.random.fold_in(rng, 0))
+            (grads, metrics), lookups = sums(state.params, state.step, batch, jax.random.fold_in(rng, 0))
+            lookups = jax.tree.map(lambda x: x[None], lookups)
         else:
             parts = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
             rngs = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(microbatches))
-            first = jax.eval_shape(sums, state.params, state.step, jax.tree.map(lambda x: x[0], parts), rngs[0])
+            first, _ = jax.eval_shape(sums, state.params, state.step, jax.tree.map(lambda x: x[0], parts), rngs[0])
             zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
 
             def add(so_far, part):
-                return jax.tree.map(jnp.add, so_far, sums(state.params, state.step, *part)), None
+                summed, lookups = sums(state.params, state.step, *part)
+                return jax.tree.map(jnp.add, so_far, summed), lookups
 
-            (grads, metrics), _ = jax.lax.scan(add, zeros, (parts, rngs))
+            (grads, metrics), lookups = jax.lax.scan(add, zeros, (parts, rngs))
         if axis_name is not None:
             grads, metrics = jax.lax.psum((grads, metrics), axis_name)
+            lookups = jax.tree.map(lambda x: jax.lax.all_gather(x, axis_name, tiled=True), lookups)
         count = jnp.maximum(metrics["loss"].count, 1)
-        grads = jax.tree.map(lambda g: (g / count).astype(g.dtype), grads)
-        updates, opt_state = tx.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        metrics = {**metrics, "grad_norm": Mean(optax.tree.norm(grads), jnp.ones(()))}
+        mean = partial(jax.tree.map, lambda g: (g / count).astype(g.dtype))
+        if by_rows:
+            touched = merge_all(lookups, state.params, mean)
+            grads = mean(grads)
+            params, opt_state = update_rows(tx, state.params, state.opt_state, grads, touched)
+            of_rows = [rows.gradient for rows in touched.values()]
+        else:
+            grads, of_rows = mean(grads), []
+            updates, opt_state = tx.update(grads, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, updates)
+        metrics = {**metrics, "grad_norm": Mean(optax.tree.norm((grads, of_rows)), jnp.ones(()))}
         return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     return train_step

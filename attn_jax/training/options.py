@@ -37,6 +37,10 @@ class TrainOptions:
 class TextTrainOptions(TrainOptions):
     """Options of training on texts and stories."""
 
+    lazy_rows: bool = option(
+        False,
+        "update only the rows of embeddings and sampled output layers that a step reads, and their moments (lazy Adam)",
+    )
     microbatches: int = option(1, "gradient accumulation: number of parts of a batch", at_least=1)
     choose_seed: str = option(
         "",

@@ -1,0 +1,69 @@
+"""Lookups of rows of a table, in a form that a training step can differentiate by rows.
+
+The gradient of table[ids] with respect to a table of v rows has v rows, and so do the updates and moments of an
+optimizer, although only the rows `ids` differ from zero. `take_rows` therefore offers a second way: the rows are
+perturbed by a variable that is zero, and its gradient has one row for each id.
+
+    plain          table[ids]
+    row by row     table[ids] + perturbation, with the table held constant; ids are returned in the collection ROW_IDS
+
+training/row_updates.py is the other half of it. A table that is also read as a whole has the plain gradient.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from attn_jax.types import Array, Float, Int
+
+PERTURBATIONS = "row_perturbations"  # collection of the variables that are added to the rows, all zero
+ROW_IDS = "row_ids"  # collection of the ids of each lookup
+WHOLE = "whole_tables"  # collection that names the tables that are read as a whole
+
+
+class RowTable:
+    """A parameter [v, ...] with one row for each of v words, which can be read by rows or as a whole."""
+
+    def __init__(self, module: nn.Module, name: str, table: Float[Array | np.ndarray, "v ..."]):
+        """
+        Args:
+            module: the module that owns the parameter.
+            name: name of the parameter.
+            table: its value.
+        """
+        self.module, self.name, self._table = module, name, jnp.asarray(table)
+
+    def whole(self) -> Float[Array, "v ..."]:
+        """Returns all rows."""
+        if self.module.is_mutable_collection(WHOLE):
+            self.module.put_variable(WHOLE, self.name, jnp.zeros(()))
+        return self._table
+
+    def take(self, ids: Int[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the rows `ids`, an array of the shape ids.shape + row.shape."""
+        rows = jnp.take(self._table, ids, axis=0)
+        if not self.module.is_mutable_collection(ROW_IDS):
+            return rows
+        label = f"{self.name}.{self._num_lookups()}"
+        self.module.put_variable(ROW_IDS, label, ids)
+        return self.module.perturb(label, rows, collection=PERTURBATIONS)
+
+    def _num_lookups(self) -> int:
+        """Returns the number of earlier lookups in this parameter, also through other objects."""
+        labels = self.module.variables.get(ROW_IDS, {})
+        return sum(table_of(label) == self.name for label in labels)
+
+
+def table_of(label: str) -> str:
+    """Returns the name of the parameter of a lookup."""
+    return label.rpartition(".")[0]
+
+
+def whole(table: RowTable | Float[Array, "v ..."]) -> Float[Array, "v ..."]:
+    """Returns all rows of a table, which may be an array."""
+    return table.whole() if isinstance(table, RowTable) else table
+
+
+def take(table: RowTable | Float[Array, "v ..."], ids: Int[Array, "..."]) -> Float[Array, "..."]:
+    """Returns the rows `ids` of a table, which may be an array."""
+    return table.take(ids) if isinstance(table, RowTable) else jnp.take(table, ids, axis=0)

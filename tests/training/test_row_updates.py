@@ -1,0 +1,153 @@
+"""Updating the rows that a step reads is the usual update for sgd, and leaves other rows alone for any optimizer."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_model import optimizer
+from tiny_seq2seq import build, sentences
+
+from attn_jax.models.base import RowLoss
+from attn_jax.training.loop import TrainState, make_train_step
+from attn_jax.training.parallel import PARALLEL
+from attn_jax.training.row_updates import Lookup, merge
+
+SAMPLED = {"name": "sampled", "num_samples": 3}
+MODELS = {
+    "seq2seq": dict(name="seq2seq", hidden_size=4),
+    "seq2seq, sampled": dict(name="seq2seq", hidden_size=4, output=SAMPLED),
+    "transformer, sampled": dict(name="transformer", hidden_size=8, output=SAMPLED),
+    "language model, nce": dict(name="language_model", hidden_size=8, output=SAMPLED | {"name": "nce"}),
+    "language model, tied": dict(name="language_model", hidden_size=8, tie_embeddings=True, output=SAMPLED),
+    "language model, tree": dict(name="language_model", hidden_size=8, output={"name": "hierarchical"}),
+    "classifier": dict(name="classifier", hidden_size=4),
+}
+LENGTHS = [(3, 4), (5, 2), (1, 3), (2, 4)]
+
+
+def batch_at(step, rows=1):
+    return sentences(LENGTHS * rows, 5, 4, seed=step)
+
+
+def params_of(model):
+    return model.init(jax.random.key(0), jax.tree.map(jnp.asarray, batch_at(0)))
+
+
+# As outside of the tests (see conftest.py): two programs with the same sums round alike if they are optimized alike.
+OPTIMIZED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+if jax.__version_info__ < (0, 11):
+    OPTIMIZED["xla_cpu_use_fusion_emitters"] = True
+
+
+def trained(model, parallel="single", by_rows=False, steps=3, microbatches=1, seeds=None, rows=1, **changes):
+    """The state after some steps, on the host."""
+    tx = optimizer(**{"momentum": 0.0, "clip_norm": 0.0} | changes)
+    loss = RowLoss(model) if by_rows else model.loss_fn
+    run = PARALLEL[parallel].make(
+        lambda axis: make_train_step(loss, tx, axis_name=axis, microbatches=microbatches, by_rows=by_rows),
+        seeds=seeds is not None,
+    )
+    if parallel == "single":
+        step = make_train_step(loss, tx, microbatches=microbatches, by_rows=by_rows)
+        step = step if seeds is None else jax.vmap(step)
+        run = run._replace(train_step=jax.jit(step, compiler_options=OPTIMIZED))
+    state = TrainState.create(params_of(model), tx, jax.random.key(0))
+    if seeds is not None:
+        state = jax.vmap(lambda rng: TrainState.create(params_of(model), tx, rng))(jax.random.split(state.rng, seeds))
+    state = run.put_state(state)
+    for step in range(steps):
+        batch = batch_at(step, rows)
+        if seeds is not None:
+            batch = jax.tree.map(lambda x: np.stack([x] * seeds), batch)
+        state, metrics = run.train_step(state, run.put_batch(batch))
+    return run.get_state(state), run.get_state(metrics)
+
+
+def paths(tree):
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def assert_equal(a, b, **tolerance):
+    check = np.testing.assert_array_equal if not tolerance else np.testing.assert_allclose
+    jax.tree.map(lambda x, y: check(x, y, **tolerance), a, b)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sgd_is_the_usual_update_to_the_bit(name):
+    model = build(**MODELS[name])
+    expected, usual = trained(model)
+    state, metrics = trained(model, by_rows=True)
+    assert_equal(state.params, expected.params)
+    assert_equal(metrics["loss"], usual["loss"])
+    np.testing.assert_allclose(metrics["grad_norm"].total, usual["grad_norm"].total, rtol=1e-6)
+    assert any(np.any(leaf != paths(params_of(model))[path]) for path, leaf in paths(state.params).items())
+
+
+@pytest.mark.parametrize("microbatches", [2, 4])
+def test_sgd_is_the_usual_update_under_accumulation(microbatches):
+    model = build(**MODELS["seq2seq, sampled"])
+    expected, _ = trained(model, microbatches=microbatches)
+    state, _ = trained(model, by_rows=True, microbatches=microbatches)
+    assert_equal(state.params, expected.params)
+
+
+def test_sgd_is_the_usual_update_with_clipping_and_under_every_strategy():
+    model = build(**MODELS["language model, tied"])
+    for strategy, microbatches in (("single", 1), ("pmap", 2), ("mesh", 2)):
+        options = dict(parallel=strategy, microbatches=microbatches, rows=4, clip_norm=0.5)
+        expected, _ = trained(model, **options)
+        state, _ = trained(model, by_rows=True, **options)
+        assert_equal(state.params, expected.params, rtol=1e-5, atol=1e-6)
+
+
+def test_several_seeds_in_one_program():
+    model = build(**MODELS["language model, nce"])
+    expected, _ = trained(model, seeds=2)
+    state, _ = trained(model, by_rows=True, seeds=2)
+    assert_equal(state.params, expected.params)
+    assert any(np.any(leaf[0] != leaf[1]) for leaf in jax.tree.leaves(state.params))
+
+
+def test_adam_moves_the_rows_that_are_read_and_leaves_the_others_alone():
+    model = build(**MODELS["seq2seq, sampled"])
+    options = dict(name="adam", learning_rate=0.1, eps=1e-3)
+    one, _ = trained(model, by_rows=True, steps=1, **options)
+    usual, _ = trained(model, steps=1, **options)
+    assert_equal(one.params, usual.params, rtol=1e-5, atol=1e-6)  # at the first step all moments are zero
+    two, _ = trained(model, by_rows=True, steps=2, **options)
+    tokens = set(np.unique(batch_at(1)["source"]))
+    for name, change in paths(jax.tree.map(lambda a, b: a != b, two, one)).items():
+        if "source_embedding" in name:
+            touched = np.flatnonzero(np.any(change, axis=1))
+            assert set(touched) <= tokens and len(touched), name
+    before, after = params_of(model)["source_embedding"]["embedding"], two.params["source_embedding"]["embedding"]
+    never = set(range(len(before))) - tokens - set(np.unique(batch_at(0)["source"]))
+    assert never and np.all(after[list(never)] == np.asarray(before)[list(never)])
+
+
+def test_tables_that_are_read_as_a_whole_are_none():
+    """A full softmax that shares the embedding moves all its rows."""
+    batch = jax.tree.map(jnp.asarray, batch_at(0))
+    for options, expected in (
+        (dict(MODELS["seq2seq"]), {"source_embedding", "target_embedding"}),
+        (dict(MODELS["seq2seq"], tie_embeddings=True, embedding_size=4), {"source_embedding"}),
+        (MODELS["seq2seq, sampled"], {"source_embedding", "target_embedding", "output"}),
+    ):
+        model = build(**options)
+        found, _ = RowLoss(model).tables(params_of(model), batch, jax.random.key(0))
+        assert {path[0] for path in found} == expected
+    tied = build(**dict(MODELS["seq2seq"], tie_embeddings=True, embedding_size=4))
+    assert_equal(trained(tied, by_rows=True)[0].params, trained(tied)[0].params)
+
+
+def test_merged_rows_hold_each_row_once():
+    ids, rows = np.array([[3, 1, 3], [1, 0, 3]]), np.arange(12.0).reshape(2, 3, 2)
+    other_ids, other_rows = np.array([[3], [2]]), np.full((2, 1, 2), 100.0)
+    lookups = (Lookup(jnp.asarray(ids), jnp.asarray(rows)), Lookup(jnp.asarray(other_ids), jnp.asarray(other_rows)))
+    touched = merge(lookups, num_rows=6)
+    expected = np.zeros((6, 2))
+    np.add.at(expected, ids, rows)
+    np.add.at(expected, other_ids, other_rows)
+    np.testing.assert_array_equal(touched.ids, [0, 1, 2, 3, 6, 6, 6, 6])
+    np.testing.assert_array_equal(touched.gradient[:4], expected[:4])
+    np.testing.assert_array_equal(touched.gradient[4:], 0)

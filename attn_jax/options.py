@@ -137,6 +137,40 @@ def section(kind: type, meaning: str = "") -> Any:
     return dataclasses.field(default_factory=kind, metadata={"section": kind, "meaning": meaning})
 
 
+def union(name: str, table: Mapping[str, type], *, default: str, meaning: str) -> type:
+    """Makes a class of options that chooses one of several classes by the option `name`.
+
+    It has the options of all of them, each of which is read for those that have it. `chosen` returns the options of the
+    class that `name` chooses. An option of several classes must be the same in all of them.
+
+    Args:
+        name: name of the new class.
+        table: classes of options by name.
+        default: name that is chosen by default.
+        meaning: one line about the choice.
+    """
+    fields: dict[str, Any] = {"name": option(default, meaning, choices=table)}
+    for kind in table.values():
+        for key, about in _options_of(kind).items():
+            readers = [other for other, options in table.items() if key in _options_of(options)]
+            assert all(_options_of(table[other])[key] == about for other in readers), key
+            given = about._replace(only=("name", tuple(readers)) if len(readers) < len(table) else ())
+            fields[key] = dataclasses.field(default=about.default, metadata={"option": given})
+
+    def chosen(self) -> Any:
+        kind = table[self.name]
+        return kind(**{key: getattr(self, key) for key in _options_of(kind)})
+
+    made = dataclasses.make_dataclass(
+        name,
+        [(key, type(field.default), field) for key, field in fields.items()],
+        namespace={"chosen": property(chosen), "__doc__": f"Options: {meaning}."},
+        frozen=True,
+        kw_only=True,
+    )
+    return made
+
+
 def options_of(kind: type, prefix: str = "") -> dict[str, Option]:
     """Returns every option of a class by key; the keys of sections contain dots."""
     return {prefix + key: about for key, about in _options_of(kind).items()}

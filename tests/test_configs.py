@@ -29,6 +29,7 @@ SMALL = {
     "model.attention.features": 8,
     "model.feed_forward_size": 8,
     "model.num_layers": 1,
+    "model.output.num_samples": 8,
     "train.num_steps": 2,
     "train.eval_every": 2,
     "train.checkpoint_every": 0,

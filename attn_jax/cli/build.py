@@ -1,5 +1,6 @@
 """Construction of the objects of a config: task, model, evaluator and predictor."""
 
+import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,11 @@ class Setup(NamedTuple):
 def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
     """Builds the task of a config; `kept` is the data stored in a work directory, see Task.kept."""
     options = resolve(config)
-    return options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
+    task = options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
+    output = options.model.output.chosen if hasattr(options.model, "output") else None
+    if output is None or not output.needs_counts or task.target_vocabulary.counts is not None:
+        return task
+    return task.with_counts(pathlib.Path(options.run.data_dir) / output.frequencies if output.frequencies else None)
 
 
 def build_setup(config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask) -> Setup:
@@ -85,6 +90,15 @@ def build_points(options: Options, task: PointsTask) -> Setup:
     }
     example = {"inputs": regressor.points.memory["inputs"][0, :1]}
     return Setup(model, PointsEvaluator(regressor), predictor, example, batch_options)
+
+
+def describe_decoding(config: ConfigDict, predictor: Predictor) -> str:
+    """Describes what a step of decoding costs with an output layer that is only cheap in training; "" for others."""
+    model = resolve(config).model
+    if not hasattr(model, "output") or not model.output.chosen.searches_all:
+        return ""
+    size = len(predictor.translator.target_vocabulary)
+    return f"exact: with model.output.name {model.output.name} each step computes all {size:,} words"
 
 
 def describe(options: Options) -> str:

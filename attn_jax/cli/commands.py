@@ -153,6 +153,8 @@ def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     lines = lines_of(files)
     snapshot = restore(config, workdir)
+    if cost := build.describe_decoding(config, snapshot.predictor):
+        notice(f"{'decoding':<14}{cost}")
     # One line at a time on a terminal, so that each answer appears at once.
     chunk = 1 if not files.source and sys.stdin.isatty() else config.decode.batch_size
     sources: list[str] = []

@@ -14,6 +14,7 @@ from attn_jax.cli.unread import why_unread
 from attn_jax.evaluation.options import DecodeOptions, EvalOptions, PointDecodeOptions, PointEvalOptions
 from attn_jax.models.families import FAMILIES, family
 from attn_jax.options import Option, options_of
+from attn_jax.outputs import OutputLayerOptions
 from attn_jax.tasks import TASKS
 from attn_jax.training.options import OptimizerOptions, TokenTrainOptions
 
@@ -26,6 +27,7 @@ values, and lists the options that its other choices leave without effect.
 This page is generated: `python -m attn_jax.cli.reference > docs/options.md`.
 """
 UNREAD_WIDTH = 118
+OUTPUT = "model.output."
 
 
 def describe(config: ConfigDict) -> str:
@@ -35,7 +37,8 @@ def describe(config: ConfigDict) -> str:
     for section in sections:
         inside = {key: option for key, option in options.items() if _section(key) == section}
         unread = [key for key in inside if not key.endswith(".name") and why_unread(config, key)]
-        read = sorted((key for key in inside if key not in unread), key=lambda key: not key.endswith(".name"))
+        first = f"{section}.name"
+        read = sorted((key for key in inside if key not in unread), key=lambda key: key != first)
         lines += [f"{section or 'run'}:", *_table(config, {key: inside[key] for key in read})]
         lines += _wrapped("  nothing reads, with these choices: ", unread)
         lines.append("")
@@ -59,7 +62,8 @@ def _table(config: ConfigDict, options: dict[str, Option]) -> list[str]:
 
 def about(option: Option) -> str:
     """Returns the meaning and the range of an option."""
-    return option.meaning + (f"; {option.range}" if option.range else "")
+    readers = f"; for {', '.join(option.only[1])}" if option.only and option.only[0] == "name" else ""
+    return option.meaning + (f"; {option.range}" if option.range else "") + readers
 
 
 def _wrapped(beginning: str, keys: Iterable[str]) -> list[str]:
@@ -80,7 +84,10 @@ def reference() -> str:
     parts = [INTRODUCTION, *_page("Every run", options_of(RunOptions))]
     for title, found, section in (("Task", tasks, "task"), ("Family", families, "model")):
         for name, options in found.items():
-            parts += _page(f"{title} {name}", options, f"`{section}.name={name}`")
+            own = {key: option for key, option in options.items() if not key.startswith(OUTPUT)}
+            parts += _page(f"{title} {name}", own, f"`{section}.name={name}`")
+    note = f"Of the families {', '.join(name for name, options in families.items() if f'{OUTPUT}name' in options)}."
+    parts += _page("Output layer", options_of(OutputLayerOptions, OUTPUT), note)
     note = "A regression has no microbatches, choose_seed and label_smoothing; a memory network has no label_smoothing."
     parts += _page("Training", options_of(TokenTrainOptions, "train."), note)
     parts += _page("Optimizer", options_of(OptimizerOptions, "optimizer."))
@@ -95,7 +102,7 @@ def _page(title: str, options: dict[str, Option], note: str = "") -> list[str]:
     """Returns the lines of a heading and a Markdown table of options."""
     rows = [f"## {title}", "", *([note, ""] if note else []), "| key | default | meaning |", "|---|---|---|"]
     for key, option in options.items():
-        if not key.endswith(".name") or key.startswith("optimizer."):
+        if key not in ("task.name", "model.name"):
             default = "as in model.attention" if option.default is None else f"`{option.default!r}`"
             rows.append(f"| `{key}` | {default} | {_cell(about(option))} |")
     return [*rows, ""]

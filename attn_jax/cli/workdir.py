@@ -41,6 +41,7 @@ SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of confi
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
 FORMER_KEYS = ("model.shortest",)  # removed keys without effect
 FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
+FORMER_NAMES = {"model.output": "model.output.name"}  # renamed keys
 # (task, key) -> (earlier default, present default of the same meaning): two names meant the twenty tasks, too.
 FORMER_DEFAULTS = {("babi", "task.train"): (["train.source", "train.target"], ["", ""])}
 
@@ -98,6 +99,7 @@ def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, An
     options, flat, others = schema_of(stored), {}, []
     for key, value in _leaves(stored, options):
         key = next((new + key[len(old) :] for old, new in FORMER.items() if key.startswith(old)), key)
+        key = FORMER_NAMES.get(key, key)
         before, now = FORMER_DEFAULTS.get((stored["task"]["name"], key), (None, None))
         value = now if before is not None and value == before else value
         if key in options:

@@ -1,10 +1,11 @@
 """Decoding with any step function: greedy, sampled and beam search.
 
-    step(memory, state, token [b]) -> (state, log_probs [b, v])
+    step(memory, state, token [b], k) -> (state, log_probs [b, k], tokens [b, k])
 
 `memory` is the same at all steps (encoder states, projected keys), `state` changes; both are pytrees whose leaves have
-a leading axis b, one row for each sentence, and no row depends on another. log_probs are normalized, so <= 0. All
-functions here are pure, batched and meant to be compiled by the caller's jit.
+a leading axis b, one row for each sentence, and no row depends on another. The tokens are the k most probable ones,
+best first, fewer if there are fewer; k = None asks for all, in order. log_probs are normalized, so <= 0. All functions
+here are pure, batched and meant to be compiled by the caller's jit.
 
 Each sentence has its own limit of target tokens, `limits` [b], so its result does not depend on the rest of the batch
 or on padding. A sentence is done when it ends with eos or reaches its limit; the loop stops when all are done. Rows
@@ -23,7 +24,8 @@ from jaxtyping import Key
 from attn_jax.errors import UserError
 from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 
-Step = Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]
+Step = Callable[[PyTree, PyTree, Array, int | None], tuple[PyTree, Array, Array]]
+NUM_FORBIDDEN = 2  # pad and bos
 
 
 class Hypotheses(NamedTuple):
@@ -35,9 +37,22 @@ class Hypotheses(NamedTuple):
     score: Float[Array, "b ..."]  # log_prob / length_penalty; log_prob itself unless from `beam_search`
 
 
-def _candidates(log_probs: Float[Array, "... v"], pad: int, bos: int) -> Float[Array, "... v"]:
+def best_of(step: Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]) -> Step:
+    """Makes a step of a function (memory, state, token) -> (state, log_probs [b, v])."""
+
+    def best(memory: PyTree, state: PyTree, token: Int[Array, "b"], k: int | None):
+        state, log_probs = step(memory, state, token)
+        if k is None:
+            return state, log_probs, jnp.broadcast_to(jnp.arange(log_probs.shape[-1]), log_probs.shape)
+        return state, *jax.lax.top_k(log_probs, min(k, log_probs.shape[-1]))
+
+    return best
+
+
+def _candidates(
+    log_probs: Float[Array, "... n"], token: Int[Array, "... n"], pad: int, bos: int
+) -> Float[Array, "... n"]:
     """Sets the log_probs of tokens that must not be generated, pad and bos, to -inf."""
-    token = jnp.arange(log_probs.shape[-1])
     return jnp.where((token == pad) | (token == bos), -jnp.inf, log_probs)
 
 
@@ -45,17 +60,21 @@ def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array,
     return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
 
 
-def _generate(step, memory, state, choose, *, max_length, limits, bos, eos, pad) -> Hypotheses:
-    """Generates a sentence per row, token after token, by choose(t, candidates [b, v]) -> token [b]."""
+def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad) -> Hypotheses:
+    """Generates a sentence per row, token after token, by choose(t, candidates [b, n]) -> place of the token [b].
+
+    The candidates are the k most probable tokens, and pad and bos among them.
+    """
     limits = _limits(limits, max_length)
     shape = limits.shape
 
     def advance(carry):
         t, token, state, tokens, log_prob, length, done = carry
-        state, log_probs = step(memory, state, token)
+        state, log_probs, tokens_t = step(memory, state, token, k and k + NUM_FORBIDDEN)
         log_probs = log_probs.astype(jnp.float32)
-        token = jnp.where(done, pad, choose(t, _candidates(log_probs, pad, bos)))
-        gain = jnp.take_along_axis(log_probs, token[:, None], axis=1)[:, 0]
+        place = choose(t, _candidates(log_probs, tokens_t, pad, bos))[:, None]
+        token = jnp.where(done, pad, jnp.take_along_axis(tokens_t, place, axis=1)[:, 0])
+        gain = jnp.take_along_axis(log_probs, place, axis=1)[:, 0]
         log_prob = log_prob + jnp.where(done, 0.0, gain)
         length = length + ~done
         done = done | (token == eos) | (length >= limits)
@@ -91,7 +110,8 @@ def greedy(
     def choose(t, candidates):
         return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
 
-    return _generate(step, memory, state, choose, max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+    return _generate(step, memory, state, choose, k=1, **common)
 
 
 def sample(
@@ -129,19 +149,20 @@ def sample(
 
     def choose(t, candidates):
         rngs_t = jax.vmap(jax.random.fold_in, in_axes=(0, None))(rngs, t)
-        vocab_size = candidates.shape[-1]
         logits = candidates / temperature
         if top_k == 0 and top_p == 1:
             return jax.vmap(jax.random.categorical)(rngs_t, logits).astype(jnp.int32)
-        logits, tokens = jax.lax.top_k(logits, min(top_k or vocab_size, vocab_size))  # best first
+        size = logits.shape[-1]
+        logits, places = jax.lax.top_k(logits, min(top_k or size, size))  # best first
         if top_p < 1:
             probs = jax.nn.softmax(logits)
             better = jnp.cumsum(probs, axis=-1) - probs  # probability of all better ones
             logits = jnp.where(better < top_p, logits, -jnp.inf).at[:, 0].set(logits[:, 0])
         rank = jax.vmap(jax.random.categorical)(rngs_t, logits)
-        return jnp.take_along_axis(tokens, rank[:, None], axis=1)[:, 0].astype(jnp.int32)
+        return jnp.take_along_axis(places, rank[:, None], axis=1)[:, 0].astype(jnp.int32)
 
-    return _generate(step, memory, state, choose, max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+    return _generate(step, memory, state, choose, k=top_k or None, **common)
 
 
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
@@ -213,16 +234,19 @@ def beam_search(
     k, limits = beam_size, _limits(limits, max_length)
     (b,) = limits.shape
     limit_penalty = length_penalty_of(limits, length_penalty)
-    step_beams = jax.vmap(step, in_axes=(None, 1, 1), out_axes=1)
+    # The best 2k extensions of all beams are among the best 2k of each.
+    step_best = lambda memory, state, token: step(memory, state, token, 2 * k + NUM_FORBIDDEN)  # noqa: E731
+    step_beams = jax.vmap(step_best, in_axes=(None, 1, 1), out_axes=1)
 
     def advance(carry):
         t, token, state, alive, ended, done = carry
-        state, log_probs = step_beams(memory, state, token)
-        extended = alive.log_prob[..., None] + _candidates(log_probs.astype(jnp.float32), pad, bos)
-        vocab_size = extended.shape[-1]
+        state, log_probs, tokens_t = step_beams(memory, state, token)
+        extended = alive.log_prob[..., None] + _candidates(log_probs.astype(jnp.float32), tokens_t, pad, bos)
+        size = extended.shape[-1]
         # At most k extensions end, one of each beam, so at least k of the best 2k do not.
-        log_prob, index = jax.lax.top_k(extended.reshape(b, k * vocab_size), 2 * k)
-        parent, token = index // vocab_size, (index % vocab_size).astype(jnp.int32)
+        log_prob, index = jax.lax.top_k(extended.reshape(b, k * size), 2 * k)
+        parent = index // size
+        token = jnp.take_along_axis(tokens_t.reshape(b, k * size), index, axis=1).astype(jnp.int32)
         length = jnp.full((b, 2 * k), t + 1, jnp.int32)
         score = log_prob / length_penalty_of(length, length_penalty)
         extensions = Hypotheses(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)

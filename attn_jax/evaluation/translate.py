@@ -111,7 +111,7 @@ class Translator:
         """Decodes a batch: fields [b, n_best, ...]."""
         options = self.options
         memory, state = self.model.start(params, source)
-        step = partial(self.model.step, params)
+        step = partial(self.model.step_top_k, params)
         method = METHODS[options.method]
         arguments = {name: getattr(options, name) for name in method.options}
         arguments |= dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)

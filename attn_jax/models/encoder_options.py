@@ -15,16 +15,16 @@ from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.layers.transformer import ACTIVATIONS, NORM_FIRST, TransformerLayer, TransformerStack
 from attn_jax.models.attention_options import AttentionOptions
+from attn_jax.models.output_options import OutputUser
 from attn_jax.models.setting import Setting
 from attn_jax.options import option
-from attn_jax.outputs import OUTPUTS
 from attn_jax.tasks.sizes import TextSizes
 
 WITHOUT_ATTENTION = tuple(name for name, kind in POSITIONS.items() if not kind.needs_attention)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StackOptions:
+class StackOptions(OutputUser):
     """Options of a stack of Transformer layers."""
 
     sizes: ClassVar[type] = TextSizes
@@ -47,19 +47,6 @@ class StackOptions:
     positions: str = option("sinusoidal", "encoding of positions", choices=POSITIONS)
     max_length: int = option(512, "positions learned: largest number of positions", at_least=1)
     remat: bool = option(False, "recompute the activations of a layer in the backward pass: less memory, more time")
-    output: str = option("full", "output layer, from hidden states to words", choices=OUTPUTS)
-
-    def build_output(self, setting: Setting, vocab_size: int, *, tied: bool) -> nn.Module:
-        """Builds the output layer.
-
-        Args:
-            setting: facts outside of the options.
-            vocab_size: words, or classes.
-            tied: its weights are those of the target embedding.
-        """
-        return OUTPUTS[self.output](
-            vocab_size=vocab_size, tied=tied, label_smoothing=setting.label_smoothing, dtype=setting.dtype
-        )
 
     def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
         """Builds the positional encoding of embeddings with `features` columns."""

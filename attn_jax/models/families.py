@@ -9,6 +9,7 @@ FAMILIES = {
     "seq2seq": "attn_jax.models.seq2seq.options:Seq2SeqOptions",
     "transformer": "attn_jax.models.transformer.options:TransformerOptions",
     "language_model": "attn_jax.models.transformer.options:LanguageModelOptions",
+    "recurrent_language_model": "attn_jax.models.recurrent.options:RecurrentOptions",
     "classifier": "attn_jax.models.classifier.options:ClassifierOptions",
     "memn2n": "attn_jax.models.memory_networks.options:MemN2NOptions",
     "memnn": "attn_jax.models.memory_networks.options:MemNNOptions",

@@ -1,15 +1,48 @@
 """Output layers: from hidden states to words.
 
-    log_probs(hidden [..., d], embedding) -> [..., v]                     normalized, for evaluation and decoding
-    top_k(hidden [..., d], k, embedding) -> (log_probs, tokens) [..., k]  most probable first
-    loss(hidden, targets [...], embedding, rng) -> (training loss, negative log-likelihood), each [...]
+    log_probs(hidden [..., d], embedding) -> [..., v]                     exact and normalized: evaluation and decoding
+    top_k(hidden [..., d], k, embedding) -> (log_probs, words) [..., k]   exact, most probable first: decoding
+    nll_and_correct(hidden, targets [...], embedding) -> each [...]       exact: evaluation
+    loss(hidden, targets, embedding, rng) -> (training loss, negative log-likelihood), each [...]
 
-`embedding` [v, e] is that of the target tokens, for a layer that shares its weights with it; `rng` is for the loss of
-a layer that samples words.
+`embedding` is the table of the target tokens, for a layer that shares it; `rng` is for a layer that samples words.
 """
 
-from attn_jax.outputs.full import FullSoftmax
+from attn_jax.options import union
+from attn_jax.outputs.adaptive import AdaptiveOptions, AdaptiveSoftmax
+from attn_jax.outputs.base import OutputLayer, OutputSetting, nll_and_correct
+from attn_jax.outputs.chunked import ChunkedOptions, ChunkedSoftmax
+from attn_jax.outputs.full import FullOptions, FullSoftmax
+from attn_jax.outputs.hierarchical import HierarchicalOptions, HierarchicalSoftmax
+from attn_jax.outputs.sampled import (
+    BlackOutOptions,
+    NegativeSamplingOptions,
+    NoiseContrastiveOptions,
+    SampledOptions,
+    SampledSoftmax,
+)
 
-OUTPUTS = {"full": FullSoftmax}
+OUTPUTS = {
+    "full": FullOptions,
+    "chunked": ChunkedOptions,
+    "sampled": SampledOptions,
+    "nce": NoiseContrastiveOptions,
+    "negative_sampling": NegativeSamplingOptions,
+    "blackout": BlackOutOptions,
+    "hierarchical": HierarchicalOptions,
+    "adaptive": AdaptiveOptions,
+}
+OutputLayerOptions = union("OutputLayerOptions", OUTPUTS, default="full", meaning="output layer, from states to words")
 
-__all__ = ["OUTPUTS", "FullSoftmax"]
+__all__ = [
+    "OUTPUTS",
+    "AdaptiveSoftmax",
+    "ChunkedSoftmax",
+    "FullSoftmax",
+    "HierarchicalSoftmax",
+    "OutputLayer",
+    "OutputLayerOptions",
+    "OutputSetting",
+    "SampledSoftmax",
+    "nll_and_correct",
+]

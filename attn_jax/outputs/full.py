@@ -1,53 +1,66 @@
 """The softmax over the whole vocabulary."""
 
+import dataclasses
+from typing import Any, NamedTuple
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Dtype, Float, Int, PRNGKeyArray
+from attn_jax.layers.rows import whole
+from attn_jax.outputs.base import Embedding, OutputLayer, OutputOptions, OutputSetting
+from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray
 
 
-class FullSoftmax(nn.Module, kw_only=True):
+class Linear(NamedTuple):
+    """logits = hidden table + bias, with a table [v, d] (`axis` 0) or [d, v] (`axis` 1)."""
+
+    table: Float[Array, "..."]
+    bias: Float[Array, "v"] | None
+    axis: int
+
+
+class FullSoftmax(OutputLayer, kw_only=True):
     """log_probs = log_softmax(W hidden + b).
 
     `tied`, W is the target embedding [v, e], e = d, and b the only parameter (Press & Wolf 2017, arXiv 1608.05859).
     Otherwise the embedding is not used and may have any width.
     """
 
-    vocab_size: int
-    tied: bool = False
     label_smoothing: float = 0.0
-    dtype: Dtype = jnp.float32
+    use_bias: bool = True
+    kernel_init: Callable = nn.initializers.lecun_normal()
+    group: str = "dense"  # name over the parameters kernel and bias; "": none
 
     @nn.compact
-    def logits(
-        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v e"] | None = None
-    ) -> Float[Array, "... v"]:
-        """W hidden + b in float32; the product is computed in `dtype`."""
-        if not self.tied:
-            return nn.Dense(self.vocab_size, dtype=self.dtype, name="dense")(hidden).astype(jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, (self.vocab_size,))
-        logits = jnp.einsum("...d,vd->...v", hidden.astype(self.dtype), embedding.astype(self.dtype))
-        return logits.astype(jnp.float32) + bias
+    def linear(self, features: int, embedding: Embedding = None) -> Linear:
+        """Returns the parameters for hidden states with this number of features."""
+        if self.tied:
+            bias = jnp.asarray(self.param("bias", nn.initializers.zeros, (self.vocab_size,))) if self.use_bias else None
+            return Linear(jnp.asarray(whole(embedding)), bias, axis=0)
+        sizes = {"features": self.vocab_size, "use_bias": self.use_bias, "kernel_init": self.kernel_init}
+        if self.group:
+            return Linear(*Affine(**sizes, name=self.group)(features), axis=1)
+        return Linear(*declare(self, features, **sizes), axis=1)
 
-    def log_probs(
-        self, hidden: Float[Array, "... d"], embedding: Float[Array, "v e"] | None = None
-    ) -> Float[Array, "... v"]:
+    def logits(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
+        """W hidden + b in float32; the product is computed in `dtype`."""
+        table, bias, axis = self.linear(hidden.shape[-1], embedding)
+        contracted = ((hidden.ndim - 1,), (1 - axis,)), ((), ())
+        logits = jax.lax.dot_general(hidden.astype(self.dtype), table.astype(self.dtype), contracted)
+        if axis and bias is not None:  # in the type of the product, as nn.Dense adds it
+            return (logits + bias.astype(self.dtype)).astype(jnp.float32)
+        return logits.astype(jnp.float32) if bias is None else logits.astype(jnp.float32) + bias
+
+    def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, for evaluation and decoding."""
         return jax.nn.log_softmax(self.logits(hidden, embedding))
-
-    def top_k(
-        self, hidden: Float[Array, "... d"], k: int, embedding: Float[Array, "v e"] | None = None
-    ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
-        """Returns (log-probabilities, words) of the k most probable words, most probable first."""
-        values, words = jax.lax.top_k(self.log_probs(hidden, embedding), k)
-        return values, words
 
     def loss(
         self,
         hidden: Float[Array, "... d"],
         targets: Int[Array, "..."],
-        embedding: Float[Array, "v e"] | None = None,
+        embedding: Embedding = None,
         rng: PRNGKeyArray | None = None,
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Returns (training loss, negative log-likelihood) of each target.
@@ -63,3 +76,39 @@ class FullSoftmax(nn.Module, kw_only=True):
         smooth = log_normalizer - jnp.mean(logits, axis=-1)
         loss = (1 - self.label_smoothing) * nll + self.label_smoothing * smooth
         return loss, nll
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FullOptions(OutputOptions):
+    """Options of the full softmax."""
+
+    def build(self, setting: OutputSetting) -> FullSoftmax:
+        return FullSoftmax(**full_fields(setting))
+
+
+def full_fields(setting: OutputSetting) -> dict[str, Any]:
+    """Returns the fields of FullSoftmax."""
+    fields = setting._asdict()
+    del fields["counts"]
+    return fields
+
+
+class Affine(nn.Module, kw_only=True):
+    """The parameters of nn.Dense, without its product."""
+
+    features: int
+    use_bias: bool = True
+    kernel_init: Callable = nn.initializers.lecun_normal()
+
+    @nn.compact
+    def __call__(self, width: int) -> tuple[Float[Array, "d v"], Float[Array, "v"] | None]:
+        """Returns (kernel, bias or None) for inputs of this width."""
+        return declare(self, width, features=self.features, use_bias=self.use_bias, kernel_init=self.kernel_init)
+
+
+def declare(module: nn.Module, width: int, *, features: int, use_bias: bool, kernel_init: Callable):
+    """Declares the parameters kernel [width, features] and bias [features] of a module."""
+    kernel = jnp.asarray(module.param("kernel", kernel_init, (width, features)))
+    if not use_bias:
+        return kernel, None
+    return kernel, jnp.asarray(module.param("bias", nn.initializers.zeros, (features,)))

@@ -32,8 +32,13 @@ POINTS = ("inputs", "targets", "test_inputs", "test_targets")  # members of poin
 
 def save_vocabularies(workdir: pathlib.Path, vocabularies: tuple[Vocabulary, Vocabulary]) -> None:
     """Writes vocabularies.json."""
-    source, target = (vocabulary.to_json() for vocabulary in vocabularies)
+    source, target = map(_vocabulary_as_json, vocabularies)
     save_checked(workdir / "vocabularies.json", {"source": source, "target": target})
+
+
+def _vocabulary_as_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    counts = {} if vocabulary.counts is None else {"counts": vocabulary.counts.tolist()}
+    return vocabulary.to_json() | counts
 
 
 def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
@@ -59,11 +64,21 @@ def _load_vocabulary(stored: Any, where: str) -> Vocabulary:
         if name in stored and not (type(stored[name]) is int and 0 <= stored[name] <= sys.maxsize):
             raise UserError(f"{where}.{name} is {short(stored[name])}; expected an integer, at least 0")
     try:
-        return from_json(stored)
+        vocabulary = from_json(stored)
+        if "counts" in stored:
+            vocabulary.counts = _load_counts(stored["counts"], len(vocabulary), where)
+        return vocabulary
     except KeyError as error:
         raise UserError(f"{where} has no {error.args[0]!r}; expected a vocabulary of {stored['kind']}") from None
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
+
+
+def _load_counts(counts: Any, size: int, where: str) -> np.ndarray:
+    valid = isinstance(counts, list) and all(type(count) is int and 0 <= count < 2**53 for count in counts)
+    if not valid or len(counts) != size:
+        raise UserError(f"{where}.counts is {short(counts)}; expected {size} integers of at least 0")
+    return np.array(counts, np.int64)
 
 
 def save_points(workdir: pathlib.Path, names: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

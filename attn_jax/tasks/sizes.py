@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class TextSizes(NamedTuple):
     """Sizes of texts."""
@@ -10,6 +12,7 @@ class TextSizes(NamedTuple):
     target_vocab_size: int
     longest_story: int | None = None  # statements; None: the texts are no stories
     shortest_statement: int = 1  # tokens, the period included
+    target_counts: np.ndarray | None = None  # of each word among the training targets; None: not counted
 
 
 class PointSizes(NamedTuple):
@@ -26,4 +29,5 @@ def text_sizes(source_vocabulary: Any, target_vocabulary: Any) -> TextSizes:
         target_vocab_size=len(target_vocabulary),
         longest_story=getattr(source_vocabulary, "longest", None),
         shortest_statement=getattr(source_vocabulary, "shortest", 1),
+        target_counts=target_vocabulary.counts,
     )

@@ -1,5 +1,6 @@
 """A task: named splits of sentence pairs, and the vocabularies that turn them into ids."""
 
+import copy
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import ClassVar
 from attn_jax.tasks.batching import Batches, EncodedPairs, check_labels, encode_pairs
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
+from attn_jax.tasks.frequencies import count_targets, read_counts
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.vocabulary import Vocabulary
 
@@ -32,13 +34,26 @@ class Task:
     splits: dict[str, Pairs]
     source_vocabulary: Vocabulary
     target_vocabulary: Vocabulary
-    stats: dict[str, int] = dataclasses.field(default_factory=dict)
+    stats: dict[str, int | float] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:
         """Data that a work directory stores and a model is built from: the two vocabularies."""
         return self.source_vocabulary, self.target_vocabulary
+
+    def with_counts(self, path: pathlib.Path | None = None) -> "Task":
+        """Returns the task with counts of the target words: those in a file, or among the training targets.
+
+        Raises:
+            UserError: the file is wrong; see read_counts.
+        """
+        vocabulary = copy.copy(self.target_vocabulary)
+        if path is None:
+            vocabulary.counts = count_targets(self.splits["train"].target, vocabulary)
+        else:
+            vocabulary.counts = read_counts(path, vocabulary)
+        return dataclasses.replace(self, target_vocabulary=vocabulary)
 
     def save(self, workdir: pathlib.Path) -> None:
         """Writes what `load` reads: vocabularies.json."""

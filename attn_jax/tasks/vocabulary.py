@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
+import numpy as np
 import sentencepiece
 
 from attn_jax.errors import UserError, check_known, lookup
@@ -29,6 +30,7 @@ class _Table:
 
     kind = ""
     first: tuple[str, ...] = ()
+    counts: np.ndarray | None = None  # of each token among the training targets, if an output layer needs them
 
     def __init__(self, tokens: Sequence[str]):
         self._tokens = [*SPECIAL, *tokens]
@@ -204,6 +206,7 @@ class SentencePiece:
     """
 
     kind = "sentencepiece"
+    counts: np.ndarray | None = None  # of each piece among the training targets, if an output layer needs them
 
     def __init__(self, model: bytes):
         self._model = model

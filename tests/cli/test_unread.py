@@ -29,7 +29,7 @@ def check(name, /, **changes):
         ("quickstart", dict(model__positions="rotary"), "nothing reads model.positions with model.name seq2seq"),
         ("quickstart", dict(model__norm="post"), "nothing reads model.norm"),
         ("quickstart", dict(model__activation="gelu"), "nothing reads model.activation"),
-        ("quickstart", dict(model__continue_source=True), "an option of model.name language_model, not of seq2seq"),
+        ("quickstart", dict(model__continue_source=True), "model.name language_model or recurrent_language_model, not"),
         (
             "quickstart",
             dict(model__num_hops=9),

@@ -53,7 +53,7 @@ def penalty(length, alpha):
 def run(method, table, limits, *, max_length=LENGTH, **options):
     batch = table.shape[0]
     return decode.METHODS[method].search(
-        step, {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
+        decode.best_of(step), {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
     )
 
 
@@ -162,12 +162,12 @@ def test_the_loops_stop_when_all_sentences_are_done():
     table = np.full((2, VOCAB, VOCAB, VOCAB), -20.0, np.float32)
     table[..., EOS], table[..., WORDS[0]] = np.log(0.6), np.log(0.4)
     limits = np.array([9, 0], np.int32)
-    arguments = (counted, {"table": jnp.asarray(table)}, initial(2))
+    arguments = (decode.best_of(counted), {"table": jnp.asarray(table)}, initial(2))
     decode.greedy(*arguments, max_length=20, limits=limits, **IDS)
     jax.effects_barrier()
     assert len(calls) == 1
     # Two have to end: the empty sentence and "a". With a large penalty, longer ones could still be better.
-    search = jax.jit(functools.partial(decode.beam_search, counted, beam_size=2, max_length=20, **IDS))
+    search = jax.jit(functools.partial(decode.beam_search, arguments[0], beam_size=2, max_length=20, **IDS))
     for alpha, steps in [(0.0, 2), (-1.0, 2), (3.0, 9)]:
         calls.clear()
         search(*arguments[1:], length_penalty=jnp.float32(alpha), limits=limits)

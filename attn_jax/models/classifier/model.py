@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.hard.estimators import gradient_only
+from attn_jax.layers.embedding import Table
 from attn_jax.models.base import one_word
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
 
@@ -23,7 +24,7 @@ class Classifier(nn.Module, kw_only=True):
     embedding_size: int
     encoder: nn.Module
     pooling: nn.Module
-    output: nn.Module
+    output: OutputLayer
     features: int
     penalty: float = 0.0  # weight of the pooling's penalty in the loss
     dropout: float = 0.0
@@ -34,7 +35,7 @@ class Classifier(nn.Module, kw_only=True):
 
     def setup(self):
         init = nn.initializers.normal(self.embedding_size**-0.5)
-        self.embedding = nn.Embed(
+        self.embedding = Table(
             num_embeddings=self.source_vocab_size,
             features=self.embedding_size,
             embedding_init=init,
@@ -59,14 +60,13 @@ class Classifier(nn.Module, kw_only=True):
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (training loss, negative log-likelihood), each [b, t] and zero after the class."""
         hidden, _, penalty = self.read(source, train=True)
-        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples classes
-        loss, nll = self.output.loss(hidden, targets[:, 0], rng=rng)
+        loss, nll = self.output.loss(hidden, targets[:, 0], rng=sampling_rng(self))
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (nll [b, t], 1 where no class is more probable [b, t], mean weights of the queries [b, t, s])."""
         hidden, weights, _ = self.read(source)
-        nll, correct = nll_and_correct(self.output.log_probs(hidden), targets[:, 0])
+        nll, correct = self.output.nll_and_correct(hidden, targets[:, 0])
         weights = jnp.mean(weights, axis=1, keepdims=True)
         weights = jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
         return self._first(nll, targets), self._first(correct, targets), weights

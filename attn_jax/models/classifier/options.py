@@ -54,7 +54,7 @@ class ClassifierOptions(EncoderOptions):
             embedding_size=self.embedded_size,
             encoder=self.build_encoder(setting),
             pooling=pooling.build(self),
-            output=self.build_output(setting, sizes.target_vocab_size, tied=False),
+            output=self.build_output(setting, sizes, tied=False),
             features=self.readout_size,
             penalty=self.penalty if pooling.has_queries else 0.0,  # keeps the queries different
             dropout=self.dropout,

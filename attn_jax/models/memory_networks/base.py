@@ -26,7 +26,7 @@ from flax import struct
 from attn_jax.attention.hard.estimators import entropy
 from attn_jax.models.base import Model, one_word
 from attn_jax.models.metrics import Mean
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import nll_and_correct
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD_ID, QUESTION_ID, UNK
 from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params
 

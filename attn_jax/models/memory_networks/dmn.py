@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
@@ -29,7 +28,8 @@ from attn_jax.models.memory_networks.episodes import (
     independent_sigmoid,
 )
 from attn_jax.models.memory_networks.sentence_encoders import FusionEncoder, WordEncoder
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import OutputLayer, sampling_rng
+from attn_jax.outputs.full import FullSoftmax
 from attn_jax.types import Array, Float, Int
 
 
@@ -68,7 +68,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
     (Kumar 2016, section 2.6), since wrong facts tell nothing about the answer.
     """
 
-    vocab_size: int
+    output: OutputLayer
     memory_size: int  # largest number of statements in the memory
     sentence_encoder: nn.Module
     attention: Attention  # its weights are the gates
@@ -82,7 +82,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
 
     def setup(self):
         self.encoder = self.sentence_encoder.clone(parent=self, name="reader")  # the name of its parameters
-        self.out = nn.Dense(self.vocab_size)
+        self.out = self.output.clone(parent=self, name="out")
         self.drop = nn.Dropout(self.dropout)
 
     @property
@@ -91,7 +91,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
         return gate_loss_of(self.attention.normalize)
 
     def read(self, source: Int[Array, "b s"], train: bool = False):
-        """Returns log_probs [b, v], and the gates and the scores of each pass as lists of [b, n]."""
+        """Returns (hidden state of the answer [b, d], gates of each pass, scores of each pass), the last two [b, n]."""
         layout = find_sentences(source, self.memory_size, self.shortest)
         facts, question = self.encoder(source, layout, train=train)
         mask = layout.mask()
@@ -106,12 +106,12 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
             context = self.episode(prepared=prepared, attended=attended, mask=mask)
             state = self.update(memory=state, context=context, question=question, index=index)
         state = self.drop(jnp.concatenate([state, question], axis=-1), deterministic=not train)
-        return jax.nn.log_softmax(self.out(state)), gates, scores
+        return state, gates, scores
 
     def answer(self, source: Int[Array, "b s"], train: bool = False) -> Answer:
         """Log-probabilities of all answers, and the gates of each pass."""
-        log_probs, gates, _ = self.read(source, train)
-        return Answer(log_probs=log_probs, hops=jnp.stack(gates, axis=1))
+        hidden, gates, _ = self.read(source, train)
+        return Answer(log_probs=self.out.log_probs(hidden), hops=jnp.stack(gates, axis=1))
 
     def losses(
         self,
@@ -121,9 +121,9 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
         step: Int[Array, ""] | int,
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
         """Returns the training loss and -log p(answer)."""
-        log_probs, _, scores = self.read(source, train=True)
-        nll, _ = nll_and_correct(log_probs, answers)
-        loss = jnp.where(step < self.warmup_steps, 0.0, nll)
+        hidden, _, scores = self.read(source, train=True)
+        loss, nll = self.out.loss(hidden, answers, rng=sampling_rng(self))
+        loss = jnp.where(step < self.warmup_steps, 0.0, loss)
         if self.gate_weight:
             layout = find_sentences(source, self.memory_size, self.shortest)
             slots, mask = layout.slot_of(evidence), layout.mask()
@@ -135,6 +135,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
 def dmn(
     *,
     vocab_size: int,
+    output: OutputLayer | None = None,
     features: int = 40,
     embedding_size: int = 40,
     gate_size: int = 40,
@@ -148,6 +149,7 @@ def dmn(
 
     Args:
         vocab_size: number of words of stories and answers.
+        output: output layer; None: the full softmax.
         features: width of every state.
         embedding_size: width of a word.
         gate_size: hidden layer of the gate network.
@@ -159,7 +161,7 @@ def dmn(
     """
     gate_network = GateNetwork(features=gate_size, all_terms=True)
     return DynamicMemoryNetwork(
-        vocab_size=vocab_size,
+        output=output or FullSoftmax(vocab_size=vocab_size, group=""),
         sentence_encoder=WordEncoder(
             vocab_size=vocab_size,
             features=features,
@@ -177,6 +179,7 @@ def dmn(
 def dmn_plus(
     *,
     vocab_size: int,
+    output: OutputLayer | None = None,
     features: int = 80,
     gate_size: int = 80,
     num_passes: int = 3,
@@ -191,7 +194,7 @@ def dmn_plus(
     The arguments are those of `dmn`, without `embedding_size`; `fact_dropout` applies to the vectors of the statements.
     """
     return DynamicMemoryNetwork(
-        vocab_size=vocab_size,
+        output=output or FullSoftmax(vocab_size=vocab_size, group=""),
         sentence_encoder=FusionEncoder(
             vocab_size=vocab_size, features=features, question_size=question_size, dropout=fact_dropout
         ),

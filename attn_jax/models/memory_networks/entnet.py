@@ -19,7 +19,8 @@ from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import Answer, find_sentences
 from attn_jax.models.memory_networks.episodes import independent_sigmoid
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import OutputLayer, sampling_rng
+from attn_jax.outputs.full import FullSoftmax
 from attn_jax.types import Array, Bool, Float, Int
 
 INIT = nn.initializers.normal(0.1)
@@ -81,6 +82,7 @@ class EntityNetwork(nn.Module, kw_only=True):
     """
 
     vocab_size: int
+    output: OutputLayer
     memory_size: int  # largest number of statements
     features: int = 100
     num_slots: int = 20
@@ -105,7 +107,7 @@ class EntityNetwork(nn.Module, kw_only=True):
         self.statement = nn.Dense(self.features, use_bias=False, kernel_init=INIT)
         self.hop = nn.Dense(self.features, use_bias=False, kernel_init=INIT)
         self.activation = PReLU(features=self.features)
-        self.out = nn.Dense(self.vocab_size, use_bias=False, kernel_init=INIT)
+        self.out = self.output.clone(parent=self, name="out")
         self.drop = nn.Dropout(self.dropout)
 
     def slots(self, source: Int[Array, "b s"], train: bool = False):
@@ -134,12 +136,16 @@ class EntityNetwork(nn.Module, kw_only=True):
         slots, gates = scan(self.cell, slots, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), inputs))
         return slots, jnp.transpose(gates, (1, 2, 0)), question
 
-    def answer(self, source: Int[Array, "b s"], train: bool = False) -> Answer:
-        """Log-probabilities of all answers, and the gates of each slot over the statements."""
+    def hidden(self, source: Int[Array, "b s"], train: bool = False):
+        """Returns the hidden state of the answer [b, d], and the gates of each slot over the statements."""
         slots, gates, question = self.slots(source, train)
         context = self.read(question[:, None], self.read.prepare(slots)).context[:, 0]
-        hidden = self.activation(question + self.hop(context))
-        return Answer(log_probs=jax.nn.log_softmax(self.out(hidden)), hops=gates)
+        return self.activation(question + self.hop(context)), gates
+
+    def answer(self, source: Int[Array, "b s"], train: bool = False) -> Answer:
+        """Log-probabilities of all answers, and the gates of each slot over the statements."""
+        hidden, gates = self.hidden(source, train)
+        return Answer(log_probs=self.out.log_probs(hidden), hops=gates)
 
     def losses(
         self,
@@ -148,18 +154,26 @@ class EntityNetwork(nn.Module, kw_only=True):
         evidence: Int[Array, "b e"],
         step: Int[Array, ""] | int,
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
-        """Returns -log p(answer) as the training loss and as the nll; the evidence is not used."""
-        nll, _ = nll_and_correct(self.answer(source, train=True).log_probs, answers)
-        return nll, nll
+        """Returns the training loss and -log p(answer); the evidence is not used."""
+        hidden, _ = self.hidden(source, train=True)
+        return self.out.loss(hidden, answers, rng=sampling_rng(self))
 
 
-def entity_network(*, read: Attention | None = None, **fields: Any) -> EntityNetwork:
+def entity_network(
+    *, vocab_size: int, output: OutputLayer | None = None, read: Attention | None = None, **fields: Any
+) -> EntityNetwork:
     """The network as published: sigmoid gates, and by default softmax of the dot product to read.
 
     Args:
+        vocab_size: number of words of stories and answers.
+        output: output layer; None: the full softmax.
         read: attention of the question to the slots; None: softmax of the dot product.
         fields: the other fields of EntityNetwork.
     """
     return EntityNetwork(
-        write=Attention(score=Dot(), normalize=independent_sigmoid), read=read or Attention(score=Dot()), **fields
+        vocab_size=vocab_size,
+        output=output or FullSoftmax(vocab_size=vocab_size, group="", use_bias=False, kernel_init=INIT),
+        write=Attention(score=Dot(), normalize=independent_sigmoid),
+        read=read or Attention(score=Dot()),
+        **fields,
     )

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from attn_jax.attention import Attention
 from attn_jax.attention.normalizers import linear
 from attn_jax.attention.scores.base import Score
+from attn_jax.layers.rows import RowTable
 from attn_jax.models.memory_networks.base import (
     Answer,
     StoryLayout,
@@ -31,6 +32,7 @@ from attn_jax.models.memory_networks.base import (
     centred_position,
     find_sentences,
 )
+from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 INIT = nn.initializers.normal(0.1)
@@ -40,6 +42,7 @@ class MemN2N(nn.Module, kw_only=True):
     """An end-to-end memory network with `num_hops` hops."""
 
     vocab_size: int
+    output: OutputLayer  # `tied`: it shares `words`
     features: int
     num_hops: int
     memory_size: int  # largest number of statements in the memory
@@ -66,6 +69,11 @@ class MemN2N(nn.Module, kw_only=True):
 
     def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answer:
         """Log-probabilities of all answers, and the weights of each hop."""
+        hidden, hops = self.read(source, train, step)
+        return Answer(log_probs=self.output.log_probs(hidden, self.words), hops=hops)
+
+    def read(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0):
+        """Returns the hidden state of the answer [b, d], and the weights of each hop [b, h, n]."""
         layout = find_sentences(source, self.memory_size)
         memories, u = self.embed(source, layout, train=train)
         # The keys and values of an empty slot are zero: it has neither words nor an age.
@@ -80,16 +88,20 @@ class MemN2N(nn.Module, kw_only=True):
             u = (u if self.adjacent else u @ self.between) + context
             u = nn.relu(u) if self.nonlinear else u
             hops.append(attended.weights[:, 0])
-        logits = u @ (self.embeddings[-1] if self.adjacent else self.out).T
-        return Answer(log_probs=jax.nn.log_softmax(logits), hops=jnp.stack(hops, axis=1))
+        return u, jnp.stack(hops, axis=1)
+
+    @property
+    def words(self) -> RowTable:
+        """Vectors of the answers: the last table of values, or a table of their own."""
+        name = f"embedding_{self.num_hops}" if self.adjacent else "out"
+        return RowTable(self, name, self.embeddings[-1] if self.adjacent else self.out)
 
     def losses(
         self, source: Int[Array, "b s"], answers: Int[Array, "b"], evidence: Int[Array, "b e"], step: Int[Array, ""]
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
-        """Returns -log p(answer) as the training loss and as the nll; the evidence is not used."""
-        log_probs = self.answer(source, train=True, step=step).log_probs
-        nll = -jnp.take_along_axis(log_probs, answers[:, None], axis=-1)[:, 0]
-        return nll, nll
+        """Returns the training loss and -log p(answer); the evidence is not used."""
+        hidden, _ = self.read(source, train=True, step=step)
+        return self.output.loss(hidden, answers, self.words, rng=sampling_rng(self))
 
     def embed(
         self, source: Int[Array, "b s"], layout: StoryLayout, train: bool

@@ -15,6 +15,7 @@ from attn_jax.models.attention_options import AttentionOptions, DroppedAttention
 from attn_jax.models.encoder_options import width_of_head
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
+from attn_jax.models.memory_networks.entnet import INIT as ENTNET_INIT
 from attn_jax.models.memory_networks.entnet import entity_network
 from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
 from attn_jax.models.memory_networks.memn2n import MemN2N
@@ -22,6 +23,7 @@ from attn_jax.models.memory_networks.memnn import MemNN
 from attn_jax.models.memory_networks.universal import universal_transformer
 from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
+from attn_jax.outputs import OutputLayer, OutputLayerOptions, OutputSetting
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Array
 
@@ -89,21 +91,32 @@ class StoryOptions:
         if setting.dtype is not jnp.float32:
             raise UserError(f"model.name {self.name} needs dtype float32")
         slots = max(1, min(self.memory_size, sizes.longest_story))
-        return StoryModel(self.network(sizes.source_vocab_size, slots, sizes.shortest_statement))
+        return StoryModel(self.network(sizes, slots))
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
+    def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
         """Builds the network.
 
         Args:
-            vocab_size: number of words in stories and answers.
+            sizes: sizes of the stories; their shortest statement bounds the number of statements in a batch.
             memory_size: number of slots for statements.
-            shortest: number of tokens of the shortest statement; it bounds the number of statements in a batch.
         """
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MemN2NOptions(StoryOptions):
+class SoftmaxStoryOptions(StoryOptions):
+    """Options of a memory network that answers by an output layer."""
+
+    output: OutputLayerOptions = section(OutputLayerOptions, "output layer")
+
+    def build_output(self, sizes: TextSizes, **changed: Any) -> OutputLayer:
+        """Builds the output layer, with settings `changed` from those of a layer with kernel and bias."""
+        setting = OutputSetting(vocab_size=sizes.target_vocab_size, counts=sizes.target_counts, group="")
+        return self.output.chosen.build(setting._replace(**changed))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MemN2NOptions(SoftmaxStoryOptions):
     """Options of the end-to-end memory network (Sukhbaatar 2015)."""
 
     name: str = option("memn2n", "name of the family")
@@ -120,10 +133,11 @@ class MemN2NOptions(StoryOptions):
     linear_steps: int = option(0, "linear start: number of training steps without the normalizer", at_least=0)
     attention: GateOptions = section(GateOptions)
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> MemN2N:
+    def network(self, sizes: TextSizes, memory_size: int) -> MemN2N:
         attention = self.attention.build(self.hidden_size)
         return MemN2N(
-            vocab_size=vocab_size,
+            vocab_size=sizes.source_vocab_size,
+            output=self.build_output(sizes, tied=True, use_bias=False),
             features=self.hidden_size,
             num_hops=self.num_hops,
             memory_size=memory_size,
@@ -151,9 +165,9 @@ class MemNNOptions(StoryOptions):
     adaptive: bool = option(True, "let a stop memory end the chain of facts; else it has num_hops facts")
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> MemNN:
+    def network(self, sizes: TextSizes, memory_size: int) -> MemNN:
         return MemNN(
-            vocab_size=vocab_size,
+            vocab_size=sizes.source_vocab_size,
             features=self.hidden_size,
             num_facts=self.num_hops,
             memory_size=memory_size,
@@ -167,7 +181,7 @@ class MemNNOptions(StoryOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EpisodicOptions(StoryOptions):
+class EpisodicOptions(SoftmaxStoryOptions):
     """Options that both dynamic memory networks share."""
 
     num_hops: int = option(3, "number of passes over the facts", at_least=1, at_most=1000)
@@ -192,7 +206,7 @@ class EpisodicOptions(StoryOptions):
                 "model.gate_weight of more than 0"
             )
 
-    def parts(self, vocab_size: int, memory_size: int, shortest: int, all_terms: bool) -> dict[str, Any]:
+    def parts(self, sizes: TextSizes, memory_size: int, all_terms: bool) -> dict[str, Any]:
         """Returns the fields that both networks share.
 
         The queries of the gates are the question and the memory side by side, so they are twice as wide as a fact.
@@ -200,14 +214,15 @@ class EpisodicOptions(StoryOptions):
         attention = self.attention.build(2 * self.hidden_size, all_terms=all_terms)
         check_score(attention, 2 * self.hidden_size, self.hidden_size, self.attention.score)
         return dict(
-            vocab_size=vocab_size,
+            vocab_size=sizes.source_vocab_size,
+            output=self.build_output(sizes),
             memory_size=memory_size,
             features=self.hidden_size,
             num_passes=self.num_hops,
             attention=attention,
             soft=EPISODES[self.episode],
             question_size=self.sentence_size,
-            shortest=shortest,
+            shortest=sizes.shortest_statement,
             fact_dropout=self.fact_dropout,
             dropout=self.dropout,
             gate_weight=self.gate_weight,
@@ -222,8 +237,8 @@ class DMNOptions(EpisodicOptions):
     name: str = option("dmn", "name of the family")
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
-        return dmn(embedding_size=self.embedding_size, **self.parts(vocab_size, memory_size, shortest, all_terms=True))
+    def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
+        return dmn(embedding_size=self.embedding_size, **self.parts(sizes, memory_size, all_terms=True))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -232,12 +247,12 @@ class DMNPlusOptions(EpisodicOptions):
 
     name: str = option("dmn_plus", "name of the family")
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
-        return dmn_plus(**self.parts(vocab_size, memory_size, shortest, all_terms=False))
+    def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
+        return dmn_plus(**self.parts(sizes, memory_size, all_terms=False))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EntNetOptions(StoryOptions):
+class EntNetOptions(SoftmaxStoryOptions):
     """Options of the recurrent entity network (Henaff 2017)."""
 
     name: str = option("entnet", "name of the family")
@@ -248,21 +263,22 @@ class EntNetOptions(StoryOptions):
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
     attention: DroppedGateOptions = section(DroppedGateOptions)
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
+    def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
         return entity_network(
-            vocab_size=vocab_size,
+            vocab_size=sizes.source_vocab_size,
+            output=self.build_output(sizes, use_bias=False, kernel_init=ENTNET_INIT),
             memory_size=memory_size,
             features=self.hidden_size,
             num_slots=self.num_slots,
             read=self.attention.build(self.hidden_size),
             sentence_size=self.sentence_size,
-            shortest=shortest,
+            shortest=sizes.shortest_statement,
             dropout=self.dropout,
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class UniversalOptions(StoryOptions):
+class UniversalOptions(SoftmaxStoryOptions):
     """Options of the Universal Transformer over the statements of a story (Dehghani 2019)."""
 
     name: str = option("universal", "name of the family")
@@ -281,10 +297,11 @@ class UniversalOptions(StoryOptions):
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
     attention: DroppedGateOptions = section(DroppedGateOptions)
 
-    def network(self, vocab_size: int, memory_size: int, shortest: int) -> nn.Module:
+    def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
         width = width_of_head(self.hidden_size, self.num_heads)
         return universal_transformer(
-            vocab_size=vocab_size,
+            vocab_size=sizes.source_vocab_size,
+            output=self.build_output(sizes),
             memory_size=memory_size,
             features=self.hidden_size,
             num_heads=self.num_heads,
@@ -297,7 +314,7 @@ class UniversalOptions(StoryOptions):
             norm_first=NORM_FIRST[self.norm],
             dropout=self.dropout,
             sentence_size=self.sentence_size,
-            shortest=shortest,
+            shortest=sizes.shortest_statement,
         )
 
 

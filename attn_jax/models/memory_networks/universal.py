@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention, MultiHead
@@ -21,7 +20,8 @@ from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer
 from attn_jax.models.memory_networks.base import Answer, StoryLayout, find_sentences
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import OutputLayer, sampling_rng
+from attn_jax.outputs.full import FullSoftmax
 from attn_jax.types import Array, Bool, Float, Int
 
 
@@ -125,6 +125,7 @@ class UniversalTransformer(nn.Module, kw_only=True):
     """Answers from the final state of the question. loss = -log p(answer) + ponder_weight * mean ponder cost."""
 
     vocab_size: int
+    output: OutputLayer
     memory_size: int  # largest number of statements
     features: int
     stack: UniversalStack
@@ -140,11 +141,11 @@ class UniversalTransformer(nn.Module, kw_only=True):
             sentence_size=self.sentence_size,
             name="reader",  # the name of its parameters
         )
-        self.out = nn.Dense(self.vocab_size)
+        self.out = self.output.clone(parent=self, name="out")
         self.drop = nn.Dropout(self.dropout)
 
     def read(self, source: Int[Array, "b s"], train: bool = False):
-        """Returns log_probs [b, v], the question's weight of each slot in each step [b, t, n], ponder cost [b]."""
+        """Returns (hidden state of the answer [b, d], weights of the slots in each step [b, t, n], ponder cost [b])."""
         layout = find_sentences(source, self.memory_size, self.shortest)
         statements, question = self.encoder(source, newest_first(layout), train=train)
         x = jnp.concatenate([question[:, None], statements], axis=1) * self.features**0.5
@@ -156,12 +157,12 @@ class UniversalTransformer(nn.Module, kw_only=True):
         by_slot = jnp.take_along_axis(by_age, layout.age()[:, None], axis=-1)
         weights = jnp.where(layout.mask()[:, None], by_slot, 0.0)
         cost = jnp.sum(ponder * mask, axis=-1) / jnp.sum(mask, axis=-1)
-        return jax.nn.log_softmax(self.out(hidden)), weights, cost
+        return hidden, weights, cost
 
     def answer(self, source: Int[Array, "b s"], train: bool = False) -> Answer:
         """Log-probabilities of all answers, and the question's weights of the statements in each step."""
-        log_probs, weights, _ = self.read(source, train)
-        return Answer(log_probs=log_probs, hops=weights)
+        hidden, weights, _ = self.read(source, train)
+        return Answer(log_probs=self.out.log_probs(hidden), hops=weights)
 
     def losses(
         self,
@@ -171,9 +172,9 @@ class UniversalTransformer(nn.Module, kw_only=True):
         step: Int[Array, ""] | int,
     ) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
         """Returns the training loss and -log p(answer); the evidence is not used."""
-        log_probs, _, ponder = self.read(source, train=True)
-        nll, _ = nll_and_correct(log_probs, answers)
-        return nll + self.ponder_weight * ponder, nll
+        hidden, _, ponder = self.read(source, train=True)
+        loss, nll = self.out.loss(hidden, answers, rng=sampling_rng(self))
+        return loss + self.ponder_weight * ponder, nll
 
 
 def newest_first(layout: StoryLayout) -> StoryLayout:
@@ -184,6 +185,8 @@ def newest_first(layout: StoryLayout) -> StoryLayout:
 
 def universal_transformer(
     *,
+    vocab_size: int,
+    output: OutputLayer | None = None,
     features: int = 128,
     num_heads: int = 4,
     feed_forward_size: int = 512,
@@ -198,6 +201,8 @@ def universal_transformer(
     """A Universal Transformer with sinusoidal positions.
 
     Args:
+        vocab_size: number of words of stories and answers.
+        output: output layer; None: the full softmax.
         features: width of words and states.
         num_heads: number of heads.
         feed_forward_size: hidden layer of the feed-forward part.
@@ -225,4 +230,11 @@ def universal_transformer(
         threshold=threshold,
         dropout=dropout,
     )
-    return UniversalTransformer(features=features, stack=stack, dropout=dropout, **fields)
+    return UniversalTransformer(
+        vocab_size=vocab_size,
+        output=output or FullSoftmax(vocab_size=vocab_size, group=""),
+        features=features,
+        stack=stack,
+        dropout=dropout,
+        **fields,
+    )

@@ -9,9 +9,11 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Memory
 from attn_jax.attention.hard.readings import weighted_sum
+from attn_jax.layers.embedding import Table
 from attn_jax.models.seq2seq.decoder_base import Decoder, DecodeState, StepOutputs
 from attn_jax.models.seq2seq.objectives import Readout, SoftObjective, TokenLosses
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates
+from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
@@ -26,7 +28,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     embedding_size: int
     encoder: nn.Module  # RNN, Convolution or TransformerStack, see layers/
     decoder: Decoder
-    output: nn.Module  # see outputs/
+    output: OutputLayer
     objective: SoftObjective = SoftObjective()  # see objectives.py
     dropout: float = 0.0
     pad: int = 0
@@ -42,10 +44,10 @@ class Seq2SeqModule(nn.Module, kw_only=True):
 
     def setup(self):
         init = nn.initializers.normal(0.1)
-        self.source_embedding = nn.Embed(
+        self.source_embedding = Table(
             num_embeddings=self.source_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
-        self.target_embedding = nn.Embed(
+        self.target_embedding = Table(
             num_embeddings=self.target_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
         self.drop = nn.Dropout(self.dropout)
@@ -102,11 +104,22 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         objective_state, log_probs = self.objective.step(self.make_readout(), memory, objective_state, token, steps)
         return (decoder_state, objective_state), log_probs
 
+    def step_top_k(self, memory: PyTree, state: tuple[DecodeState, PyTree], token: Int[Array, "b"], k: int):
+        """Returns (decode state after `token`, (log-probabilities, tokens) of the k most probable next tokens)."""
+        decoder_state, objective_state = state
+        decoder_state, steps = self.decoder.step(memory, decoder_state, self.target_embedding(token))
+        k = min(k, self.target_vocab_size)
+        readout = self.make_readout()
+        objective_state, best = self.objective.step_top_k(readout, memory, objective_state, token, steps, k)
+        return (decoder_state, objective_state), best
+
     def make_readout(self) -> Readout:
         """Returns the functions that an objective uses."""
         return Readout(
             losses=self.readout_losses,
             log_probs=self.log_probs,
+            nll_and_correct=self.nll_and_correct,
+            top_k=self.top_k,
             row_losses=self.row_losses,
             row_log_probs=self.row_log_probs,
             embed=self.target_embedding,
@@ -116,12 +129,19 @@ class Seq2SeqModule(nn.Module, kw_only=True):
 
     def readout_losses(self, readout: Float[Array, "... d"], targets: Int[Array, "..."]):
         """Returns (training loss, negative log-likelihood) of each target."""
-        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
-        return self.output.loss(readout, targets, embedding=self.target_embedding.embedding, rng=rng)
+        return self.output.loss(readout, targets, embedding=self.target_embedding.rows, rng=sampling_rng(self))
 
     def log_probs(self, readout: Float[Array, "... d"]) -> Float[Array, "... v"]:
         """log p(word) of each word of the target vocabulary."""
-        return self.output.log_probs(readout, embedding=self.target_embedding.embedding)
+        return self.output.log_probs(readout, embedding=self.target_embedding.rows)
+
+    def nll_and_correct(self, readout: Float[Array, "... d"], targets: Int[Array, "..."]):
+        """Returns (negative log-likelihood, 1 where no word is more probable, else 0) of each target."""
+        return self.output.nll_and_correct(readout, targets, embedding=self.target_embedding.rows)
+
+    def top_k(self, readout: Float[Array, "... d"], k: int):
+        """Returns (log-probabilities, words) of the k most probable words."""
+        return self.output.top_k(readout, k, embedding=self.target_embedding.rows)
 
     def row_losses(
         self, memory: Memory, steps: StepOutputs, rows: Float[Array, "b t n s"] | None, targets: Int[Array, "b t"]

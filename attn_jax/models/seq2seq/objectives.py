@@ -28,7 +28,7 @@ from attn_jax.attention.hard.samplers import Sample
 from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import nll_and_correct
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
@@ -42,6 +42,8 @@ class Readout(NamedTuple):
 
     losses: Callable  # (readout [..., d], targets [...]) -> (training loss [...], negative log-likelihood [...])
     log_probs: Callable  # readout [..., d] -> log p(word) [..., v]
+    nll_and_correct: Callable  # (readout [..., d], targets [...]) -> (nll, 1 for the most probable word), each [...]
+    top_k: Callable  # (readout [..., d], k) -> (log-probabilities, words) of the k most probable words, each [..., k]
     row_losses: Callable  # (memory, steps, rows [b, t, n, s] or None, targets [b, t]) -> (loss, nll), each [b, t, n]
     row_log_probs: Callable  # (memory, steps, rows [..., n, s] or None) -> log p(word) [..., n, v]
     embed: Callable  # target tokens [...] -> embeddings [..., e]
@@ -85,6 +87,12 @@ class SoftObjective(nn.Module, kw_only=True):
         """Returns (state, log p(next token) [b, v]), for the outputs of the decoder after `token`."""
         return state, self.log_probs(readout, memory, steps)
 
+    def step_top_k(
+        self, readout: Readout, memory: PyTree, state: PyTree, token: Int[Array, "b"], steps: StepOutputs, k: int
+    ):
+        """Returns (state, (log-probabilities, tokens) of the k most probable next tokens), each [b, k]."""
+        return state, readout.top_k(steps.readout, k)
+
     def log_probs(self, readout: Readout, memory: PyTree, steps: StepOutputs) -> Float[Array, "... v"]:
         """log p(word) at each step."""
         return readout.log_probs(steps.readout)
@@ -99,7 +107,7 @@ class SoftObjective(nn.Module, kw_only=True):
         real: Bool[Array, "b t"],
     ):
         """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], weights to plot [b, t, s])."""
-        nll, correct = nll_and_correct(self.log_probs(readout, memory, steps), targets)
+        nll, correct = readout.nll_and_correct(steps.readout, targets)
         return nll, correct, steps.weights
 
 
@@ -139,7 +147,20 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
         return TokenLosses(jnp.mean(loss, axis=-1) + gradient_only(extra), jnp.mean(nll, axis=-1))
 
 
-class HardObjective(SoftObjective, kw_only=True):
+class MixtureObjective(SoftObjective, kw_only=True):
+    """Base of objectives that predict a mixture over contexts, whose best tokens are found among all tokens."""
+
+    def step_top_k(self, readout, memory, state, token, steps, k):
+        state, log_probs = self.step(readout, memory, state, token, steps)
+        values, tokens = jax.lax.top_k(log_probs, k)
+        return state, (values, tokens)
+
+    def evaluate(self, readout, memory, steps, *, targets, real):
+        nll, correct = nll_and_correct(self.log_probs(readout, memory, steps), targets)
+        return nll, correct, steps.weights
+
+
+class HardObjective(MixtureObjective, kw_only=True):
     """E[f(z)]: the output layer reads one latent key, the recurrence the mean context (Deng 2018, arXiv 1807.03756).
 
     The keys of different steps are independent, so the loss of a token needs the samples of its own step alone.
@@ -218,7 +239,7 @@ class ElboObjective(HardObjective, kw_only=True):
         return log_q, kl_divergence(log_q, log_of(steps.weights))
 
 
-class MarkovObjective(SoftObjective, kw_only=True):
+class MarkovObjective(MixtureObjective, kw_only=True):
     """Exact hard attention: the keys x_t are the states of a Markov chain, summed out by dynamic programming.
 
     p(y) = sum_x prod_t p(x_t | x_{t-1}, y_<t) p(y_t | z_{x_t}, y_<t). With `monotonic`, x_t is not before x_{t-1}

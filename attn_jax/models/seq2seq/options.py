@@ -123,7 +123,7 @@ class Seq2SeqOptions(EncoderOptions):
             embedding_size=self.embedding_size,
             encoder=self.build_encoder(setting),
             decoder=decoder,
-            output=self.build_output(setting, sizes.target_vocab_size, tied=self.tie_embeddings),
+            output=self.build_output(setting, sizes, tied=self.tie_embeddings),
             objective=objective,
             dropout=self.dropout,
             dtype=setting.dtype,

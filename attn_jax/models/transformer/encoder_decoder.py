@@ -7,7 +7,7 @@ from flax import struct
 from attn_jax.attention import Memory
 from attn_jax.layers.embedding import Embedding
 from attn_jax.layers.transformer import TransformerStack
-from attn_jax.outputs.loss import nll_and_correct
+from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
 
@@ -23,13 +23,14 @@ class TeacherForced(nn.Module, kw_only=True):
     """Base of the Transformers: embeddings, and the losses of the teacher-forced pass.
 
     A subclass defines the pass, unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d],
-    attention weights on the source, the mean over the heads of the last layer [b, t, s]).
+    attention weights on the source, the mean over the heads of the last layer [b, t, s]), and a step of decoding,
+    advance(memory, decode state, token [b]) -> (decode state, states [b, d]).
     """
 
     source_vocab_size: int
     target_vocab_size: int
     features: int
-    output: nn.Module
+    output: OutputLayer
     max_length: int  # most tokens that decoding may generate
     share_embeddings: bool = False
     pad: int = 0
@@ -53,18 +54,28 @@ class TeacherForced(nn.Module, kw_only=True):
     def losses(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (training loss, negative log-likelihood) of each target token, each [b, t]."""
         states, _ = self.unroll(source, target_in, train=True)
-        rng = self.make_rng("sample") if self.has_rng("sample") else None  # for an output layer that samples words
-        return self.output.loss(states, targets, embedding=self.target_embedding.weights, rng=rng)
+        return self.output.loss(states, targets, embedding=self.target_embedding.rows, rng=sampling_rng(self))
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], weights [b, t, s])."""
         states, weights = self.unroll(source, target_in)
-        nll, correct = nll_and_correct(self.log_probs(states), targets)
+        nll, correct = self.output.nll_and_correct(states, targets, embedding=self.target_embedding.rows)
         return nll, correct, weights
 
     def log_probs(self, states: Float[Array, "... d"]) -> Float[Array, "... v"]:
         """log p(word) of each word of the target vocabulary."""
-        return self.output.log_probs(states, embedding=self.target_embedding.weights)
+        return self.output.log_probs(states, embedding=self.target_embedding.rows)
+
+    def step(self, memory: PyTree, state: PyTree, token: Int[Array, "b"]) -> tuple[PyTree, Float[Array, "b v"]]:
+        """Returns (decode state after `token`, log p(next token))."""
+        state, states = self.advance(memory, state, token)
+        return state, self.log_probs(states)
+
+    def step_top_k(self, memory: PyTree, state: PyTree, token: Int[Array, "b"], k: int):
+        """Returns (decode state after `token`, (log-probabilities, tokens) of the k most probable next tokens)."""
+        state, states = self.advance(memory, state, token)
+        k = min(k, self.target_vocab_size)
+        return state, self.output.top_k(states, k, embedding=self.target_embedding.rows)
 
 
 class Transformer(TeacherForced, kw_only=True):
@@ -90,10 +101,10 @@ class Transformer(TeacherForced, kw_only=True):
         caches = self.decoder.start(len(source), self.max_length)
         return self.encode(source), DecodeState(position=jnp.zeros(len(source), jnp.int32), caches=caches)
 
-    def step(
+    def advance(
         self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
-    ) -> tuple[DecodeState, Float[Array, "b v"]]:
+    ) -> tuple[DecodeState, Float[Array, "b d"]]:
         states, caches = self.decoder.step(
             self.target_embedding(token), position=state.position, caches=state.caches, source=memory
         )
-        return DecodeState(position=state.position + 1, caches=caches), self.log_probs(states)
+        return DecodeState(position=state.position + 1, caches=caches), states

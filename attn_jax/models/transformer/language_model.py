@@ -75,13 +75,13 @@ class LanguageModel(TeacherForced, kw_only=True):
         caches = jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice(old, new, (0,) * old.ndim), empty, read)
         return (), DecodeState(position=length, first=first, caches=caches)
 
-    def step(
+    def advance(
         self, memory: tuple, state: DecodeState, token: Int[Array, "b"]
-    ) -> tuple[DecodeState, Float[Array, "b v"]]:
+    ) -> tuple[DecodeState, Float[Array, "b d"]]:
         token = jnp.where(state.first >= 0, state.first, token)
         states, caches = self.stack.step(self.target_embedding(token), position=state.position, caches=state.caches)
         first = jnp.full_like(state.first, -1)
-        return DecodeState(position=state.position + 1, first=first, caches=caches), self.log_probs(states)
+        return DecodeState(position=state.position + 1, first=first, caches=caches), states
 
 
 def take(x: Float[Array, "b n ..."], index: Int[Array, "b m"]) -> Float[Array, "b m ..."]:

@@ -47,7 +47,9 @@ def measured(name):
             "weights": model.attention_weights(params, batch),
             "train": jax.value_and_grad(lambda p: model.loss_fn(p, batch, jax.random.key(0))[0])(params),
             "metrics": model.loss_fn(params, batch, jax.random.key(0))[1],
-            "decoded": greedy(functools.partial(model.step, params), *model.start(params, batch["source"]), **options),
+            "decoded": greedy(
+                functools.partial(model.step_top_k, params), *model.start(params, batch["source"]), **options
+            ),
             "read": model.module.apply({"params": params}, batch["source"], method="read"),
         }
 

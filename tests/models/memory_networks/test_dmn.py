@@ -39,8 +39,8 @@ def trained(gate_weight, independent):
     def run(params, step):
         loss = lambda p: model.loss_fn(p, BATCH, jax.random.key(0), step)  # noqa: E731
         (total, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(params)
-        log_probs, gates, _ = module.apply({"params": params}, BATCH["source"], method="read")
-        return total, metrics["nll"].total, gradient, log_probs, jnp.stack(gates, 1)
+        answer = module.apply({"params": params}, BATCH["source"], method="answer")
+        return total, metrics["nll"].total, gradient, answer.log_probs, answer.hops
 
     params = params_for(module)
     return [run(params, jnp.array(step)) for step in (0, 7)]

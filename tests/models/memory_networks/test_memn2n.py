@@ -11,11 +11,13 @@ from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import StoryModel, find_sentences
 from attn_jax.models.memory_networks.memn2n import MemN2N, noisy_ages
+from attn_jax.outputs import FullSoftmax
 
 V, N, D = len(VOCABULARY), 6, 4
 STORY = "mary moved to the garden . john moved to the office . mary got the milk . where is mary ?"
 SHORT = "john moved to the garden . where is john ?"
-OPTIONS = dict(vocab_size=V, features=D, num_hops=2, memory_size=N, score=Dot(), normalize=softmax)
+OUTPUT = FullSoftmax(vocab_size=V, tied=True, use_bias=False)
+OPTIONS = dict(vocab_size=V, output=OUTPUT, features=D, num_hops=2, memory_size=N, score=Dot(), normalize=softmax)
 
 
 @pytest.fixture(scope="module")

@@ -235,7 +235,7 @@ def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
 
     @jax.jit
     def run(params):
-        step = functools.partial(model.step, params)
+        step = functools.partial(model.step_top_k, params)
         return greedy(step, *model.start(params, source), **options), beam_search(
             step, *model.start(params, source), beam_size=3, **options
         )

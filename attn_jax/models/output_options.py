@@ -1,0 +1,36 @@
+"""The choice of an output layer, for every family that has one."""
+
+import dataclasses
+
+from attn_jax.models.setting import Setting
+from attn_jax.options import section
+from attn_jax.outputs import OutputLayer, OutputLayerOptions, OutputSetting
+from attn_jax.tasks.sizes import TextSizes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputUser:
+    """Options of a family with an output layer."""
+
+    output: OutputLayerOptions = section(OutputLayerOptions, "output layer")
+
+    def build_output(self, setting: Setting, sizes: TextSizes, *, tied: bool) -> OutputLayer:
+        """Builds the output layer.
+
+        Args:
+            setting: settings from other sections.
+            sizes: number of words, or classes, and their counts.
+            tied: its vectors are those of the target embedding.
+
+        Raises:
+            UserError: options do not fit the vocabulary, or each other.
+        """
+        return self.output.chosen.build(
+            OutputSetting(
+                vocab_size=sizes.target_vocab_size,
+                counts=sizes.target_counts,
+                tied=tied,
+                label_smoothing=setting.label_smoothing,
+                dtype=setting.dtype,
+            )
+        )

@@ -1,0 +1,1 @@
+"""Recurrent language models: one stack of recurrent layers, without attention."""

@@ -1,0 +1,123 @@
+"""The interface of output layers and of their options."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.layers.rows import RowTable
+from attn_jax.options import option
+from attn_jax.outputs.frequencies import Frequencies
+from attn_jax.types import Array, Callable, Dtype, Float, Int, PRNGKeyArray
+
+
+class OutputSetting(NamedTuple):
+    """Settings from elsewhere that an output layer is built with."""
+
+    vocab_size: int
+    counts: np.ndarray | None = None  # of each word among the training targets; None: not known
+    tied: bool = False  # share the vectors of the target embedding
+    label_smoothing: float = 0.0
+    use_bias: bool = True  # full, chunked
+    group: str = "dense"  # full, chunked: name over the parameters
+    kernel_init: Callable = nn.initializers.lecun_normal()  # full, chunked
+    dtype: Dtype = jnp.float32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Options of an output layer. Subclasses implement `build`."""
+
+    needs_counts: ClassVar[bool] = False  # reads OutputSetting.counts
+    searches_all: ClassVar[bool] = False  # cheap in training, but a step of decoding computes all words
+
+    def build(self, setting: OutputSetting) -> "OutputLayer":
+        """Builds the layer; without counts, for any counts and vocabulary, as a check of the options.
+
+        Raises:
+            UserError: an option does not fit the vocabulary, or another option.
+        """
+        raise NotImplementedError
+
+
+Embedding = RowTable | Array | None  # of the target tokens
+
+
+def frequencies_option() -> Any:
+    """Makes the option that names a file of frequencies."""
+    return option(
+        "", "file in data_dir with a word, a tab and its count in each line; empty: counted in the training targets"
+    )
+
+
+def frequencies_of(setting: OutputSetting) -> Frequencies:
+    """Returns the frequencies of the words; if they are not known, those of Zipf's law in the order of the words."""
+    if setting.counts is None:
+        return Frequencies(np.ceil(10 * setting.vocab_size / np.arange(1, setting.vocab_size + 1)))
+    return Frequencies(setting.counts)
+
+
+def check_untied(setting: OutputSetting, name: str) -> None:
+    """Raises a UserError if a layer without a vector for each word should share those of the embedding."""
+    if setting.tied:
+        raise UserError(
+            f"model.output.name {name} has no vectors of words to share with an embedding (model.tie_embeddings, and "
+            "always memn2n); expected full, chunked or a layer that samples words"
+        )
+
+
+class OutputLayer(nn.Module, kw_only=True):
+    """A layer from hidden states to words.
+
+    Subclasses define `log_probs` and `loss`, and the other methods where they need less than all log-probabilities.
+    `embedding` is the table of the target tokens, for a layer that shares it (`tied`); other layers do not use it.
+    """
+
+    vocab_size: int
+    tied: bool = False  # the vectors of the words are those of the embedding (Press & Wolf 2017, arXiv 1608.05859)
+    dtype: Dtype = jnp.float32  # of the products
+
+    def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
+        """log p(word) of each word, exact and normalized."""
+        raise NotImplementedError
+
+    def loss(
+        self,
+        hidden: Float[Array, "... d"],
+        targets: Int[Array, "..."],
+        embedding: Embedding = None,
+        rng: PRNGKeyArray | None = None,
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Returns (training loss, negative log-likelihood) of each target.
+
+        A layer that samples words needs `rng`, and its negative log-likelihood is an estimate.
+        """
+        raise NotImplementedError
+
+    def top_k(
+        self, hidden: Float[Array, "... d"], k: int, embedding: Embedding = None
+    ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
+        """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly."""
+        values, words = jax.lax.top_k(self.log_probs(hidden, embedding), k)
+        return values, words
+
+    def nll_and_correct(
+        self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Returns (-log p(target), 1 where no word is more probable than the target, else 0), exactly."""
+        return nll_and_correct(self.log_probs(hidden, embedding), targets)
+
+
+def sampling_rng(module: nn.Module) -> PRNGKeyArray | None:
+    """Returns the rng of a module for a layer that samples words; None where there is none, as in evaluation."""
+    return module.make_rng("sample") if module.has_rng("sample") else None
+
+
+def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]):
+    """Returns (-log p(target), 1 where no token is more probable than the target, else 0), each [...]."""
+    target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
+    return -target, (target >= jnp.max(log_probs, axis=-1)).astype(jnp.float32)

@@ -1,0 +1,186 @@
+"""Output layers trained on a few sampled words, so that a training step costs the same for every vocabulary."""
+
+import dataclasses
+from typing import ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.errors import UserError
+from attn_jax.layers.rows import RowTable, take, whole
+from attn_jax.options import option
+from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, frequencies_of, frequencies_option
+from attn_jax.outputs.chunked import ChunkedSoftmax, product
+from attn_jax.outputs.criteria import Scored, blackout, importance_sampling, negative_sampling, noise_contrastive
+from attn_jax.outputs.frequencies import Frequencies, log_uniform, uniform, unigram
+from attn_jax.outputs.full import Linear
+from attn_jax.outputs.proposals import Distribution, Fixed, Learned
+from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray
+
+INIT = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", in_axis=-1, out_axis=-2)
+
+
+class SampledSoftmax(ChunkedSoftmax, kw_only=True):
+    """log_probs = log_softmax(W hidden + b), trained by a loss over the target and `num_samples` sampled words.
+
+    Only the rows of these words in W and b get a gradient; see training/row_updates.py for updates that use it. All
+    methods but `loss` are exact and cost as much as those of the full softmax.
+    """
+
+    criterion: Callable = importance_sampling  # see criteria.py
+    proposal: nn.Module  # see proposals.py
+    num_samples: int = 1024
+    learned_normalizer: bool = False  # subtract a learned log Z from the logits in the loss
+
+    @nn.compact
+    def tables(self, features: int, embedding: Embedding = None) -> tuple[Embedding, RowTable]:
+        """Returns W [v, d] and b [v]."""
+        bias = RowTable(self, "bias", self.param("bias", nn.initializers.zeros, (self.vocab_size,)))
+        if self.tied:
+            return embedding, bias
+        return RowTable(self, "table", self.param("table", INIT, (self.vocab_size, features))), bias
+
+    def linear(self, features: int, embedding: Embedding = None) -> Linear:
+        """Returns all vectors, for the exact methods."""
+        table, bias = self.tables(features, embedding)
+        return Linear(whole(table), bias.whole(), axis=0)
+
+    @nn.compact
+    def log_normalizer(self) -> Float[Array, ""]:
+        """Returns log Z, the same for all contexts."""
+        return self.param("log_normalizer", nn.initializers.zeros, ())
+
+    def loss(
+        self,
+        hidden: Float[Array, "... d"],
+        targets: Int[Array, "..."],
+        embedding: Embedding = None,
+        rng: PRNGKeyArray | None = None,
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Returns (training loss, negative log-likelihood estimated by importance sampling) of each target.
+
+        Raises:
+            ValueError: there is no `rng`.
+        """
+        if rng is None:
+            raise ValueError("SampledSoftmax.loss: expected an rng to sample words with, got None")
+        rows, chosen = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+        proposed = self.proposal(rng, self.num_samples, rows, chosen)
+        words = jnp.concatenate([chosen, proposed.words])
+        table, bias = self.tables(hidden.shape[-1], embedding)
+        vectors, biases = take(table, words).astype(self.dtype), bias.take(words)
+        rows, n = rows.astype(self.dtype), len(chosen)
+        log_k = jnp.log(float(self.num_samples))
+        scored = Scored(
+            target=jnp.sum((rows * vectors[:n]).astype(jnp.float32), axis=-1) + biases[:n],
+            words=product(rows, vectors[n:].T) + biases[n:],
+            log_count_of_target=log_k + proposed.log_q_of_targets,
+            log_count=log_k + proposed.log_q,
+            is_target=chosen[:, None] == proposed.words,
+        )
+        nll = importance_sampling(scored)
+        if self.learned_normalizer:
+            log_z = self.log_normalizer()
+            scored = scored._replace(target=scored.target - log_z, words=scored.words - log_z)
+        loss = self.criterion(scored) + proposed.loss
+        return loss.reshape(targets.shape), nll.reshape(targets.shape)
+
+
+def counted(options: "SampledOptions", frequencies: Frequencies) -> Distribution:
+    """Returns the distribution by counts.
+
+    Raises:
+        UserError: a word would never be sampled.
+    """
+    try:
+        return Distribution(
+            unigram(frequencies, power=options.power, smoothing=options.smoothing, reserved=NUM_RESERVED)
+        )
+    except ValueError as error:
+        raise UserError(
+            f"model.output.proposal {options.proposal}: {error}; set model.output.smoothing to 1, or "
+            "model.output.proposal to log_uniform"
+        ) from None
+
+
+PROPOSALS = {
+    "uniform": lambda options, frequencies: Fixed(probs=Distribution(uniform(frequencies))),
+    "log_uniform": lambda options, frequencies: Fixed(probs=Distribution(log_uniform(frequencies))),
+    "unigram": lambda options, frequencies: Fixed(probs=counted(options, frequencies)),
+    "learned": lambda options, frequencies: Learned(
+        probs=counted(options, frequencies), num_classes=options.num_classes
+    ),
+}
+NORMALIZERS = {"learned": True, "fixed": False}  # whether it is a parameter
+NUM_RESERVED = 4  # the special words of a vocabulary may never be a target
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledOptions(OutputOptions):
+    """Options of a softmax that is trained by importance sampling."""
+
+    needs_counts: ClassVar[bool] = True
+    searches_all: ClassVar[bool] = True
+    criterion: ClassVar[Callable] = staticmethod(importance_sampling)
+
+    num_samples: int = option(1024, "number of words that are sampled for a batch", at_least=1)
+    proposal: str = option(
+        "log_uniform",
+        "distribution the words are sampled from: equal, by rank, by count^power, or learned with the model",
+        choices=PROPOSALS,
+    )
+    power: float = option(0.75, "proposal unigram and learned: exponent of the counts", at_least=0, at_most=10)
+    smoothing: float = option(0.0, "proposal unigram and learned: added to the count of each word", at_least=0)
+    num_classes: int = option(64, "proposal learned: number of classes of words", at_least=2)
+    frequencies: str = frequencies_option()
+    chunk_size: int = option(8192, "number of words whose logits are in memory at a time", at_least=1)
+
+    def build(self, setting: OutputSetting) -> SampledSoftmax:
+        if setting.counts is not None and self.num_samples > setting.vocab_size:
+            raise UserError(
+                f"model.output.num_samples is {self.num_samples}, but the vocabulary has {setting.vocab_size} words; "
+                f"expected at most {setting.vocab_size}, or model.output.name full"
+            )
+        return SampledSoftmax(
+            vocab_size=setting.vocab_size,
+            tied=setting.tied,
+            dtype=setting.dtype,
+            chunk_size=self.chunk_size,
+            criterion=type(self).criterion,
+            proposal=PROPOSALS[self.proposal](self, frequencies_of(setting)),
+            num_samples=self.num_samples,
+            learned_normalizer=self.has_learned_normalizer,
+        )
+
+    @property
+    def has_learned_normalizer(self) -> bool:
+        """Returns whether a normalizer is learned."""
+        return False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoiseContrastiveOptions(SampledOptions):
+    """Options of a softmax that is trained by noise-contrastive estimation."""
+
+    criterion: ClassVar[Callable] = staticmethod(noise_contrastive)
+
+    normalizer: str = option("learned", "log Z of all contexts: learned, or fixed at 0", choices=NORMALIZERS)
+
+    @property
+    def has_learned_normalizer(self) -> bool:
+        """Returns whether a normalizer is learned."""
+        return NORMALIZERS[self.normalizer]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NegativeSamplingOptions(SampledOptions):
+    """Options of negative sampling."""
+
+    criterion: ClassVar[Callable] = staticmethod(negative_sampling)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlackOutOptions(SampledOptions):
+    """Options of a softmax that is trained by BlackOut."""
+
+    criterion: ClassVar[Callable] = staticmethod(blackout)

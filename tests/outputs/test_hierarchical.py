@@ -1,0 +1,107 @@
+"""Trees, and the hierarchical softmax as the product of decisions along a path."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled, params_of
+
+from attn_jax.outputs import HierarchicalSoftmax
+from attn_jax.outputs import hierarchical as module
+from attn_jax.outputs.frequencies import Frequencies
+from attn_jax.outputs.trees import TREES, huffman
+
+VOCAB, WIDTH = 11, 4
+RNG = np.random.default_rng(0)
+COUNTS = Frequencies(np.array([0, 3, 0, 50, 1, 20, 20, 7, 2, 90, 4]))
+HIDDEN = RNG.normal(size=(2, 3, WIDTH)).astype(np.float32)
+TARGETS = RNG.integers(0, VOCAB, (2, 3))
+
+
+def words_below(tree, node):
+    return (
+        [node]
+        if node < tree.vocab_size
+        else [word for child in tree.children[node - tree.vocab_size] for word in words_below(tree, child)]
+    )
+
+
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("size", [2, 3, 8, 11, 100])
+def test_every_word_is_a_leaf(name, size):
+    tree = TREES[name](Frequencies(np.random.default_rng(1).zipf(1.5, size) - 1))
+    assert sorted(words_below(tree, 2 * size - 2)) == list(range(size))
+    assert tree.parent[-1] == -1 and np.all(tree.parent[:-1] >= 0)
+
+
+def test_the_mean_depth_of_a_huffman_tree_is_between_the_entropy_and_one_more():
+    counts = np.round(1e6 / np.arange(1, 1001)).astype(int)
+    probs = counts / counts.sum()
+    entropy = -np.sum(probs * np.log2(probs))
+    depth = {name: np.sum(probs * make(Frequencies(counts)).depths()) for name, make in TREES.items()}
+    assert entropy <= depth["huffman"] < entropy + 1
+    assert depth["huffman"] <= depth["frequency"] < depth["balanced"] <= 10
+
+
+def test_no_tree_is_better_than_huffmans():
+    """The mean depth of the best of all trees over five words, by dynamic programming over sets of words."""
+    counts = (5, 1, 8, 1, 3)
+    best = {(word,): 0 for word in range(5)}
+    for size in range(2, 6):
+        for words in itertools.combinations(range(5), size):
+            splits = [some for k in range(1, size) for some in itertools.combinations(words, k)]
+            rest = {some: tuple(word for word in words if word not in some) for some in splits}
+            best[words] = sum(counts[w] for w in words) + min(best[some] + best[rest[some]] for some in splits)
+    assert np.dot(counts, huffman(Frequencies(np.array(counts))).depths()) == best[tuple(range(5))]
+
+
+@pytest.fixture(params=TREES)
+def layer(request):
+    return HierarchicalSoftmax(vocab_size=VOCAB, tree=TREES[request.param](COUNTS))
+
+
+def params(layer, scale=0.5):
+    return {"params": params_of(layer, jnp.asarray(HIDDEN), jnp.asarray(TARGETS), method="loss", scale=scale)}
+
+
+def test_probabilities_are_products_of_decisions_and_sum_to_one(layer):
+    given, tree = params(layer), layer.tree
+    table, bias = given["params"]["table"], given["params"]["bias"]
+    expected = np.zeros((2, 3, VOCAB))
+    for word in range(VOCAB):
+        node = word
+        while tree.parent[node] >= 0:
+            score = HIDDEN @ table[tree.parent[node]] + bias[tree.parent[node]]
+            expected[..., word] -= np.log1p(np.exp(-score if tree.is_right[node] else score))
+            node = VOCAB + tree.parent[node]
+    log_probs = compiled(lambda hidden: layer.apply(given, hidden, method="log_probs"))(HIDDEN)
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-5)
+    loss, nll = compiled(lambda *args: layer.apply(given, *args, method="loss"))(HIDDEN, TARGETS)
+    np.testing.assert_allclose(nll, -np.take_along_axis(expected, TARGETS[..., None], -1)[..., 0], rtol=1e-4)
+    np.testing.assert_array_equal(loss, nll)
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0])
+@pytest.mark.parametrize("k", [1, 4, VOCAB])
+def test_the_search_finds_the_best_words(layer, k, scale):
+    given = params(layer, scale)
+    log_probs = compiled(lambda hidden: layer.apply(given, hidden, method="log_probs"))(HIDDEN)
+    values, words = compiled(lambda hidden: layer.apply(given, hidden, k, method="top_k"))(HIDDEN)
+    np.testing.assert_allclose(values, -np.sort(-log_probs, axis=-1)[..., :k], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(log_probs, words, -1), values, rtol=1e-4, atol=1e-5)
+    _, correct = compiled(lambda *args: layer.apply(given, *args, method="nll_and_correct"))(
+        HIDDEN, np.where(np.arange(3) == 0, np.argmax(log_probs, -1), np.argmin(log_probs, -1))
+    )
+    np.testing.assert_array_equal(correct, np.broadcast_to(np.arange(3) == 0, (2, 3)))
+
+
+def test_a_search_without_enough_room_computes_all_words(layer, monkeypatch):
+    given = params(layer, 0.1)
+    expected = compiled(lambda hidden: layer.apply(given, hidden, 4, method="top_k"))(HIDDEN)
+    monkeypatch.setattr(module, "FRONTIER", 1)
+    values, words = compiled(jax.vmap(lambda hidden: layer.apply(given, hidden, 4, method="top_k")))(HIDDEN)
+    np.testing.assert_array_equal(words, expected[1])
+    np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)

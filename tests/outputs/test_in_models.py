@@ -1,0 +1,92 @@
+"""Every output layer in every kind of model: latent contexts, classifiers, Transformers, memory networks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+from tiny_seq2seq import BOS, PAD, build, random_params, sentences
+
+from attn_jax.cli.options import resolve
+from attn_jax.outputs import OUTPUTS
+from attn_jax.tasks.sizes import TextSizes
+from configs.base import get_config
+
+BATCH = sentences([(3, 4), (5, 2), (1, 3)], 5, 4)
+
+
+def as_arrays(batch):
+    return jax.tree.map(jnp.asarray, batch)
+
+
+MODELS = {
+    "soft": dict(name="seq2seq"),
+    "marginal": dict(name="seq2seq", objective="marginal", input_feeding=False, attention={"read": "enumeration"}),
+    "hard": dict(name="seq2seq", objective="hard", input_feeding=False, attention={"read": "reinforce"}),
+    "transformer": dict(name="transformer", hidden_size=8),
+    "language model": dict(name="language_model", hidden_size=8),
+}
+STORIES = ("memn2n", "dmn", "dmn_plus", "entnet", "universal")
+# One of each kind of loss; the others differ by a function that test_sampled.py covers.
+LAYERS = ("chunked", "nce", "hierarchical", "adaptive")
+
+
+def options_of(name):
+    return {"name": name} | ({"num_samples": 4} if hasattr(OUTPUTS[name], "num_samples") else {})
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_trains_and_its_decoding_agrees_with_its_evaluation(name, layer):
+    model = build(**MODELS[name], output=options_of(layer))
+    params = random_params(model, as_arrays(BATCH))
+    gradient = compiled(jax.grad(lambda params: model.loss_fn(params, as_arrays(BATCH), jax.random.key(0))[0]))(params)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient["output"]))
+
+    def first_words(params):
+        memory, state = model.start(params, jnp.asarray(BATCH["source"]))
+        token = jnp.full(len(BATCH["source"]), BOS)
+        _, log_probs = model.step(params, memory, state, token)
+        return log_probs, model.step_top_k(params, memory, state, token, 3)[1:]
+
+    log_probs, (values, words) = compiled(first_words)(params)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-4)
+    np.testing.assert_allclose(values, -np.sort(-log_probs, axis=-1)[:, :3], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.take_along_axis(log_probs, words, 1), values, rtol=1e-4, atol=1e-5)
+    one = BATCH | {"target_out": np.where(np.arange(4) == 0, BATCH["target_out"], PAD)}
+    score = compiled(lambda params: model.score(params, as_arrays(one)))(params)
+    chosen = np.take_along_axis(log_probs, BATCH["target_out"][:, :1], 1)[:, 0]
+    np.testing.assert_allclose(score, chosen, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_classifier_has_every_layer(layer):
+    model = build(name="classifier", output=options_of(layer))
+    batch = {name: x if name == "source" else x[:, :2] for name, x in BATCH.items()}
+    params = random_params(model, as_arrays(batch))
+    gradient = compiled(jax.grad(lambda params: model.loss_fn(params, as_arrays(batch), jax.random.key(0))[0]))(params)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+    log_probs = compiled(lambda params: model.start(params, jnp.asarray(batch["source"]))[0])(params)
+    np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-4)
+    nll = compiled(lambda params: model._apply(params, as_arrays(batch), "evaluate")[0])(params)
+    np.testing.assert_allclose(
+        -nll[:, 0], np.take_along_axis(log_probs, batch["target_out"][:, :1], 1)[:, 0], rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_memory_network_has_every_layer(name):
+    source = jnp.asarray([[7, 8, 4, 9, 8, 4, 6, 7, 5, 3], [9, 6, 4, 8, 7, 4, 6, 9, 5, 3]])
+    batch = {"source": source, "target_in": source[:, :2], "target_out": jnp.asarray([[8, 3], [7, 3]])}
+    config = get_config(task="babi", model=name)
+    config.model.hidden_size = 8
+    for layer in LAYERS if name != "memn2n" else ("chunked", "sampled"):
+        config.model.output.update(options_of(layer))
+        sizes = TextSizes(10, 10, longest_story=2, shortest_statement=3, target_counts=np.arange(10))
+        model = resolve(config).build_model(sizes)
+        params = random_params(model, batch)
+        gradient = compiled(jax.grad(lambda params, m=model: m.loss_fn(params, batch, jax.random.key(0))[0]))(params)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+        log_probs = compiled(lambda params, m=model: m.answer(params, source).log_probs)(params)
+        np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-4)

@@ -12,6 +12,7 @@ from attn_jax.tasks.points import PointsTask
 from attn_jax.tasks.regression import RegressionOptions
 from attn_jax.tasks.sequences import SequencesOptions
 from attn_jax.tasks.task import Task
+from attn_jax.tasks.zipf import ZipfOptions
 
 # task.name -> its options, whose `build` makes the task.
 TASKS = {
@@ -22,6 +23,7 @@ TASKS = {
     "language_id": LanguageIdOptions,
     "labelled_text": LabelledTextOptions,
     "plain_text": PlainTextOptions,
+    "zipf": ZipfOptions,
     "babi": BabiOptions,
     "regression": RegressionOptions,
 }

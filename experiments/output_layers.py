@@ -1,0 +1,197 @@
+"""Which output layer learns most in the same time, and in the same number of steps, with 50,000 words?
+
+    python launch.py --sweep=experiments/output_layers.py
+    python experiments/output_layers.py
+
+An LSTM of width 128 reads a generated text of 50,000 words by Zipf's law, whose entropy is known (configs/zipf.py).
+Each output layer trains three seeds in one program. Sampled and hierarchical layers update the rows that they read
+alone. The time counts training steps, not evaluation, which is exact for all of them. Layers are compared with the full
+softmax at the number of steps and at the time at which it ends; intervals are paired by seed. Writes
+experiments/results/output_layers.md, .json and .png. experiments/benchmarks/output_speed.py measures the layers by
+themselves, for up to a million words.
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.cli.sweep import jobs  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.evaluation import plots  # noqa: E402
+from attn_jax.evaluation.provenance import provenance  # noqa: E402
+from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
+from experiments.scores import half_width  # noqa: E402
+
+RESULTS = ROOT / "experiments" / "results"
+SEEDS = (0, 1, 2)
+# Steps of each layer: those that are faster take more, so that all train for at least as long as the full softmax.
+NUM_STEPS = {
+    "full": 1500,
+    "chunked": 1500,
+    "adaptive": 6000,
+    "sampled": 12_000,
+    "nce": 12_000,
+    "negative_sampling": 12_000,
+    "blackout": 12_000,
+    "hierarchical": 12_000,
+}
+BY_ROWS = ("sampled", "nce", "negative_sampling", "blackout", "hierarchical")
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    for name, steps in NUM_STEPS.items():
+        yield {
+            "config": "configs/zipf.py",
+            "model.output.name": name,
+            "seeds": SEEDS,
+            "train.num_steps": steps,
+            "train.eval_every": 250,
+            "train.log_every": 50,
+            "train.keep": 1,
+            **({"train.lazy_rows": True} if name in BY_ROWS else {}),
+        }
+
+
+def curve(workdir: pathlib.Path) -> dict[str, list]:
+    """Returns the validation losses of a run: {"steps": [n], "seconds": [n], "losses": [n, seeds]}.
+
+    Seconds are those of training steps: tokens / (tokens per second), which the log measures without compilation and
+    evaluations.
+    """
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    logged = [record for record in records if "tokens_per_second" in record]
+    spent = np.cumsum([record["tokens"] / record["tokens_per_second"] for record in logged])
+    found = [record for record in records if "valid/loss" in record]
+    steps = [record["step"] for record in found]
+    return {
+        "steps": steps,
+        "seconds": np.interp(steps, [0, *(record["step"] for record in logged)], [0.0, *spent]).tolist(),
+        "losses": [np.atleast_1d(record["valid/loss"]).tolist() for record in found],
+    }
+
+
+def at(curve: dict[str, list], key: str, value: float) -> np.ndarray:
+    """Returns the losses of the seeds at a number of steps or seconds, between two evaluations by a line."""
+    losses = np.array(curve["losses"])
+    return np.array([np.interp(value, curve[key], losses[:, seed]) for seed in range(losses.shape[1])])
+
+
+def compare(curves: dict[str, dict[str, list]]) -> dict[str, dict[str, Any]]:
+    """Compares all layers with the full softmax, at its last step and at its time there; and their best losses."""
+    full, rows = curves["full"], {}
+    best_of_full = np.min(full["losses"], axis=0)
+    ends = {"steps": full["steps"][-1], "seconds": full["seconds"][-1]}
+    for name, found in curves.items():
+        row: dict[str, Any] = {"ms_per_step": 1e3 * found["seconds"][-1] / found["steps"][-1]}
+        row["best"] = measured(np.min(found["losses"], axis=0), best_of_full)
+        for key, end in ends.items():
+            if found[key][-1] < 0.98 * end:  # it did not get so far
+                row[key] = None
+                continue
+            row[key] = measured(at(found, key, end), at(full, key, end))
+        rows[name] = row
+    return rows
+
+
+def measured(losses: np.ndarray, of_full: np.ndarray) -> dict[str, Any]:
+    """Returns the losses of the seeds, their perplexity, and the paired difference to those of the full softmax."""
+    difference = (losses - of_full).tolist()
+    return {
+        "losses": losses.tolist(),
+        "perplexity": float(np.exp(np.mean(losses))),
+        "difference": float(np.mean(difference)),
+        "half_width": half_width(difference),
+    }
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """Returns a table in Markdown: perplexities, and the paired differences of the loss to the full softmax.
+
+    "equal steps" and "equal time" are those at which the full softmax ends.
+    """
+    lines = [
+        "| layer | ms per step | equal steps | loss - full | equal time | loss - full | best | loss - full |",
+        "|---|" + "--:|" * 7,
+    ]
+    for name, row in rows.items():
+        cells = [f"{row['ms_per_step']:.0f}"]
+        for key in ("steps", "seconds", "best"):
+            found = row[key]
+            cells += (
+                ["", ""]
+                if found is None
+                else [
+                    f"{found['perplexity']:.1f}",
+                    f"{found['difference']:+.4f} ± {found['half_width']:.4f}",
+                ]
+            )
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def plot(curves: dict[str, dict[str, list]], lowest: float | None, path: pathlib.Path) -> None:
+    """Plots the mean perplexity over training seconds and over steps."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    for axes, key in zip(figure.subplots(1, 2, sharey=True), ("seconds", "steps"), strict=True):
+        for name, found in curves.items():
+            axes.plot(found[key], np.exp(np.mean(found["losses"], axis=1)), label=name)
+        if lowest is not None:
+            axes.axhline(lowest, color="black", linestyle=":", label="lowest possible")
+        axes.set(xlabel=f"training {key}", xscale="log", yscale="log")
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("perplexity, validation")
+    figure.axes[1].legend(frameon=False, fontsize="small")
+    plots.save(figure, path)
+
+
+def lowest_perplexity(workdir: pathlib.Path) -> float | None:
+    """Returns the lowest possible perplexity of a generated text; None for a text from files."""
+    task = load_config(workdir).task
+    if task.name != "zipf":
+        return None
+    source = ZipfSource(num_words=task.num_words, num_classes=task.num_classes, exponent=task.exponent)
+    return float(np.exp(source.entropy(task.length) / (task.length + 1)))
+
+
+def report(path: pathlib.Path, title: str, argv: list[str] | None) -> None:
+    """Compares the runs of the sweep in a file, and writes the results beside each other: .md, .json, .png."""
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / path.stem)
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / f"{path.stem}.md")
+    args = parser.parse_args(argv)
+    found = {job.overrides["model.output.name"]: args.runs / job.name for job in jobs(path)}
+    curves = {name: curve(path) for name, path in found.items() if (path / "result.json").exists()}
+    if "full" not in curves:
+        parser.exit(1, f"{path.name}: no finished run in {args.runs}; train with launch.py --sweep={path}\n")
+    lowest, rows = lowest_perplexity(found["full"]), compare(curves)
+    text = [
+        f"# {title}",
+        f"`python experiments/{path.name}`; 95 % intervals of the mean over three seeds, paired",
+        table(rows),
+        f"Lowest possible perplexity: {lowest:.2f}." if lowest else "",
+    ]
+    print("\n\n".join(text))
+    args.out.write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    stored = {**provenance(), "lowest_perplexity": lowest, "rows": rows, "curves": curves}
+    args.out.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    plot(curves, lowest, args.out.with_suffix(".png"))
+
+
+def main(argv: list[str] | None = None) -> None:
+    report(pathlib.Path(__file__), "Which output layer learns most in the same time?", argv)
+
+
+if __name__ == "__main__":
+    with one_line("output_layers.py"):
+        main()

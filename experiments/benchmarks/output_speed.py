@@ -4,7 +4,7 @@
 
 A step computes the loss of 1,024 hidden states of width 512, the gradients of hidden states and parameters, and
 updates both with Adam. Sampled and hierarchical layers update the rows that they read alone; full, chunked and adaptive
-layers update all. Targets follow Zipf's law, and 1,024 words are sampled for a batch. Each layer and size runs in a
+layers update all. Targets follow Zipf's law, and 512 words are sampled for a batch. Each layer and size runs in a
 process of its own. `temporary` is the memory of the compiled program besides its arguments and results (for torch it is
 unknown), `peak` that of the process. torch has a full softmax, its AdaptiveLogSoftmaxWithLoss with the same cut points,
 and importance sampling with nn.Embedding(sparse=True) and SparseAdam, which update rows as well.
@@ -40,7 +40,7 @@ from attn_jax.outputs.frequencies import Frequencies, log_uniform  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
 
 SIZES = (10_000, 50_000, 200_000, 1_000_000)
-NUM_SAMPLES, NUM_CLUSTERS = 1024, 3
+NUM_SAMPLES, NUM_CLUSTERS = 512, 3
 BY_ROWS = ("sampled", "nce", "negative_sampling", "blackout", "hierarchical")
 TORCH = ("torch full", "torch adaptive", "torch sampled")
 METHODS = ("full", "chunked", "adaptive", *BY_ROWS, *TORCH)

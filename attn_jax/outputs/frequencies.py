@@ -6,7 +6,7 @@ NEVER_SEEN = 5  # words to name in an error
 
 
 class Frequencies:
-    """How often each word of a vocabulary is a target in training."""
+    """Counts of the words of a vocabulary among the training targets."""
 
     def __init__(self, counts: np.ndarray):
         self.counts = np.asarray(counts, np.int64)

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.tasks.options import TextOptions
+from attn_jax.tasks.plain_text import beginnings
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
 
@@ -116,7 +117,9 @@ def zipf(
         vocabularies = (Words([str(word) for word in order]),) * 2
     stats = {name: len(split) for name, split in splits.items()}
     lowest = float(np.exp(source.entropy(length) / (length + 1)))
-    return Task("zipf", splits, *vocabularies, stats=stats | {"lowest possible perplexity": round(lowest, 3)})
+    stats |= {"lowest possible perplexity": round(lowest, 3)}
+    examples = beginnings(splits["valid"].target, vocabularies[1])
+    return Task("zipf", splits, *vocabularies, stats=stats, examples=examples)
 
 
 def _normalized(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

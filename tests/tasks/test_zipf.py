@@ -53,6 +53,7 @@ def test_the_task_has_every_word_and_its_lower_bound():
     np.testing.assert_allclose(lowest, np.exp(ZipfSource(**SMALL).entropy(3) / 4), atol=1e-3)
     most_frequent = task.target_vocabulary.tokens([4])[0]
     assert np.argmax(ZipfSource(**SMALL).word_probs) == int(most_frequent)
+    assert task.examples and all(text.split() for text in task.examples)
     again = zipf(**SMALL, **SIZES)
     assert again.splits == task.splits
 

@@ -59,6 +59,11 @@ def table_of(label: str) -> str:
     return label.rpartition(".")[0]
 
 
+def path_of_table(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the path of the parameter of a lookup, from the path of the lookup."""
+    return (*path[:-1], table_of(path[-1]))
+
+
 def whole(table: RowTable | Float[Array, "v ..."]) -> Float[Array, "v ..."]:
     """Returns all rows of a table, which may be an array."""
     return table.whole() if isinstance(table, RowTable) else table

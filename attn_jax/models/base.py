@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 
 from attn_jax.attention.hard.estimators import entropy
-from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, table_of
+from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, path_of_table
 from attn_jax.models.metrics import Mean
 from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
 
@@ -158,7 +158,7 @@ class RowLoss:
         collections = jax.eval_shape(found, params, batch, rng)
         by_rows = flatten_dict(collections.get(ROW_IDS, {}))
         whole = flatten_dict(collections.get(WHOLE, {}))
-        return {(*path[:-1], table_of(path[-1])) for path in by_rows} - set(whole), collections.get(PERTURBATIONS, {})
+        return {path_of_table(path) for path in by_rows} - set(whole), collections.get(PERTURBATIONS, {})
 
     def __call__(
         self, params: Params, perturbations: PyTree, batch: Batch, rng: PRNGKeyArray, step: Int[Array, ""] | int

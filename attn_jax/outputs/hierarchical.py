@@ -114,8 +114,8 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Returns (-log p(target), 1 where no word is more probable than the target, else 0), without all words."""
         _, nll = self.loss(hidden, targets)
-        best, _ = self.top_k(hidden, 1)
-        return nll, (-nll >= best[..., 0] - 1e-6).astype(jnp.float32)
+        best, words = self.top_k(hidden, 1)
+        return nll, ((words[..., 0] == targets) | (-nll >= best[..., 0])).astype(jnp.float32)
 
     def top_k(
         self, hidden: Float[Array, "... d"], k: int, embedding: Embedding = None

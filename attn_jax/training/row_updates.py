@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from attn_jax.layers.rows import path_of_table
 from attn_jax.models.base import RowLoss
 from attn_jax.types import Array, Batch, Callable, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
 
@@ -41,7 +42,7 @@ def row_gradients(
     flat = flax.traverse_util.flatten_dict(params)
     dense = {path: x for path, x in flat.items() if path not in tables}
     zeros = flax.traverse_util.flatten_dict(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-    trained = {path: x for path, x in zeros.items() if table_of(path) in tables}
+    trained = {path: x for path, x in zeros.items() if path_of_table(path) in tables}
 
     def total(dense, trained):
         every = flax.traverse_util.unflatten_dict(flat | dense)
@@ -52,13 +53,8 @@ def row_gradients(
     ids = flax.traverse_util.flatten_dict(ids)
     lookups: dict[Path, tuple[Lookup, ...]] = {}
     for path, gradient in rows.items():
-        lookups[table_of(path)] = (*lookups.get(table_of(path), ()), Lookup(ids[path], gradient))
+        lookups[path_of_table(path)] = (*lookups.get(path_of_table(path), ()), Lookup(ids[path], gradient))
     return grads, metrics, lookups
-
-
-def table_of(path: Path) -> Path:
-    """Returns the path of the table of a lookup, which has the name of the table and a number."""
-    return (*path[:-1], path[-1].rpartition(".")[0])
 
 
 class Touched(NamedTuple):

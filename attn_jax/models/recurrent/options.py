@@ -6,17 +6,17 @@ from typing import ClassVar
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS
 from attn_jax.models.base import Model
+from attn_jax.models.embedding_options import SharedEmbeddingOptions
 from attn_jax.models.output_options import OutputUser
 from attn_jax.models.recurrent.model import RecurrentLanguageModel
 from attn_jax.models.setting import Setting
-from attn_jax.models.transformer.options import check_shared
 from attn_jax.options import option
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.vocabulary import BOS, EOS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RecurrentOptions(OutputUser):
+class RecurrentOptions(SharedEmbeddingOptions, OutputUser):
     """Options of a recurrent language model: the source is the beginning of the sequence."""
 
     sizes: ClassVar[type] = TextSizes
@@ -31,8 +31,6 @@ class RecurrentOptions(OutputUser):
     num_layers: int = option(1, "number of layers", at_least=1, at_most=1000)
     cell: str = option("lstm", "type of recurrent cell", choices=CELLS)
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
-    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
-    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
     continue_source: bool = option(False, "decoding continues the source: it is the beginning of the target")
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:
@@ -41,7 +39,7 @@ class RecurrentOptions(OutputUser):
         Raises:
             UserError: options do not go together.
         """
-        check_shared(self.share_embeddings, sizes)
+        self.check_shared(sizes)
         if self.tie_embeddings and self.embedding_size != self.hidden_size:
             raise UserError(
                 "model.tie_embeddings needs model.embedding_size and model.hidden_size to be equal, got "

@@ -3,9 +3,9 @@
 import dataclasses
 
 from attn_jax.attention import Attention
-from attn_jax.errors import UserError
 from attn_jax.models.attention_options import AttentionOverrides, HeadAttentionOptions
 from attn_jax.models.base import Model
+from attn_jax.models.embedding_options import SharedEmbeddingOptions
 from attn_jax.models.encoder_options import EncoderOptions, StackOptions, width_of_head
 from attn_jax.models.setting import Setting
 from attn_jax.models.transformer.encoder_decoder import Transformer
@@ -16,13 +16,11 @@ from attn_jax.tasks.vocabulary import BOS, EOS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TransformerOptions(EncoderOptions):
+class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
     """Options of an encoder-decoder with a Transformer decoder and any encoder."""
 
     name: str = option("transformer", "name of the family")
     num_decoder_layers: int = option(0, "number of decoder layers; 0: num_layers", at_least=0, at_most=1000)
-    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
-    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
     attention: HeadAttentionOptions = section(HeadAttentionOptions, "attention in all places")
     decoder_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's self-attention")
     source_attention: AttentionOverrides = section(AttentionOverrides, "the decoder's attention to the source")
@@ -43,7 +41,7 @@ class TransformerOptions(EncoderOptions):
         Raises:
             UserError: options do not go together.
         """
-        check_shared(self.share_embeddings, sizes)
+        self.check_shared(sizes)
         module = Transformer(
             source_vocab_size=sizes.source_vocab_size,
             target_vocab_size=sizes.target_vocab_size,
@@ -71,12 +69,10 @@ class TransformerOptions(EncoderOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LanguageModelOptions(StackOptions):
+class LanguageModelOptions(SharedEmbeddingOptions, StackOptions):
     """Options of a decoder-only Transformer: the source is the beginning of the sequence."""
 
     name: str = option("language_model", "name of the family")
-    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
-    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
     continue_source: bool = option(False, "decoding continues the source: it is the beginning of the target")
     attention: HeadAttentionOptions = section(HeadAttentionOptions, "self-attention")
 
@@ -86,7 +82,7 @@ class LanguageModelOptions(StackOptions):
         Raises:
             UserError: options do not go together.
         """
-        check_shared(self.share_embeddings, sizes)
+        self.check_shared(sizes)
         module = LanguageModel(
             source_vocab_size=sizes.source_vocab_size,
             target_vocab_size=sizes.target_vocab_size,
@@ -107,16 +103,3 @@ class LanguageModelOptions(StackOptions):
         """Attention module to describe to a user, and the width of its queries."""
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return self.attention.build(width), width
-
-
-def check_shared(share_embeddings: bool, sizes: TextSizes) -> None:
-    """Checks that a shared embedding has a single vocabulary.
-
-    Raises:
-        UserError: the vocabularies of source and target differ.
-    """
-    if share_embeddings and sizes.source_vocab_size != sizes.target_vocab_size:
-        raise UserError(
-            f"model.share_embeddings needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and the "
-            f"target {sizes.target_vocab_size}; set task.joint_vocabulary"
-        )

@@ -1,0 +1,27 @@
+"""Options of families that can share the embedding of the target."""
+
+import dataclasses
+
+from attn_jax.errors import UserError
+from attn_jax.options import option
+from attn_jax.tasks.sizes import TextSizes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SharedEmbeddingOptions:
+    """Options of sharing one embedding between source, target and output layer."""
+
+    tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
+    share_embeddings: bool = option(False, "share one embedding between source and target; needs one vocabulary")
+
+    def check_shared(self, sizes: TextSizes) -> None:
+        """Checks that a shared embedding has a single vocabulary.
+
+        Raises:
+            UserError: the vocabularies of source and target differ.
+        """
+        if self.share_embeddings and sizes.source_vocab_size != sizes.target_vocab_size:
+            raise UserError(
+                f"model.share_embeddings needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and "
+                f"the target {sizes.target_vocab_size}; set task.joint_vocabulary"
+            )

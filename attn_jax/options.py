@@ -43,6 +43,7 @@ class Option(NamedTuple):
         kind: type of the value. None is allowed as well if `default` is None (not set).
         large: allows integers up to 2^32 - 1, for seeds.
         only: (other option of the section, its values for which this option is read); (): always read.
+        file: names a file in data_dir, which is read with the data and not by the model.
     """
 
     default: Any
@@ -55,6 +56,7 @@ class Option(NamedTuple):
     kind: type = str
     large: bool = False
     only: tuple = ()
+    file: bool = False
 
     @property
     def range(self) -> str:
@@ -82,7 +84,7 @@ class Option(NamedTuple):
             largest = 2 * LARGEST + 1 if self.large else LARGEST
             if isinstance(part, int) and abs(part) > largest:
                 raise UserError(f"{key} is {_shown(value)}; expected integers of at most {largest:,}")
-        names_files = key.startswith(("data_dir", "task."))
+        names_files = self.file or key.startswith(("data_dir", "task."))
         if names_files and "\0" in "".join(
             part for part in (value if self.kind is tuple else (value,)) if isinstance(part, str)
         ):
@@ -109,11 +111,12 @@ def option(
     affects: str = "training",
     large: bool = False,
     only: tuple[str, Iterable] | tuple[()] = (),
+    file: bool = False,
 ) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default, meaning, at_least, at_most, each, affects, large, only: see `Option`.
+        default, meaning, at_least, at_most, each, affects, large, only, file: see `Option`.
         choices: allowed names; may be a table with these keys.
     """
     assert affects in AFFECTS
@@ -128,6 +131,7 @@ def option(
         kind=type(default),
         large=large,
         only=(only[0], tuple(only[1])) if only else (),
+        file=file,
     )
     return dataclasses.field(default=default, metadata={"option": about})
 

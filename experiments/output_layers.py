@@ -1,12 +1,15 @@
 """Which output layer learns most in the same time, and in the same number of steps, with 50,000 words?
 
     python launch.py --sweep=experiments/output_layers.py
+    python experiments/output_layers.py --time
     python experiments/output_layers.py
 
 An LSTM of width 128 reads a generated text of 50,000 words by Zipf's law, whose entropy is known (configs/zipf.py).
 Each output layer trains three seeds in one program. Sampled and hierarchical layers update the rows that they read
-alone. The time counts training steps, not evaluation, which is exact for all of them. Layers are compared with the full
-softmax at the number of steps and at the time at which it ends; intervals are paired by seed. Writes
+alone. The second command trains a few steps of each layer, one after another, on a machine that does nothing else; a
+time is the number of steps times the time of a step there. Evaluation does not count, it is exact for all of them.
+Layers are compared with the full softmax at the number of steps and at the time at which it ends; intervals are paired
+by seed. Writes
 experiments/results/output_layers.md, .json and .png. experiments/benchmarks/output_speed.py measures the layers by
 themselves, for up to a million words.
 """
@@ -23,7 +26,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import jobs  # noqa: E402
+from attn_jax.cli.sweep import Job, jobs, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
@@ -61,20 +64,25 @@ def sweep() -> Iterator[dict[str, Any]]:
         }
 
 
-def curve(workdir: pathlib.Path) -> dict[str, list]:
+def logged(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the records of a run."""
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def curve(workdir: pathlib.Path, timed: pathlib.Path) -> dict[str, list]:
     """Returns the validation losses of a run: {"steps": [n], "seconds": [n], "losses": [n, seeds]}.
 
-    Seconds are those of training steps: tokens / (tokens per second), which the log measures without compilation and
-    evaluations.
+    Seconds are those of training steps: the tokens of a run over the median tokens per second of the run `timed`, which
+    its log measures without compilation and evaluations.
     """
-    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    logged = [record for record in records if "tokens_per_second" in record]
-    spent = np.cumsum([record["tokens"] / record["tokens_per_second"] for record in logged])
+    records = logged(workdir)
+    trained = [record for record in records if "tokens_per_second" in record]
+    speed = np.median([record["tokens_per_second"] for record in logged(timed) if "tokens_per_second" in record])
+    per_step = sum(record["tokens"] for record in trained) / trained[-1]["step"] / speed
     found = [record for record in records if "valid/loss" in record]
-    steps = [record["step"] for record in found]
     return {
-        "steps": steps,
-        "seconds": np.interp(steps, [0, *(record["step"] for record in logged)], [0.0, *spent]).tolist(),
+        "steps": [record["step"] for record in found],
+        "seconds": [record["step"] * float(per_step) for record in found],
         "losses": [np.atleast_1d(record["valid/loss"]).tolist() for record in found],
     }
 
@@ -164,14 +172,27 @@ def lowest_perplexity(workdir: pathlib.Path) -> float | None:
     return float(np.exp(source.entropy(task.length) / (task.length + 1)))
 
 
+def train_briefly(path: pathlib.Path, folder: pathlib.Path, common: list[str]) -> None:
+    """Trains a few steps of each run of the sweep in a file, to measure their speed."""
+    short = {"train.num_steps": 60, "train.eval_every": 60, "train.log_every": 10}
+    run_jobs([Job(job.name, job.config, job.overrides | short) for job in jobs(path)], folder, common)
+
+
 def report(path: pathlib.Path, title: str, argv: list[str] | None) -> None:
     """Compares the runs of the sweep in a file, and writes the results beside each other: .md, .json, .png."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / path.stem)
+    parser.add_argument("--timed", type=pathlib.Path, default=ROOT / "runs" / f"{path.stem}_time", help="short runs")
+    parser.add_argument("--time", action="store_true", help="train the short runs")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS / f"{path.stem}.md")
-    args = parser.parse_args(argv)
+    args, common = parser.parse_known_args(argv)
+    if args.time:
+        train_briefly(path, args.timed, common)
+        return
+    if common:
+        parser.error(f"unrecognized arguments: {' '.join(common)}")
     found = {job.overrides["model.output.name"]: args.runs / job.name for job in jobs(path)}
-    curves = {name: curve(path) for name, path in found.items() if (path / "result.json").exists()}
+    curves = {name: curve(run, args.timed / run.name) for name, run in found.items() if (run / "result.json").exists()}
     if "full" not in curves:
         parser.exit(1, f"{path.name}: no finished run in {args.runs}; train with launch.py --sweep={path}\n")
     lowest, rows = lowest_perplexity(found["full"]), compare(curves)

@@ -1,6 +1,7 @@
 """Which output layer learns most in the same time from a real text, and at all?
 
     python launch.py --sweep=experiments/output_layers_brown.py --config.data_dir=data/brown
+    python experiments/output_layers_brown.py --time --config.data_dir=data/brown
     python experiments/output_layers_brown.py
 
 The language model of configs/brown_full.py with every output layer, three seeds in one program, until the validation

@@ -18,6 +18,7 @@ from attn_jax.evaluation.translate import Translator
 from attn_jax.models.attention_options import describe_attention
 from attn_jax.models.base import Model
 from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.outputs.base import OutputOptions
 from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.babi.encoding import encode_stories
 from attn_jax.tasks.batching import encode_pairs
@@ -39,7 +40,7 @@ def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
     """Builds the task of a config; `kept` is the data stored in a work directory, see Task.kept."""
     options = resolve(config)
     task = options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
-    output = options.model.output.chosen if hasattr(options.model, "output") else None
+    output = output_of(options)
     if output is None or not output.needs_counts or task.target_vocabulary.counts is not None:
         return task
     return task.with_counts(pathlib.Path(options.run.data_dir) / output.frequencies if output.frequencies else None)
@@ -94,11 +95,17 @@ def build_points(options: Options, task: PointsTask) -> Setup:
 
 def describe_decoding(config: ConfigDict, predictor: Predictor) -> str:
     """Describes what a step of decoding costs with an output layer that is only cheap in training; "" for others."""
-    model = resolve(config).model
-    if not hasattr(model, "output") or not model.output.chosen.searches_all:
+    options = resolve(config)
+    output = output_of(options)
+    if output is None or not output.searches_all:
         return ""
     size = len(predictor.translator.target_vocabulary)
-    return f"exact: with model.output.name {model.output.name} each step computes all {size:,} words"
+    return f"exact: with model.output.name {options.model.output.name} each step computes all {size:,} words"
+
+
+def output_of(options: Options) -> OutputOptions | None:
+    """Returns the options of the output layer; None for a model without one."""
+    return options.model.output.chosen if hasattr(options.model, "output") else None
 
 
 def describe(options: Options) -> str:

@@ -79,7 +79,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         tx = options.optimizer.build(num_steps)
         lazy = getattr(options.train, "lazy_rows", False)
         if lazy:
-            check_rows(setup)
+            check_reads_rows(setup)
         make_step = partial(
             make_train_step,
             RowLoss(setup.model) if lazy else setup.model.loss_fn,
@@ -107,7 +107,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         )
 
 
-def check_rows(setup: Setup) -> None:
+def check_reads_rows(setup: Setup) -> None:
     """Raises a UserError if a model reads no table by rows alone."""
     rng = jax.random.key(0)
     tables, _ = RowLoss(setup.model).tables(jax.eval_shape(setup.model.init, rng, setup.example), setup.example, rng)

@@ -52,7 +52,8 @@ def why_unread(config: ConfigDict, key: str) -> str:
         if not (set(chosen) & set(names) if several else chosen in names):
             readers = " or ".join(map(str, names))
             return f"{key} is read by {selector} {readers}, not by {selector} {chosen}"
-    if (section in BUILT or key in ALSO_BUILT) and is_unread(config, key):
+    is_tested = section in BUILT or key in ALSO_BUILT
+    if is_tested and not schema_of(config)[key].file and is_unread(config, key):
         what = _optimizer_in_words(config) if section == "optimizer" else _model_in_words(config, key)
         return f"nothing reads {key} with {what}"
     return ""

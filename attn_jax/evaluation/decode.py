@@ -37,18 +37,6 @@ class Hypotheses(NamedTuple):
     score: Float[Array, "b ..."]  # log_prob / length_penalty; log_prob itself unless from `beam_search`
 
 
-def best_of(step: Callable[[PyTree, PyTree, Array], tuple[PyTree, Array]]) -> Step:
-    """Makes a step of a function (memory, state, token) -> (state, log_probs [b, v])."""
-
-    def best(memory: PyTree, state: PyTree, token: Int[Array, "b"], k: int | None):
-        state, log_probs = step(memory, state, token)
-        if k is None:
-            return state, log_probs, jnp.broadcast_to(jnp.arange(log_probs.shape[-1]), log_probs.shape)
-        return state, *jax.lax.top_k(log_probs, min(k, log_probs.shape[-1]))
-
-    return best
-
-
 def _candidates(
     log_probs: Float[Array, "... n"], token: Int[Array, "... n"], pad: int, bos: int
 ) -> Float[Array, "... n"]:

@@ -126,9 +126,7 @@ class Model:
             state, best = self.module.apply({"params": params}, memory, state, token, k, method="step_top_k")
             return state, *best
         state, log_probs = self.step(params, memory, state, token)
-        if k is None:
-            return state, log_probs, jnp.broadcast_to(jnp.arange(log_probs.shape[-1]), log_probs.shape)
-        return state, *jax.lax.top_k(log_probs, min(k, log_probs.shape[-1]))
+        return state, *best_tokens(log_probs, k)
 
     def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array, ...]:
         """Returns the arguments of the module's `losses`."""
@@ -168,6 +166,15 @@ class RowLoss:
         losses, collections = self.model._losses(variables, batch, rng, step, mutable=[ROW_IDS])
         total, metrics = self.model._total(batch, losses)
         return total, (metrics, collections.get(ROW_IDS, {}))
+
+
+def best_tokens(log_probs: Float[Array, "b v"], k: int | None) -> tuple[Float[Array, "b k"], Int[Array, "b k"]]:
+    """Returns (log-probabilities, tokens) of the k most probable tokens, best first; k = None: of all, in order."""
+    size = log_probs.shape[-1]
+    if k is None:
+        return log_probs, jnp.broadcast_to(jnp.arange(size), log_probs.shape)
+    values, tokens = jax.lax.top_k(log_probs, min(k, size))
+    return values, tokens
 
 
 def one_word(

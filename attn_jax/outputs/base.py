@@ -50,7 +50,9 @@ Embedding = RowTable | Array | None  # of the target tokens
 def frequencies_option() -> Any:
     """Makes the option that names a file of frequencies."""
     return option(
-        "", "file in data_dir with a word, a tab and its count in each line; empty: counted in the training targets"
+        "",
+        "file in data_dir with a word, a tab and its count in each line; empty: counted in the training targets",
+        file=True,
     )
 
 

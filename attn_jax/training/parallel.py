@@ -98,7 +98,7 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
 
     def put_rows(x: np.ndarray):
         rows = x.shape[batch_axis]
-        check_rows(rows, len(devices))
+        check_divides(rows, len(devices))
         shape = (*x.shape[:batch_axis], len(devices), rows // len(devices), *x.shape[batch_axis + 1 :])
         return jax.device_put(np.moveaxis(x.reshape(shape), batch_axis, 0), sharding)
 
@@ -125,7 +125,7 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         return jax.make_array_from_callback(x.shape, everywhere, lambda index: x)
 
     def put_rows(x: np.ndarray):
-        check_rows(x.shape[batch_axis], len(devices))
+        check_divides(x.shape[batch_axis], len(devices))
         return jax.make_array_from_callback(x.shape, by_rows, lambda index: x[index])
 
     return Parallel(
@@ -138,7 +138,7 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
     )
 
 
-def check_rows(rows: int, devices: int) -> None:
+def check_divides(rows: int, devices: int) -> None:
     """Raises a UserError unless the devices can share the rows equally."""
     if rows % devices:
         raise UserError(

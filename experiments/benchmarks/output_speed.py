@@ -4,8 +4,9 @@
 
 A step computes the loss of 1,024 hidden states of width 512, the gradients of hidden states and parameters, and
 updates both with Adam. Sampled and hierarchical layers update the rows that they read alone; full, chunked and adaptive
-layers update all. Targets follow Zipf's law, and 512 words are sampled for a batch. Each layer and size runs in a
-process of its own. `temporary` is the memory of the compiled program besides its arguments and results (for torch it is
+layers update all. The rows "gradient" compute the loss and all gradients without updating: the chunked layer against
+the full one. Targets follow Zipf's law, and 512 words are sampled for a batch. Each layer and size runs in a process of
+its own. `temporary` is the memory of the compiled program besides its arguments and results (for torch it is
 unknown), `peak` that of the process. torch has a full softmax, its AdaptiveLogSoftmaxWithLoss with the same cut points,
 and importance sampling with nn.Embedding(sparse=True) and SparseAdam, which update rows as well.
 """
@@ -43,7 +44,9 @@ SIZES = (10_000, 50_000, 200_000, 1_000_000)
 NUM_SAMPLES, NUM_CLUSTERS = 512, 3
 BY_ROWS = ("sampled", "nce", "negative_sampling", "blackout", "hierarchical")
 TORCH = ("torch full", "torch adaptive", "torch sampled")
-METHODS = ("full", "chunked", "adaptive", *BY_ROWS, *TORCH)
+GRADIENTS = ("full gradient", "chunked gradient")
+METHODS = ("full", "chunked", "adaptive", *BY_ROWS, *TORCH, *GRADIENTS)
+SIZES_OF = dict.fromkeys(GRADIENTS, (250_000,))
 LARGEST = {"full": 200_000, "torch full": 200_000}  # words; more do not fit into 24 GB with Adam
 
 
@@ -93,7 +96,8 @@ def timed(step: Callable[[], Any], seconds: float) -> dict[str, Any]:
 
 def ours(method: str, size: int, args: argparse.Namespace) -> dict[str, Any]:
     """Measures a layer of this package."""
-    options = OUTPUTS[method]
+    name = method.removesuffix(" gradient")
+    options = OUTPUTS[name]
     changed = {"num_samples": NUM_SAMPLES} if hasattr(options, "num_samples") else {}
     output = options(**changed).build(OutputSetting(vocab_size=size, counts=zipf_counts(size)))
     model, tx = Model(Head(output=output, positions=args.positions, features=args.features)), optax.adam(1e-3)
@@ -106,12 +110,17 @@ def ours(method: str, size: int, args: argparse.Namespace) -> dict[str, Any]:
     train_step = make_train_step(RowLoss(model) if by_rows else model.loss_fn, tx, by_rows=by_rows)
     init = jax.jit(lambda rng: TrainState.create(model.init(rng, batch), tx, rng))
     state = init(jax.random.key(0))
-    compiled = jax.jit(train_step, donate_argnums=0).lower(state, batch).compile()
+    if method in GRADIENTS:
+        loss = lambda params: model.loss_fn(params, batch, jax.random.key(0))[0]  # noqa: E731
+        compiled = jax.jit(jax.value_and_grad(loss)).lower(state.params).compile()
+        step = lambda: jax.block_until_ready(compiled(state.params))  # noqa: E731
+    else:
+        compiled = jax.jit(train_step, donate_argnums=0).lower(state, batch).compile()
 
-    def step():
-        nonlocal state
-        state, metrics = compiled(state, batch)
-        jax.block_until_ready((state.step, metrics))
+        def step():
+            nonlocal state
+            state, metrics = compiled(state, batch)
+            jax.block_until_ready((state.step, metrics))
 
     found = timed(step, args.seconds)
     parameters = sum(x.size for x in jax.tree.leaves(state.params["output"]))
@@ -187,7 +196,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--sizes", type=int, nargs="*", help="numbers of words")
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
     parser.add_argument("--positions", type=int, default=1024)
     parser.add_argument("--features", type=int, default=512)
@@ -199,8 +208,8 @@ def main() -> None:
         print(json.dumps(measure(args.methods[0], args.sizes[0], args)))
         return
     rows = []
-    for size in args.sizes:
-        for method in args.methods:
+    for method in args.methods:
+        for size in args.sizes or SIZES_OF.get(method, SIZES):
             if size > LARGEST.get(method, size):
                 continue
             command = [sys.executable, __file__, "--one", "--methods", method, "--sizes", str(size)]

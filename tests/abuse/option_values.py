@@ -12,6 +12,8 @@ from unread_options import ALL
 
 from attn_jax.cli.options import schema
 from attn_jax.models.families import FAMILIES
+from attn_jax.options import options_of
+from attn_jax.outputs import OUTPUTS
 from attn_jax.tasks import TASKS
 
 # The task and family of each run, and the other families that its data fits.
@@ -39,6 +41,12 @@ DECOYS = {  # (options that leave nothing to train on, words of the refusal)
 MADE = {"words": "made", "stories": "made_stories"}
 # What is looked at later than the decoys, or instead of them.
 LATE = ("task.buckets", "task.batch_unit", "model.hidden_size", "model.num_layers", "train.microbatches")
+# Options of output layers that are read with other options alone.
+OUTPUT_NEEDS = {
+    "power": {"model.output.proposal": "unigram"},
+    "smoothing": {"model.output.proposal": "unigram"},
+    "num_classes": {"model.output.proposal": "learned"},
+}
 # Beside these options anything may be refused or be taken: texts, and numbers that may well be negative.
 TEXTS = ("name", "description", "data_dir", "task.language", "task.target")
 NEGATIVE = ("train.goal", "decode.length_penalty")
@@ -56,6 +64,7 @@ TUPLES = {
     "task.test": ("('test.source',)", "('', 'test.target')", "(1, 2)"),
     "task.numbers": ("(0,)", "(21,)", "(1, 1)", "('a',)", "(1.5,)"),
     "task.inputs": ("('a', 'a')", "('y',)", "(1,)", "('',)"),
+    "model.output.cutoffs": ("(0,)", "(-1,)", "(9, 3)", "(3, 3)", "(100000,)", "('a',)", "(1.5,)", "((1,),)"),
     "model.degrees": ("()", "(-1,)", "(1.5,)", "('a',)"),
     "model.attention.width": ("(-1.0,)", "(0.0,)", "('a',)", "(1.0, 2.0, 3.0)", "(1e400,)"),
     "eval.metrics": ("(1,)", "('bleu', 1)"),
@@ -110,6 +119,19 @@ OTHERS = {
         "dtype=float64": "float64",
         "parallel=many": "unknown",
         "seeds=(0,1) --config.model.objective=hard": "seeds|objective|no pair fits",
+    },
+    "seq2seq": {
+        "model.output.num_samples=4": "nothing reads|sampled",
+        "model.output.name=adaptiv": "did you mean adaptive",
+        "model.output.name=sampled --config.model.output.num_samples=100000": "num_samples",
+        "model.output.name=sampled --config.model.output.tree=balanced": "hierarchical",
+        "model.output.name=sampled --config.model.output.power=0.5": "nothing reads|unigram",
+        "model.output.name=sampled --config.model.output.normalizer=fixed": "nothing reads|nce",
+        "model.output.name=sampled --config.train.label_smoothing=0.1": "label_smoothing",
+        "model.output.name=hierarchical --config.model.output.frequencies=nowhere.tsv": "nowhere.tsv",
+        "model.output.name=adaptive --config.model.output.cutoffs=(1,100000)": "cutoffs",
+        "model.output.name=adaptive --config.model.tie_embeddings=true": "tie_embeddings|share",
+        "model.output.name=full --config.model.output.chunk_size=3": "nothing reads|chunked",
     },
     "transformer": {
         "model.hidden_size=8 --config.model.num_heads=3": "heads",
@@ -184,6 +206,10 @@ def cases() -> list[Case]:
 
 def reader(key: str) -> tuple[str, dict]:
     """(A run that has an option, the overrides that choose the task and the family that have it)."""
+    if key.startswith("model.output.") and key in ALL:
+        name = name_of(key)
+        layer = next(layer for layer, kind in OUTPUTS.items() if name == "name" or name in options_of(kind, ""))
+        return "made", {"model.name": "seq2seq", "model.output.name": layer} | OUTPUT_NEEDS.get(name, {})
     preferred = READERS.get(key, "")
     for run in (preferred, *CHOICES) if preferred else CHOICES:
         task, families = CHOICES[run]

@@ -82,6 +82,7 @@ def test_what_cannot_be_is_one_line(name, changes, message, tmp_path):
 def test_a_file_of_frequencies_is_used(tmp_path):
     (tmp_path / "counts.tsv").write_text("".join(f"{word}\t{100 - word}\n" for word in range(40)))
     config = config_of("hierarchical", model__output__frequencies="counts.tsv", data_dir=str(tmp_path))
+    check_read(config, ["model.output.frequencies"])
     run = runs.open_run(config, tmp_path / "run")
     run.checkpoints.close()
     vocabulary = run.task.target_vocabulary

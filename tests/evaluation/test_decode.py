@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from attn_jax.evaluation import decode
+from attn_jax.models.base import best_tokens
 
 PAD, UNK, BOS, EOS, VOCAB = 0, 1, 2, 3, 6
 WORDS = [t for t in range(VOCAB) if t not in (PAD, BOS, EOS)]
@@ -23,6 +24,16 @@ BATCH, LENGTH = 12, 6
 def step(memory, state, token):
     rows = jnp.arange(token.shape[0])
     return {"last": token}, memory["table"][rows, state["last"], token]
+
+
+def best_of(step):
+    """A step that returns the k most probable tokens."""
+
+    def best(memory, state, token, k):
+        state, log_probs = step(memory, state, token)
+        return state, *best_tokens(log_probs, k)
+
+    return best
 
 
 def initial(batch):
@@ -53,7 +64,7 @@ def penalty(length, alpha):
 def run(method, table, limits, *, max_length=LENGTH, **options):
     batch = table.shape[0]
     return decode.METHODS[method].search(
-        decode.best_of(step), {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
+        best_of(step), {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
     )
 
 
@@ -162,7 +173,7 @@ def test_the_loops_stop_when_all_sentences_are_done():
     table = np.full((2, VOCAB, VOCAB, VOCAB), -20.0, np.float32)
     table[..., EOS], table[..., WORDS[0]] = np.log(0.6), np.log(0.4)
     limits = np.array([9, 0], np.int32)
-    arguments = (decode.best_of(counted), {"table": jnp.asarray(table)}, initial(2))
+    arguments = (best_of(counted), {"table": jnp.asarray(table)}, initial(2))
     decode.greedy(*arguments, max_length=20, limits=limits, **IDS)
     jax.effects_barrier()
     assert len(calls) == 1

@@ -66,7 +66,7 @@ class ScalableSoftmax(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1))
         factor = _of_scaled(_per_head(scale, scores) * _log_number(scores, mask), self.num_scaled, self.num_heads)
-        wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        wide = _kept(scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), mask)
         return softmax(wide * factor, mask).astype(scores.dtype)
 
 
@@ -99,8 +99,9 @@ class ScalableEntmax(nn.Module, kw_only=True):
         # entmax does not change when all scores are shifted. Shifted first, the largest one is 0 even if a compiler
         # computes the product twice with different rounding.
         keep = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
-        largest = jnp.max(wide, axis=-1, keepdims=True, where=keep, initial=jnp.finfo(wide.dtype).min)
-        return entmax((wide - jax.lax.stop_gradient(largest)) * scale, mask, self.alpha).astype(scores.dtype)
+        largest = jnp.max(wide, axis=-1, keepdims=True, where=keep, initial=-jnp.inf)
+        shifted = _kept(wide - jax.lax.stop_gradient(largest), mask)
+        return entmax(shifted * scale, mask, self.alpha).astype(scores.dtype)
 
     def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:
         """Projects each query to one number per head."""
@@ -109,6 +110,11 @@ class ScalableEntmax(nn.Module, kw_only=True):
         if query.ndim < scores.ndim:
             query = query[..., None, :, :]
         return jnp.sum(query.astype(jnp.float32) * _per_head(weights, scores), axis=-1, keepdims=True)
+
+
+def _kept(scores: Scores, mask: Mask) -> Scores:
+    """Sets masked scores to zero: infinite ones would make the gradient of a factor NaN."""
+    return scores if mask is None else jnp.where(mask, scores, 0)
 
 
 def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores) -> Float[Array, "..."]:

@@ -102,6 +102,22 @@ def test_parameters_and_query_get_gradients_by_finite_differences(kind):
         np.testing.assert_allclose(np.sum(gradient[0][name] * direction), (ahead - behind) / (2 * step), atol=5e-3)
 
 
+@pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("kind", [LearnedEntmax, ScalableSoftmax, ScalableEntmax])
+def test_masked_scores_change_neither_weights_nor_gradients(kind, rubbish):
+    module = kind(num_heads=HEADS)
+    params = params_of(module, SCORES, MASK, query=jnp.asarray(QUERY))
+    senses = RNG.normal(size=SCORES.shape).astype(np.float32)
+
+    def total(params, scores, query):
+        return jnp.sum(module.apply({"params": params}, scores, jnp.asarray(MASK), query=query) * senses)
+
+    both = compiled(jax.value_and_grad(total, argnums=(0, 1, 2)))
+    expected = both(params, SCORES, QUERY)
+    got = both(params, np.where(MASK, SCORES, np.float32(rubbish)), QUERY)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"scores \[..., 4, q, k\] were expected"):
         LearnedEntmax(num_heads=4).init(jax.random.key(0), jnp.asarray(SCORES))

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from flax import struct
 from flax.errors import ScopeParamNotFoundError
 
+from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, softmax, sums_to_one, takes_infinite
+from attn_jax.attention.normalizers.forms import check_has_form, form_of
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray
@@ -48,8 +50,9 @@ class Attention(nn.Module, kw_only=True):
         variables = attention.init(rng, query, keys, values)
         context = attention.apply(variables, query, keys, values).context
 
-    Softmax of a scaled dot product, read by the expectation, is computed by the fused kernel (see fused.py). The
-    weights are computed separately, which costs nothing under jit where they are not used.
+    Softmax of a scaled dot product, read by the expectation, is computed by the fused kernel (see fused.py), and with
+    `block_size` every score and most normalizers block by block, in memory that grows with the number of keys alone
+    (see blockwise.py). The weights are computed separately, which costs nothing under jit where they are not used.
 
     A reading that samples reads the key sampled with the rng of the call, and without an rng the most probable key. The
     context at a sampled key has no gradient with respect to scores, query or keys: train them with the surrogate that
@@ -66,6 +69,7 @@ class Attention(nn.Module, kw_only=True):
     window: nn.Module | None = None  # narrows the keys to a neighbourhood, see local.py
     monotonic: nn.Module | None = None  # in place of normalize: the weights depend on the previous ones
     dropout: float = 0.0  # rate at which weights are dropped in training; `Attended.weights` are those before dropout
+    block_size: int = 0  # number of keys whose scores are in memory at a time; 0 is all
 
     def __post_init__(self):
         self.score = from_name("score", self.score, SCORES)
@@ -85,6 +89,8 @@ class Attention(nn.Module, kw_only=True):
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; expected at least 0 and less than 1")
+        if self.block_size:
+            self._check_blocks()
         super().__post_init__()
 
     @property
@@ -92,6 +98,25 @@ class Attention(nn.Module, kw_only=True):
         """Tells whether the fused kernel computes the same context, except for dropout in training."""
         plain = self.window is None and self.monotonic is None and self.read.is_soft
         return plain and self.normalize is softmax and self.score.fused_scale(1) is not None
+
+    def _check_blocks(self) -> None:
+        """Checks that the context can be computed block by block.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if self.block_size < 0:
+            raise ValueError(f"block_size is {self.block_size}; expected at least 1, or 0 for all keys at once")
+        others = {
+            "a window": self.window is not None,
+            "monotonic": self.monotonic is not None,
+            f"read={self.read.name}": not self.read.is_soft,
+            "dropout of weights": self.dropout > 0,
+            f"the {type(self.score).__name__} score": not self.score.by_key,
+        }
+        if found := [name for name, is_there in others.items() if is_there]:
+            raise ValueError(f"block_size does not go together with {' and '.join(found)}")
+        check_has_form(self.normalize)
 
     @property
     def sums_to_one(self) -> bool:
@@ -119,7 +144,7 @@ class Attention(nn.Module, kw_only=True):
         query: Float[Array, "... q dq"],
         memory: Memory | Float[Array, "... k dk"],
         values: Float[Array, "... k dv"] | None = None,
-        mask: Bool[Array, "..."] | None = None,
+        mask: Bool[Array, "..."] | PositionFunction | None = None,
         *,
         bias: Float[Array, "... #q k"] | None = None,
         positions: Int[Array, "... q"] | None = None,
@@ -134,7 +159,8 @@ class Attention(nn.Module, kw_only=True):
             memory: a Memory, or keys.
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
             mask: True where a query may attend to a key; broadcasts to [..., q, k]. A mask of keys alone, [..., k], is
-                mask[..., None, :].
+                mask[..., None, :]. Or a function of positions (query [q, 1], key [k]), such as lambda q, k: k <= q,
+                which block by block needs no array of this size.
             bias: is added to the scores.
             positions: of the queries, for a window.
             previous: weights of the step before, for monotonic attention.
@@ -149,11 +175,15 @@ class Attention(nn.Module, kw_only=True):
             memory = self.prepare(memory, values)
         elif values is not None:
             raise ValueError("a Memory has its values already; give mask=... by its name")
-        allowed = memory.mask[..., None, :] if mask is None else joint_mask(memory.mask, mask)
-        _check_mask(allowed, query, memory, hint="" if mask is None else _hint(mask, memory.mask))
+        given = mask(*_positions(query, memory)) if callable(mask) else mask
+        allowed = memory.mask[..., None, :] if given is None else joint_mask(memory.mask, given)
+        _check_mask(allowed, query, memory, hint="" if given is None else _hint(given, memory.mask))
         scores = self._scores(query, memory.keys)
         scores = scores if bias is None else scores + bias.astype(scores.dtype)
         weights = self._weights(scores, allowed, memory, query, positions, previous, rng)
+        if self.block_size:
+            context = self._by_blocks(query, memory, mask if callable(mask) else allowed, bias, scores)
+            return Attended(context, weights, jnp.zeros(weights.shape[:-1], weights.dtype))
         dropping = train and self.dropout > 0
         if self.fusible and not dropping and memory.values.shape[-1] == query.shape[-1]:
             scale = self.score.fused_scale(query.shape[-1])
@@ -164,6 +194,28 @@ class Attention(nn.Module, kw_only=True):
             keep = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.dropout, rows.shape)
             rows = jnp.where(keep, rows / (1 - self.dropout), 0)
         return Attended(weighted_sum(rows, memory.values), weights, log_prob)
+
+    def _by_blocks(
+        self,
+        query: Float[Array, "... q dq"],
+        memory: Memory,
+        mask: Bool[Array, "..."] | PositionFunction,
+        bias: Float[Array, "... #q k"] | None,
+        scores: Float[Array, "... q k"],
+    ) -> Float[Array, "... q dv"]:
+        """Computes the context block by block; `scores` are used for their shape alone."""
+        parameters, score = self.score.variables, self.score.clone(parent=None)
+        real = memory.mask[..., None, :]
+        return blockwise_attention(
+            lambda query, keys: score.apply(parameters, query, keys),
+            query,
+            memory.keys,
+            memory.values,
+            (lambda q, k: mask(q, k) & real[..., k]) if callable(mask) else mask,
+            normalize=form_of(self.normalize, scores),
+            bias=bias,
+            block_size=self.block_size,
+        ).context
 
     def _scores(self, query: Array, keys: Array) -> Float[Array, "... q k"]:
         try:
@@ -213,6 +265,10 @@ class Attention(nn.Module, kw_only=True):
                 "and combine the losses with attn_jax.combine"
             )
         return sample.rows[..., 0, :], sample.log_prob[..., 0]
+
+
+def _positions(query: Array, memory: Memory) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
+    return jnp.arange(query.shape[-2])[:, None], jnp.arange(memory.keys.shape[-2])
 
 
 def joint_mask(memory_mask: Bool[Array, "... k"], mask: Bool[Array, "..."]) -> Bool[Array, "... q k"]:

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
 
@@ -58,7 +59,7 @@ class MultiHead(nn.Module, kw_only=True):
         query: Float[Array, "... q d"],
         memory: Memory | Float[Array, "... k d"],
         values: Float[Array, "... k dv"] | None = None,
-        mask: Bool[Array, "... #q k"] | None = None,
+        mask: Bool[Array, "... #q k"] | PositionFunction | None = None,
         *,
         bias: Float[Array, "... h #q k"] | None = None,
         rotate: Callable | None = None,
@@ -71,7 +72,8 @@ class MultiHead(nn.Module, kw_only=True):
             query: [..., q, d].
             memory: a Memory, or keys.
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
-            mask: True where a query may attend to a key, in all heads; a mask of keys alone is mask[..., None, :].
+            mask: True where a query may attend to a key, in all heads; a mask of keys alone is mask[..., None, :]. Or
+                a function of positions, see Attention.
             bias: is added to the scores, for each head.
             rotate: rotates queries (and keys that are not a Memory yet) by their positions.
             rng: for a reading that samples.
@@ -89,14 +91,14 @@ class MultiHead(nn.Module, kw_only=True):
             raise ValueError("a Memory has its values already; give mask=... by its name")
         heads = self._split(self.query(query), self.num_heads)
         heads = heads if rotate is None else rotate(heads)
-        mask = None if mask is None else mask[..., None, :, :]
+        mask = mask if mask is None or callable(mask) else mask[..., None, :, :]
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
         axis = memory.mask.ndim - 1  # after the heads
         grouped = shared > 1 and not isinstance(self.attention.normalize, nn.Module)
         if grouped:  # queries [..., g, r, q, d] and keys [..., g, 1, k, d]
             heads = _group(heads, shared)
             memory = jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory)
-            mask = None if mask is None else mask[..., None, :, :]
+            mask = mask if mask is None or callable(mask) else mask[..., None, :, :]
             bias = None if bias is None else _group(bias, shared)
         elif shared > 1:  # a normalizer may have parameters for each head
             memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
@@ -128,6 +130,11 @@ def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
         near = min((n for n in range(1, num_heads + 1) if num_heads % n == 0), key=lambda n: abs(n - num_kv_heads))
         raise ValueError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}; the nearest is {near}")
     return features // num_heads
+
+
+def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
+    """Returns whether a key is at the position of the query or before: a mask as a function of positions."""
+    return key <= query
 
 
 def causal_mask(length: int) -> Bool[Array, "q k"]:

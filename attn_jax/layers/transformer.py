@@ -14,7 +14,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention import Attended, Memory, MultiHead
-from attn_jax.attention.multi_head import causal_mask, write
+from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.multi_head import causal, write
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions, rotate
 from attn_jax.types import Array, Bool, Dtype, Float, Int
@@ -57,7 +58,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         *,
         mask: Bool[Array, "b q"],
         positions: Int[Array, "b q"],
-        allowed: Bool[Array, "q k"] | None = None,
+        allowed: PositionFunction | None = None,
         bias: Float[Array, "..."] | None = None,
         source: Memory | None = None,
         cache: Memory | None = None,
@@ -65,7 +66,7 @@ class TransformerLayer(nn.Module, kw_only=True):
     ) -> tuple[Float[Array, "b q d"], Memory, Attended]:
         """Returns (x, memory of the self-attention, result of the last attention: to the source, or to x without one).
 
-        `mask` says which positions of x are real, and `allowed` which of them each query may attend to. `bias` is
+        `mask` says which positions of x are real, and `allowed` which of them a query may attend to. `bias` is
         added to the scores of the self-attention. With a `cache`, x is one position, and is written into it.
         """
         turn = partial(rotate, positions=positions) if self.rotary else None
@@ -134,7 +135,7 @@ class TransformerStack(nn.Module, kw_only=True):
         """Computes all positions at once: (states, memory of each self-attention, result of the last attention)."""
         length = embedded.shape[1]
         positions = jnp.broadcast_to(jnp.arange(length), embedded.shape[:2])
-        allowed = causal_mask(length) if self.causal else None
+        allowed = causal if self.causal else None
         return self._layers(
             embedded, mask=mask, positions=positions, allowed=allowed, length=length, source=source, train=train
         )
@@ -164,7 +165,8 @@ class TransformerStack(nn.Module, kw_only=True):
 
     def _layers(self, embedded, *, mask, positions, length, allowed=None, source=None, caches=None, train=False):
         def apply(layer, x, **arguments):
-            return layer(x, **arguments, train=train)  # `train` is no argument here: nn.remat traces all arguments
+            # `train` and `allowed` are no arguments here: nn.remat traces all arguments.
+            return layer(x, **arguments, allowed=allowed, train=train)
 
         apply = nn.remat(apply) if self.remat else apply
         bias = self.positions.bias(positions, length)
@@ -173,8 +175,6 @@ class TransformerStack(nn.Module, kw_only=True):
         caches = caches or (None,) * self.num_layers
         memories, attended = [], None
         for layer, read, cache in zip(self.layers, source, caches, strict=True):
-            x, memory, attended = apply(
-                layer, x, mask=mask, positions=positions, allowed=allowed, bias=bias, source=read, cache=cache
-            )
+            x, memory, attended = apply(layer, x, mask=mask, positions=positions, bias=bias, source=read, cache=cache)
             memories.append(memory)
         return (self.norm(x) if self.norm_first else x), tuple(memories), attended

@@ -39,6 +39,7 @@ class AttentionOptions:
         256, "hidden width of the additive, concat and tanh_key scores and of window local_p", at_least=1
     )
     max_length: int = option(100, "location score: largest number of keys", at_least=1)
+    block_size: int = option(0, "number of keys whose scores are in memory at a time; 0: all", at_least=0)
 
     @property
     def scores(self) -> Mapping[str, type]:
@@ -71,6 +72,8 @@ class AttentionOptions:
                 score=make(score, options),
                 normalize=make(normalize, options) if isinstance(normalize, type) else normalize,
                 read=read,
+                dropout=options.get("dropout", 0.0),
+                block_size=self.block_size,
             )
         except ValueError as error:
             raise UserError(f"model.attention: {error}") from error
@@ -81,9 +84,6 @@ class DroppedAttentionOptions(AttentionOptions):
     """Options of attention with dropout."""
 
     dropout: float = option(0.0, "dropout rate of the attention weights", at_least=0, at_most=0.999)
-
-    def build(self, query_features: int, **facts: Any) -> Attention:
-        return super().build(query_features, **facts).clone(dropout=self.dropout)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,6 +115,7 @@ class AttentionOverrides:
     features: int | None = option(None, "hidden width of the additive, concat and tanh_key scores", at_least=1)
     max_length: int | None = option(None, "location score: largest number of keys", at_least=1)
     dropout: float | None = option(None, "dropout rate of the attention weights", at_least=0, at_most=0.999)
+    block_size: int | None = option(None, "number of keys whose scores are in memory at a time; 0: all", at_least=0)
 
     def over(self, options: AttentionOptions) -> AttentionOptions:
         """Returns `options` with the values that are set here."""
@@ -153,6 +154,8 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
 
 def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:
     """Describes how the context is computed: by a fused kernel, or as the formula is written."""
+    if attention.block_size:
+        return f"in blocks of {attention.block_size} keys"
     if not attention.fusible:
         return "as written: read(normalize(score(query, keys)), values)"
     kernel = {"cudnn": "cuDNN", "xla": f"XLA on {jax.default_backend()}"}[implementation_of(dtype, width)]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
 from attn_jax.attention.normalizers.entmax import entmax
+from attn_jax.attention.normalizers.forms import Form, entmax_form
 from attn_jax.attention.normalizers.fusedmax import fusedmax
 from attn_jax.types import Array, Float
 
@@ -28,6 +29,11 @@ class Entmax(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alpha)
 
+    @nn.nowrap
+    def form(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+        """Returns the form for blocks of keys; see forms.py."""
+        return entmax_form(self.alpha)
+
 
 class LearnedEntmax(nn.Module, kw_only=True):
     """entmax with alpha = 1 + sigmoid(a), a learned per head, starting at alpha = 1.5.
@@ -38,9 +44,17 @@ class LearnedEntmax(nn.Module, kw_only=True):
     num_heads: int = 1  # number of learned alphas
 
     @nn.compact
-    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+    def alphas(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
+        """Returns alpha, broadcastable to the scores."""
         logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1))
-        return entmax(scores, mask, _per_head(1 + nn.sigmoid(logit), scores))
+        return _per_head(1 + nn.sigmoid(logit), scores)
+
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        return entmax(scores, mask, self.alphas(scores))
+
+    def form(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+        """Returns the form for blocks of keys; see forms.py."""
+        return entmax_form(self.alphas(scores))
 
 
 class Fusedmax(nn.Module, kw_only=True):
@@ -117,7 +131,7 @@ def _kept(scores: Scores, mask: Mask) -> Scores:
     return scores if mask is None else jnp.where(mask, scores, 0)
 
 
-def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores) -> Float[Array, "..."]:
+def _per_head(parameter: Float[Array, "h 1 d"], scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
     """Reshapes a per-head parameter to broadcast with the scores."""
     num_heads = parameter.shape[0]
     if num_heads == 1:

@@ -28,6 +28,7 @@ class Score(nn.Module, kw_only=True):
     """
 
     compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that `takes_infinite`
+    by_key: ClassVar[bool] = True  # whether the score of a key depends on no other key, and not on its place
     own_width: ClassVar[bool] = False  # whether projected keys, and so queries, have `features` columns
 
     @nn.nowrap

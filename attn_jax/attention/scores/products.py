@@ -111,6 +111,8 @@ class Location(Score, kw_only=True):
 
     max_length: int  # number of positions
 
+    by_key: ClassVar[bool] = False
+
     def setup(self):
         self.position = nn.Dense(self.max_length, use_bias=False)
 

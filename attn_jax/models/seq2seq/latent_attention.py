@@ -68,6 +68,9 @@ class LatentAttentionOptions(DroppedAttentionOptions):
         attention = super().build(query_features, **facts)
         if self.is_monotonic and self.window in WINDOWS:
             raise UserError("model.attention.normalize monotonic takes no model.attention.window")
+        if self.block_size and (self.is_monotonic or self.window in WINDOWS):
+            other = "normalize monotonic" if self.is_monotonic else f"window {self.window}"
+            raise UserError(f"model.attention.block_size does not go together with model.attention.{other}")
         if self.is_monotonic:
             return attention.clone(monotonic=MonotonicSelection())
         if self.window in WINDOWS:

@@ -112,6 +112,11 @@ class Seq2SeqOptions(EncoderOptions):
                 f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
                 f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
             )
+        if self.is_latent and self.attention.block_size:
+            raise UserError(
+                "model.attention.block_size is for the mean context; a loss for contexts of single keys, by "
+                f"model.objective {self.objective} or model.attention.transition, needs all weights"
+            )
         read, objective = build_objective(self, decoder)
         if decoder.uses_attention:
             decoder = decoder.clone(attention=self.attention.build(self.hidden_size, read=read))

@@ -1,0 +1,225 @@
+"""Attention by blocks is the written formula: value, derivatives of two orders, and memory."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+
+from attn_jax import Attention, LocalM, MultiHead
+from attn_jax.attention.blockwise import blockwise_attention
+from attn_jax.attention.multi_head import causal, causal_mask
+from attn_jax.attention.normalizers import fusedmax, hardmax
+from attn_jax.attention.normalizers.base import softmax
+from attn_jax.attention.normalizers.elementwise import kernel_sum, rela
+from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
+from attn_jax.attention.normalizers.forms import FORMS, entmax_form
+from attn_jax.attention.normalizers.parametric import Entmax, LearnedEntmax
+from attn_jax.attention.scores import Additive, General, Location, ScaledDot
+from attn_jax.attention.scores.kernels import Epanechikov
+
+RNG = np.random.default_rng(0)
+BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 5, 11, 4
+QUERY, KEY, VALUE = (
+    jnp.asarray(RNG.normal(0, 2, (BATCH, HEADS, n, WIDTH)), jnp.float32) for n in (QUERIES, KEYS, KEYS)
+)
+BIAS = jnp.asarray(RNG.normal(0, 1, (HEADS, QUERIES, KEYS)), jnp.float32)
+MASK = RNG.random((BATCH, 1, QUERIES, KEYS)) < 0.7
+MASK[0, 0, 1] = False  # a query without keys
+MASK = jnp.asarray(MASK)
+SENSES = RNG.normal(size=(*VALUE.shape[:-2], QUERIES, WIDTH)).astype(np.float32)
+SCORE = ScaledDot()
+
+
+def dot(query, keys):
+    return SCORE.apply({}, query, keys)
+
+
+def written(normalize, query, keys, values, bias, mask):
+    """The formula with all weights in memory."""
+    weights = normalize(dot(query, keys) + bias, mask)
+    return weights, weights @ values
+
+
+NAMES = {normalize.__name__: normalize for normalize in FORMS}
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 11, 512])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_context_and_all_gradients_are_those_of_the_formula(name, block_size):
+    normalize = NAMES[name]
+
+    def ours(query, keys, values, bias):
+        found = blockwise_attention(
+            dot, query, keys, values, MASK, normalize=normalize, bias=bias, block_size=block_size
+        )
+        return jnp.sum(found.context * SENSES), found.context
+
+    def formula(query, keys, values, bias):
+        context = written(normalize, query, keys, values, bias, MASK)[1]
+        return jnp.sum(context * SENSES), context
+
+    arguments = QUERY, KEY, VALUE, BIAS
+    (_, got), got_gradient = compiled(jax.value_and_grad(ours, (0, 1, 2, 3), has_aux=True))(*arguments)
+    (_, expected), gradient = compiled(jax.value_and_grad(formula, (0, 1, 2, 3), has_aux=True))(*arguments)
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+    assert np.all(got[0, :, 1] == 0)
+    for one, other in zip(got_gradient, gradient, strict=True):
+        assert np.all(np.isfinite(one))
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("normalize", [softmax, entmax15, functools.partial(entmax, alpha=1.3)])
+def test_second_derivatives_are_those_of_the_formula(normalize):
+    form = entmax_form(1.3) if isinstance(normalize, functools.partial) else normalize
+    direction = RNG.normal(size=QUERY.shape).astype(np.float32)
+
+    def curvature(context_of):
+        value = lambda query: jnp.sum(jnp.tanh(context_of(query)) * SENSES)  # noqa: E731
+        along = lambda query: jnp.vdot(jax.grad(value)(query), direction)  # noqa: E731
+        return compiled(jax.grad(along))(QUERY)
+
+    mask = MASK
+    ours = curvature(
+        lambda query: blockwise_attention(dot, query, KEY, VALUE, mask, normalize=form, block_size=4).context
+    )
+    formula = curvature(lambda query: written(normalize, query, KEY, VALUE, 0.0, mask)[1])
+    np.testing.assert_allclose(ours, formula, atol=5e-4 * np.abs(formula).max())
+
+
+def test_parameters_of_the_score_and_of_the_normalizer_get_gradients():
+    score = Additive(features=6)
+    params = score.init(jax.random.key(0), QUERY, KEY, method=lambda s, q, k: s(q, s.project_keys(k)))
+    alpha = np.array([1.2, 1.5, 1.9], np.float32)[:, None, None]
+
+    def total(params, alpha, blocks):
+        keys = score.apply(params, KEY, method="project_keys")
+        score_of = lambda query, keys: score.apply(params, query, keys)  # noqa: E731
+        if blocks:
+            found = blockwise_attention(score_of, QUERY, keys, VALUE, MASK, normalize=entmax_form(alpha), block_size=3)
+            return jnp.sum(found.context * SENSES)
+        return jnp.sum(entmax(score_of(QUERY, keys), MASK, alpha) @ VALUE * SENSES)
+
+    ours, formula = (
+        compiled(jax.grad(functools.partial(total, blocks=blocks), (0, 1)))(params, alpha) for blocks in (True, False)
+    )
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-4), ours, formula)
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(ours))
+
+
+@pytest.mark.parametrize("normalize", [softmax, sparsemax, Entmax(alpha=1.2)])
+def test_masks_and_biases_by_position_and_parts_of_the_weights(normalize):
+    slope = np.float32(0.3)
+
+    def parts(query):
+        found = blockwise_attention(
+            dot, query, KEY, VALUE, lambda q, k: k <= q + 2, normalize=normalize,
+            bias=lambda q, k: -slope * jnp.abs(q - k), block_size=4,
+        )  # fmt: skip
+        assert found.rows([3, 0]).shape == (BATCH, HEADS, 2, KEYS)
+        return found.context, found.rows([3, 0]), found.column_sums(), found.first(), found.entropy(), found.threshold
+
+    places, keys = np.arange(QUERIES)[:, None], np.arange(KEYS)
+    apply = normalize.apply if isinstance(normalize, Entmax) else lambda _, *arguments: normalize(*arguments)
+    bias = -slope * np.abs(places - keys)
+    weights = compiled(lambda query, mask: apply({}, dot(query, KEY) + bias, mask))(QUERY, keys <= places + 2)
+    context, rows, sums, first, entropy, threshold = compiled(parts)(QUERY)
+    np.testing.assert_allclose(context, weights @ VALUE, atol=2e-5)
+    np.testing.assert_allclose(rows, weights[..., [3, 0], :], atol=2e-6)
+    np.testing.assert_allclose(sums, weights.sum(-2), atol=1e-5)
+    np.testing.assert_allclose(first, weights[..., 0], atol=2e-6)
+    logs = np.log(np.where(weights > 0, weights, 1))
+    np.testing.assert_allclose(entropy, -(weights * logs).sum(-1), atol=2e-5)
+    if normalize is softmax:
+        scores = np.where(keys <= places + 2, np.asarray(dot(QUERY, KEY)) + bias, -np.inf)
+        np.testing.assert_allclose(threshold, np.log(np.exp(scores).sum(-1)), rtol=1e-5)
+
+
+def test_keys_out_of_reach_of_a_kernel():
+    score = Epanechikov(width=(2.5,))
+    kernel = lambda query, keys: score.apply({}, query, keys)  # noqa: E731
+    ours = compiled(lambda q: blockwise_attention(kernel, q, KEY, VALUE, normalize=kernel_sum, block_size=3).context)
+    weights = compiled(lambda q: kernel_sum(kernel(q, KEY)))(QUERY)
+    assert np.any(weights.sum(-1) == 0) and np.any(weights > 0)
+    np.testing.assert_allclose(ours(QUERY), weights @ VALUE, atol=1e-5)
+
+
+def test_half_precision_under_vmap():
+    half = [jnp.asarray(x, jnp.bfloat16) for x in (QUERY, KEY, VALUE)]
+    ours = jax.jit(jax.vmap(lambda *x: blockwise_attention(dot, *x, normalize=entmax15, block_size=4).context))(*half)
+    assert ours.dtype == jnp.bfloat16
+    expected = written(entmax15, *half, jnp.bfloat16(0), None)[1]
+    np.testing.assert_allclose(ours.astype(jnp.float32), expected.astype(jnp.float32), atol=0.05)
+
+
+@pytest.mark.parametrize("normalize", [softmax, entmax15])
+def test_memory_grows_with_the_number_of_keys_alone(normalize):
+    def memory(length, by_blocks):
+        def total(query, keys, values):
+            if by_blocks:
+                return jnp.sum(
+                    blockwise_attention(dot, query, keys, values, normalize=normalize, block_size=64).context
+                )
+            return jnp.sum(normalize(dot(query, keys)) @ values)
+
+        x = jax.ShapeDtypeStruct((length, 16), jnp.float32)
+        analysis = jax.jit(jax.grad(total, (0, 1, 2))).lower(x, x, x).compile().memory_analysis()
+        return analysis.temp_size_in_bytes
+
+    few, many = memory(256, True), memory(2048, True)
+    assert many < 9 * few  # 8 times as many keys
+    assert memory(2048, False) > 4 * many
+
+
+def test_what_needs_more_than_one_number_of_a_row_is_refused():
+    for normalize in (fusedmax, hardmax):
+        with pytest.raises(ValueError, match="cannot be computed block by block; expected softmax"):
+            blockwise_attention(dot, QUERY, KEY, VALUE, normalize=normalize)
+    with pytest.raises(ValueError, match=r"1\.01 to 2 was expected"):
+        blockwise_attention(dot, QUERY, KEY, VALUE, normalize=Entmax(alpha=2.5))
+    with pytest.raises(ValueError, match="block_size is 0"):
+        blockwise_attention(dot, QUERY, KEY, VALUE, block_size=0)
+
+
+@pytest.mark.parametrize(
+    ("score", "normalize"),
+    [(ScaledDot(), softmax), (Additive(features=6), LearnedEntmax(num_heads=HEADS)), (General(query_features=4), rela)],
+)
+def test_attention_by_blocks_is_attention(score, normalize):
+    x = jnp.asarray(RNG.normal(size=(BATCH, KEYS, HEADS * WIDTH)), jnp.float32)
+    real = jnp.asarray(np.arange(KEYS) < np.array([KEYS, 7])[:, None])
+
+    def heads(block_size):
+        attention = Attention(score=score, normalize=normalize, block_size=block_size)
+        return MultiHead(attention=attention, num_heads=HEADS, features=HEADS * WIDTH)
+
+    params = heads(0).init(jax.random.key(1), x, x)
+    assert jax.tree.structure(params) == jax.tree.structure(heads(4).init(jax.random.key(1), x, x))
+
+    def total(params, block_size, mask):
+        module = heads(block_size)
+        memory = module.apply(params, x, None, real, method="prepare")
+        return jnp.sum(jnp.square(module.apply(params, x, memory, mask=mask).context))
+
+    expected = compiled(jax.value_and_grad(functools.partial(total, block_size=0, mask=causal_mask(KEYS))))(params)
+    for block_size, mask in [(0, causal), (4, causal), (4, causal_mask(KEYS))]:
+        got = compiled(jax.value_and_grad(functools.partial(total, block_size=block_size, mask=mask)))(params)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4), got, expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(dropout=0.1), "dropout of weights"),
+        (dict(read="top"), "read=top"),
+        (dict(window=LocalM(size=2)), "a window"),
+        (dict(score=Location(max_length=9)), "the Location score"),
+        (dict(normalize="fusedmax"), "Fusedmax cannot be computed block by block"),
+        (dict(block_size=-1), "block_size is -1"),
+    ],
+)
+def test_what_blocks_do_not_go_together_with_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Attention(**dict(score="dot", block_size=4) | fields)

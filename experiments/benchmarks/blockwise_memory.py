@@ -1,0 +1,119 @@
+"""Memory and time of attention block by block, for up to 65,536 keys, beside the written formula.
+
+    python -m experiments.benchmarks.blockwise_memory
+
+Self-attention of one head of width 64, causal, in float32. Memory is what the compiled program needs besides arguments
+and results, for the context and for the gradient of queries, keys and values; nothing is run for it. Times are medians
+of windows in which the programs take turns, A B C C B A. `jax.nn.dot_product_attention` is softmax alone. Writes
+experiments/results/blockwise_memory.json and prints tables in Markdown.
+"""
+
+import argparse
+import json
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attn_jax.attention.blockwise import blockwise_attention
+from attn_jax.attention.multi_head import causal, causal_mask
+from attn_jax.attention.normalizers import entmax15, softmax, sparsemax
+from attn_jax.evaluation.provenance import provenance
+from experiments.benchmarks.machine import circumstances
+
+RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "blockwise_memory.json"
+LENGTHS = (1024, 4096, 16_384, 65_536)
+TIMED = (1024, 4096, 8192)
+NORMALIZERS = {"softmax": softmax, "entmax15": entmax15, "sparsemax": sparsemax}
+WIDTH, BLOCK_SIZE = 64, 512
+
+
+def scaled_dot(query: jax.Array, keys: jax.Array) -> jax.Array:
+    """Computes query . key / sqrt(d)."""
+    return query @ keys.mT / query.shape[-1] ** 0.5
+
+
+def programs() -> dict[str, Callable]:
+    """Returns functions (query, keys, values) -> context by name."""
+
+    def by_blocks(normalize):
+        return lambda *x: (
+            blockwise_attention(scaled_dot, *x, causal, normalize=normalize, block_size=BLOCK_SIZE).context
+        )
+
+    def written(normalize):
+        return lambda q, k, v: normalize(scaled_dot(q, k), causal_mask(len(k))) @ v
+
+    def fused(query, keys, values):
+        return jax.nn.dot_product_attention(*(x[:, None] for x in (query, keys, values)), is_causal=True)[:, 0]
+
+    found = {"softmax, jax.nn.dot_product_attention": fused}
+    for name, normalize in NORMALIZERS.items():
+        found |= {f"{name}, as written": written(normalize), f"{name}, by blocks": by_blocks(normalize)}
+    return found
+
+
+def gradient(attend: Callable) -> Callable:
+    """Returns the function that computes the gradients of the sum of squares of the context."""
+    return jax.grad(lambda *x: jnp.sum(jnp.square(attend(*x))), (0, 1, 2))
+
+
+def memory(function: Callable, length: int) -> float:
+    """Returns the megabytes that the compiled function needs besides arguments and results."""
+    x = jax.ShapeDtypeStruct((length, WIDTH), jnp.float32)
+    return jax.jit(function).lower(x, x, x).compile().memory_analysis().temp_size_in_bytes / 1e6
+
+
+def times(functions: dict[str, Callable], length: int, rounds: int) -> dict[str, float]:
+    """Returns the median milliseconds of each function."""
+    rng = np.random.default_rng(0)
+    arguments = [jnp.asarray(rng.normal(size=(length, WIDTH)), jnp.float32) for _ in range(3)]
+    compiled = {name: jax.jit(function) for name, function in functions.items()}
+    for function in compiled.values():
+        jax.block_until_ready(function(*arguments))
+    found: dict[str, list[float]] = {name: [] for name in compiled}
+    for _ in range(rounds):
+        for name in (*compiled, *reversed(compiled)):
+            begin = time.perf_counter()
+            jax.block_until_ready(compiled[name](*arguments))
+            found[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: float(np.median(values)) for name, values in found.items()}
+
+
+def table(rows: dict[str, dict[int, dict[str, float]]], unit: str) -> str:
+    """Returns a table in Markdown with context / gradient in each cell."""
+    lengths = sorted({length for row in rows.values() for length in row})
+    lines = [f"| {unit}, context / gradient | " + " | ".join(f"{n:,} keys" for n in lengths) + " |"]
+    lines.append("|---|" + "--:|" * len(lengths))
+    for name, row in rows.items():
+        cells = [f"{row[n]['context']:,.0f} / {row[n]['gradient']:,.0f}" if n in row else "" for n in lengths]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=pathlib.Path, default=RESULT)
+    args = parser.parse_args()
+    all_programs = programs()
+    needed: dict[str, dict[int, Any]] = {
+        name: {n: {"context": memory(f, n), "gradient": memory(gradient(f), n)} for n in LENGTHS}
+        for name, f in all_programs.items()
+    }
+    taken: dict[str, dict[int, Any]] = {name: {} for name in all_programs}
+    for n in TIMED:
+        for kind, change in (("context", lambda f: f), ("gradient", gradient)):
+            for name, ms in times({name: change(f) for name, f in all_programs.items()}, n, args.rounds).items():
+                taken[name].setdefault(n, {})[kind] = ms
+    stored = {**provenance(), "width": WIDTH, "block_size": BLOCK_SIZE, "megabytes": needed, "milliseconds": taken}
+    args.out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    print(table(needed, "MB"), table(taken, "ms"), circumstances(["jax"]), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

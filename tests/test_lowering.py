@@ -1,0 +1,77 @@
+"""The training step and the decoding step of every family lower for GPUs and TPUs, which need no such device here."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo
+from test_configs import CONFIGS, ROOT, shrunk
+
+from attn_jax.attention.fused import fused_attention
+from attn_jax.cli.build import Setup, build_setup, build_task
+from attn_jax.cli.overrides import load_file
+from attn_jax.models.families import FAMILIES
+from attn_jax.training.loop import TrainState, make_train_step
+
+PLATFORMS = ("cuda", "tpu")
+
+
+def small(name: str, folder: pathlib.Path):
+    return shrunk(load_file(ROOT / "configs" / f"{name}.py", "get_config"), folder)
+
+
+def config_of_each_family() -> dict[str, str]:
+    """Family -> the first config that has it."""
+    families = {name: load_file(ROOT / "configs" / f"{name}.py", "get_config").model.name for name in CONFIGS}
+    return {family: next(name for name in CONFIGS if families[name] == family) for family in set(families.values())}
+
+
+EACH = config_of_each_family()
+
+
+def test_every_family_is_tried():
+    # A language model of the other kind is tried by tests of models; it shares its layers with the Transformer.
+    assert set(FAMILIES) - set(EACH) <= {"language_model"}
+
+
+@pytest.mark.parametrize("family", sorted(EACH))
+def test_steps_lower(family, tmp_path):
+    config = small(EACH[family], tmp_path)
+    task = build_task(config)
+    setup: Setup = build_setup(config, task.kept)
+    batches = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1)
+    batch, model, tx = batches.batch_at(0), setup.model, optax.adam(1e-3)
+    create = lambda rng, example: TrainState.create(model.init(rng, example), tx, rng)  # noqa: E731
+    state = jax.eval_shape(create, jax.random.key(0), setup.example)
+    lower(make_train_step(model.loss_fn, tx), state, batch)
+    if not hasattr(model, "start"):
+        return
+    decode = lambda params, source, token: model.step_top_k(params, *model.start(params, source), token, 3)  # noqa: E731
+    lower(decode, state.params, batch["source"], jnp.zeros(len(batch["source"]), jnp.int32))
+
+
+def lower(function, *arguments):
+    """Lowers a function for each platform; the text has a module."""
+    traced = jax.jit(function).trace(*arguments)
+    for platform in PLATFORMS:
+        assert "module @jit" in traced.lower(lowering_platforms=(platform,)).as_text()[:200]
+
+
+@pytest.mark.parametrize(("dtype", "width", "length", "expected"), [
+    (jnp.bfloat16, 64, 8, True),
+    (jnp.float32, 64, 8, False),
+    (jnp.bfloat16, 64, 7, False),  # no gradient with a mask and odd lengths
+    (jnp.bfloat16, 256, 8, False),
+])  # fmt: skip
+def test_half_precision_and_even_lengths_are_computed_by_cudnn(dtype, width, length, expected, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda *_: 91100)
+    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda *_: None)
+    x = jax.ShapeDtypeStruct((2, 4, length, width), dtype)
+    mask = jax.ShapeDtypeStruct((2, 1, length, length), jnp.bool_)
+    total = lambda q, k, v, m: jnp.sum(fused_attention(q, k, v, m, None, 0.125).astype(jnp.float32))  # noqa: E731
+    traced = jax.jit(jax.grad(total, (0, 1, 2))).trace(x, x, x, mask)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert ("@__cudnn$fmha" in text) == expected

@@ -45,7 +45,7 @@ def test_it_has_the_package_and_its_configs_alone(installed):
     there = {path.relative_to(installed) for path in (installed / "attn_jax").rglob("*.py")}
     assert here == {path for path in there if path.parts[1] != "configs"}
     scripts = next(installed.glob("*.dist-info")) / "entry_points.txt"
-    assert "attn-jax = attn_jax.cli.main:run" in scripts.read_text()
+    assert "attn-jax = attn_jax.cli.__main__:main" in scripts.read_text()
 
 
 def test_a_config_of_the_package_is_found_by_its_name(installed):

@@ -7,7 +7,8 @@ import pathlib
 import platform
 from collections.abc import Sequence
 
-SETTINGS = ("MALLOC_CONF", "OMP_WAIT_POLICY", "XLA_FLAGS")  # variables that change a speed, shown where they are set
+# Variables that change a speed, shown where they are set.
+SETTINGS = ("GLIBC_TUNABLES", "MALLOC_CONF", "OMP_WAIT_POLICY", "XLA_FLAGS")
 
 
 def allocator() -> str:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from attn_jax.cli import allocator
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMS = ([str(ROOT / "launch.py")], ["-m", "attn_jax.cli"])
 
@@ -28,6 +30,36 @@ def test_both_forms_give_the_same_help(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}  # as a sweep sets it: the package need not be installed
     first, second = (started(form, "--help", cwd=tmp_path, env=environment) for form in FORMS)
     assert first.stdout == second.stdout and "--workdir" in first.stdout and (first.returncode, first.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("pages", "libc", "given", "again"),
+    [
+        ("always [madvise] never", ("glibc", "2.36"), {}, True),
+        ("[always] madvise never", ("glibc", "2.36"), {}, False),
+        ("always madvise [never]", ("glibc", "2.36"), {}, False),
+        ("always [madvise] never", ("glibc", "2.31"), {}, False),
+        ("always [madvise] never", ("", ""), {}, False),
+        ("always [madvise] never", ("glibc", "2.36"), {"GLIBC_TUNABLES": ""}, False),
+        ("always [madvise] never", ("glibc", "2.36"), {"LD_PRELOAD": "libjemalloc.so.2"}, False),
+    ],
+)
+def test_it_starts_again_with_huge_pages_where_that_helps(pages, libc, given, again, tmp_path, monkeypatch):
+    (tmp_path / "enabled").write_text(pages)
+    calls = []
+    for name in ("GLIBC_TUNABLES", "LD_PRELOAD"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(allocator, "KERNEL", tmp_path / "enabled")
+    monkeypatch.setattr(allocator.platform, "libc_ver", lambda: libc)
+    monkeypatch.setattr(allocator.os, "execv", lambda *arguments: calls.append(arguments))
+    allocator.use_huge_pages()
+    assert len(calls) == again
+    if again:
+        (program, arguments) = calls[0]
+        assert program == arguments[0] == sys.executable and arguments[1:] == sys.orig_argv[1:]
+        assert os.environ["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
 def test_the_cache_is_set_before_jax_is_imported():

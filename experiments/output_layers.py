@@ -31,8 +31,8 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
+from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
-from experiments.scores import half_width  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 SEEDS = (0, 1, 2)
@@ -119,7 +119,7 @@ def measured(losses: np.ndarray, of_full: np.ndarray) -> dict[str, Any]:
         "losses": losses.tolist(),
         "perplexity": float(np.exp(np.mean(losses))),
         "difference": float(np.mean(difference)),
-        "half_width": half_width(difference),
+        "half_width": t_interval(difference).half_width,
     }
 
 

@@ -13,20 +13,18 @@ import argparse
 import pathlib
 import sys
 
-import numpy as np
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments.benchmarks.machine import circumstances  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 SCORES = ("dot", "scaled_dot", "general", "additive", "concat", "gaussian")
 METRICS = {"bleu": 1, "perplexity": 3, "accuracy": 1, "attention_entropy": 2}  # and digits
-STUDENT = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}  # 97.5 % quantile for n - 1
 
 
 def sweep():
@@ -50,19 +48,15 @@ def sweep():
         }
 
 
-def half_width(seeds: list[float]) -> float:
-    """Returns half the width of the 95 % confidence interval of the mean: t s / sqrt(n)."""
-    return STUDENT[len(seeds)] * float(np.std(seeds, ddof=1)) / len(seeds) ** 0.5
-
-
 def report(results: dict[str, dict[str, dict]]) -> str:
     """Formats a Markdown table with a row per score, from {score: metrics of result.json}."""
     names = [name for name in METRICS if all(name in metrics for metrics in results.values())]
     lines = ["| score | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
     for score, metrics in results.items():
+        intervals = {name: t_interval(metrics[name]["seeds"]) for name in names}
         cells = [
-            f"{metrics[name]['mean']:.{METRICS[name]}f} ± {half_width(metrics[name]['seeds']):.{METRICS[name]}f}"
-            for name in names
+            f"{found.mean:.{METRICS[name]}f} ± {found.half_width:.{METRICS[name]}f}"
+            for name, found in intervals.items()
         ]
         lines.append(f"| {score} | " + " | ".join(cells) + " |")
     lines += ["", "Each seed, BLEU / perplexity:", ""]

@@ -1,0 +1,226 @@
+"""Statistics over seeds and over sentences: intervals, paired comparisons, and corrections for several of them.
+
+Seeds of two configs are paired, since seed and step decide the batches of both, and so are the sentences of one test
+set. A paired comparison looks at the differences alone, which the common part of two runs does not blur.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+LEVEL = 0.95
+NUM_EXACT = 20  # pairs whose signs are enumerated, 2^20; for more they are sampled
+NUM_RESAMPLES = 9999
+Values = Sequence[float] | Float[np.ndarray, " n"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """A mean with an interval that contains the true mean with probability `level`."""
+
+    mean: float
+    low: float
+    high: float
+    num: int  # values
+    level: float = LEVEL
+
+    @property
+    def half_width(self) -> float:
+        """Half of the width of the interval."""
+        return (self.high - self.low) / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Paired differences to a baseline, value - baseline."""
+
+    difference: Interval
+    p_value: float  # two-sided, of the hypothesis that the differences are as likely negative as positive
+    smallest_p_value: float  # that so many pairs can give
+    effect_size: (
+        float  # mean difference / standard deviation of the differences (Cohen's d_z); inf or nan where it is 0
+    )
+
+    def concludes(self, level: float = LEVEL) -> bool:
+        """Returns whether there are enough pairs for any outcome to be significant."""
+        return self.smallest_p_value <= 1 - level
+
+
+def t_interval(values: Values, level: float = LEVEL) -> Interval:
+    """Computes the interval of Student's t, mean +- t s / sqrt(n), for values from a normal distribution.
+
+    Raises:
+        ValueError: fewer than two values.
+    """
+    x = _checked(values, at_least=2)
+    half = float(stats.t.ppf((1 + level) / 2, len(x) - 1) * np.std(x, ddof=1) / np.sqrt(len(x)))
+    return Interval(float(np.mean(x)), float(np.mean(x)) - half, float(np.mean(x)) + half, len(x), level)
+
+
+def bootstrap_interval(values: Values, level: float = LEVEL, seed: int = 0) -> Interval:
+    """Computes the interval of the bias-corrected and accelerated bootstrap (Efron 1987), for any distribution.
+
+    With few values it is too narrow: at three seeds use `t_interval`.
+
+    Raises:
+        ValueError: fewer than two values.
+    """
+    x = _checked(values, at_least=2)
+    if np.ptp(x) == 0:  # the bootstrap has nothing to resample
+        return Interval(float(x[0]), float(x[0]), float(x[0]), len(x), level)
+    found = stats.bootstrap(
+        (x,), np.mean, confidence_level=level, n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(seed)
+    )
+    low, high = found.confidence_interval
+    return Interval(float(np.mean(x)), float(low), float(high), len(x), level)
+
+
+def sign_flip_test(differences: Values, seed: int = 0) -> float:
+    """Computes the two-sided p-value of the mean of paired differences under random signs (Fisher 1935).
+
+    It is the share of the 2^n ways to choose signs whose |mean| is at least the one that was found: exact up to
+    NUM_EXACT pairs, beyond it from NUM_RESAMPLES random choices. It assumes nothing but symmetry around zero. The
+    smallest value n pairs can give is 2^(1 - n), so fewer than six pairs are never significant at 0.05.
+
+    Raises:
+        ValueError: no differences.
+    """
+    x = _checked(differences, at_least=1)
+    n = len(x)
+    observed = abs(np.sum(x)) * (1 - 1e-12)  # sums of the same numbers in another order may differ by rounding
+    if n <= NUM_EXACT:
+        sums = np.zeros(1)
+        for value in x[1:]:  # both signs of the first difference give the same |sum|
+            sums = np.concatenate([sums + value, sums - value])
+        return float(np.mean(np.abs(sums + x[0]) >= observed))
+    signs = np.random.default_rng(seed).choice((-1.0, 1.0), (NUM_RESAMPLES, n))
+    return float((np.sum(np.abs(signs @ x) >= observed) + 1) / (NUM_RESAMPLES + 1))
+
+
+def compare(values: Values, baseline: Values, level: float = LEVEL) -> Comparison:
+    """Compares paired values, such as those of the same seeds, with a baseline.
+
+    Raises:
+        ValueError: unequal numbers, or fewer than two pairs.
+    """
+    x, y = _checked(values, at_least=2), _checked(baseline, at_least=2)
+    if len(x) != len(y):
+        raise ValueError(f"compare: expected pairs, got {len(x)} values and {len(y)} of the baseline")
+    differences = x - y
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effect = float(np.mean(differences) / np.std(differences, ddof=1))
+    smallest = 2.0 ** (1 - len(x)) if len(x) <= NUM_EXACT else 1 / (NUM_RESAMPLES + 1)
+    return Comparison(t_interval(differences, level), sign_flip_test(differences), smallest, effect)
+
+
+def common(results: Mapping[Any, float], baseline: Mapping[Any, float]) -> tuple[list[float], list[float]]:
+    """Returns the values of the seeds that two results have in common, in the same order.
+
+    Raises:
+        ValueError: there are none.
+    """
+    seeds = [seed for seed in results if seed in baseline]
+    if not seeds:
+        raise ValueError(f"no seeds in common for a paired comparison: {list(results)} and {list(baseline)}")
+    return [results[seed] for seed in seeds], [baseline[seed] for seed in seeds]
+
+
+def holm(p_values: Mapping[Any, float]) -> dict[Any, float]:
+    """Adjusts the p-values of several comparisons so that the chance of any false one is bounded (Holm 1979).
+
+    The i-th smallest of m is multiplied by m - i + 1, and none is smaller than the one before it.
+    """
+    adjusted, largest = {}, 0.0
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = largest
+    return {name: adjusted[name] for name in p_values}
+
+
+def paired_bootstrap(
+    statistics: Float[np.ndarray, "n k"],
+    baseline: Float[np.ndarray, "m k"],
+    score: Callable[[Float[np.ndarray, " k"]], float],
+    *,
+    num_resamples: int = 1000,
+    level: float = LEVEL,
+    seed: int = 12345,
+) -> Comparison:
+    """Compares the scores of two systems on the same sentences by resampling sentences (Koehn 2004).
+
+    Args:
+        statistics: of each sentence, such as the counts of matching n-grams; `score` of their sum is the score.
+        baseline: those of the other system.
+        score: sum of statistics -> score of the corpus.
+        num_resamples: number of resampled test sets.
+        level: of the interval, which is that of the quantiles.
+        seed: of the resampling; the default is sacrebleu's.
+
+    Returns:
+        The difference of the scores, with the p-value of sacrebleu; the effect size is in standard deviations of the
+        resampled differences.
+
+    Raises:
+        ValueError: other numbers of sentences.
+    """
+    a, b = np.asarray(statistics), np.asarray(baseline)
+    if len(a) != len(b) or len(a) == 0:
+        raise ValueError(f"paired_bootstrap: expected the same sentences, got {len(a)} and {len(b)}")
+    observed = score(a.sum(0)) - score(b.sum(0))
+    index = np.random.default_rng(seed).choice(len(a), size=(num_resamples, len(a)), replace=True)
+    resampled = np.array([score(a[rows].sum(0)) - score(b[rows].sum(0)) for rows in index])
+    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
+    # The null hypothesis moves the resampled differences to a mean of zero.
+    sizes = np.abs(resampled)
+    p_value = (np.sum(sizes - sizes.mean() > abs(observed)) + 1) / (num_resamples + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effect = float(np.divide(observed, np.std(resampled, ddof=1)))
+    interval = Interval(float(observed), float(low), float(high), len(a), level)
+    return Comparison(interval, float(p_value), 1 / (num_resamples + 1), effect)
+
+
+def almost_stochastic_order(values: Values, baseline: Values, level: float = LEVEL, seed: int = 0) -> float:
+    """Computes an upper bound of how far `values` are from being stochastically larger than `baseline`.
+
+    The violation is the part of the squared distance of the two quantile functions where the baseline's is larger: 0 if
+    no quantile of the values is smaller, 1 if none is larger, 1/2 for equal distributions. The bound holds with
+    probability `level`; below 1/2, and better below 0.2, the values are said to be almost stochastically larger. It
+    needs no pairs, and about ten values a side (Dror 2019, "Deep dominance", equations 3 and 4; del Barrio 2018).
+
+    Raises:
+        ValueError: fewer than two values on a side.
+    """
+    x, y = _checked(values, at_least=2), _checked(baseline, at_least=2)
+    rng, n, m = np.random.default_rng(seed), len(x), len(y)
+    violation = _violation(x, y)
+    scale = np.sqrt(n * m / (n + m))
+    resampled = [_violation(rng.choice(x, n), rng.choice(y, m)) for _ in range(1000)]
+    spread = np.std(scale * (np.array(resampled) - violation), ddof=1)
+    return float(np.clip(violation - spread / scale * stats.norm.ppf(1 - level), 0.0, 1.0))
+
+
+def _violation(x: np.ndarray, y: np.ndarray) -> float:
+    """Computes the violation of `almost_stochastic_order`, 1/2 for equal values, from all steps of both quantiles."""
+    n, m = len(x), len(y)
+    ends = np.union1d(np.arange(1, n + 1) / n, np.arange(1, m + 1) / m)
+    widths = np.diff(ends, prepend=0.0)
+    middle = ends - widths / 2
+    gap = (
+        np.sort(x)[np.minimum((middle * n).astype(int), n - 1)]
+        - np.sort(y)[np.minimum((middle * m).astype(int), m - 1)]
+    )
+    whole = np.sum(widths * gap**2)
+    return 0.5 if whole == 0 else float(np.sum((widths * gap**2)[gap < 0]) / whole)
+
+
+def _checked(values: Values, at_least: int) -> np.ndarray:
+    x = np.asarray(values, np.float64).reshape(-1)
+    if len(x) < at_least:
+        raise ValueError(f"expected at least {at_least} values, got {len(x)}")
+    if not np.all(np.isfinite(x)):
+        raise ValueError(f"expected finite values, got {x[~np.isfinite(x)][0]}")
+    return x

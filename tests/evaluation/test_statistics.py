@@ -1,0 +1,139 @@
+"""Statistics against scipy, sacrebleu and enumeration, and on data without any effect."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import sacrebleu
+from sacrebleu.significance import PairedTest
+from scipy import stats
+
+from attn_jax.evaluation.statistics import (
+    almost_stochastic_order,
+    bootstrap_interval,
+    common,
+    compare,
+    holm,
+    paired_bootstrap,
+    sign_flip_test,
+    t_interval,
+)
+
+RNG = np.random.default_rng(0)
+
+
+def test_the_interval_of_t_is_scipys():
+    x = RNG.normal(3, 2, 7)
+    expected = stats.ttest_1samp(x, 0).confidence_interval(0.9)
+    found = t_interval(x, 0.9)
+    np.testing.assert_allclose((found.low, found.high), expected)
+    assert found.num == 7 and found.half_width == pytest.approx((found.high - found.low) / 2)
+
+
+def test_the_bootstrap_interval_covers_the_mean_of_a_skewed_distribution():
+    covered = 0
+    for seed in range(60):
+        found = bootstrap_interval(np.random.default_rng(seed).exponential(1.0, 40), seed=seed)
+        covered += found.low <= 1 <= found.high
+    assert covered >= 50  # of 57 expected
+    assert bootstrap_interval([2.0, 2.0]).high == 2.0
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 9])
+def test_the_sign_flip_test_is_an_enumeration(n):
+    x = RNG.normal(0.5, 1, n)
+    every = [abs(np.dot(signs, x)) for signs in itertools.product((-1, 1), repeat=n)]
+    expected = np.mean([value >= abs(x.sum()) - 1e-9 for value in every])
+    assert sign_flip_test(x) == pytest.approx(expected)
+    if n > 2:
+        found = stats.permutation_test(
+            (x, np.zeros(n)), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=np.inf
+        )
+        assert sign_flip_test(x) == pytest.approx(found.pvalue)
+
+
+def test_many_pairs_are_sampled():
+    x = RNG.normal(0.4, 1, 40)
+    assert sign_flip_test(x) == pytest.approx(stats.ttest_1samp(x, 0).pvalue, abs=0.01)
+
+
+@pytest.mark.parametrize(("n", "enough"), [(3, False), (5, False), (6, True), (30, True)])
+def test_few_pairs_never_conclude(n, enough):
+    found = compare(np.arange(n) + 10.0, np.arange(n) + RNG.normal(0, 0.1, n))
+    assert found.concludes() == enough and (found.p_value <= 0.05) == enough
+    assert found.smallest_p_value <= found.p_value and found.difference.low > 9
+
+
+def test_the_effect_size_is_the_mean_over_the_standard_deviation():
+    assert compare([2.0, 4.0], [1.0, 1.0]).effect_size == pytest.approx(2 / math.sqrt(2))
+    assert compare([2.0, 2.0], [1.0, 1.0]).effect_size == math.inf
+    assert math.isnan(compare([1.0, 1.0], [1.0, 1.0]).effect_size)
+
+
+def test_without_an_effect_about_one_comparison_in_twenty_is_significant():
+    found = [compare(*np.random.default_rng(seed).normal(size=(2, 8))) for seed in range(1000)]
+    share = np.mean([comparison.p_value <= 0.05 for comparison in found])
+    assert 0.03 < share <= 0.06
+    covered = np.mean([c.difference.low <= 0 <= c.difference.high for c in found])
+    assert 0.93 < covered < 0.97
+
+
+def test_holm():
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    p = {name: float(value) for name, value in zip("abcdefg", RNG.random(7) ** 3, strict=True)}
+    _, expected, _, _ = multitest.multipletests(list(p.values()), method="holm")
+    assert list(holm(p)) == list(p)
+    np.testing.assert_allclose(list(holm(p).values()), expected)
+    assert holm({"one": 0.03}) == {"one": 0.03} and holm({}) == {}
+
+
+def test_paired_bootstrap_is_that_of_sacrebleu():
+    words = np.array("a b c d e f g h".split())
+    references = [" ".join(RNG.choice(words, 9)) for _ in range(60)]
+
+    def spoilt(share):
+        return [" ".join(w if RNG.random() > share else "x" for w in line.split()) for line in references]
+
+    metric, systems = sacrebleu.BLEU(), {"baseline": spoilt(0.3), "other": spoilt(0.25)}
+    compared = PairedTest(list(systems.items()), {"BLEU": metric}, [references], "bs", n_samples=300)
+    _, scores = compared()
+    _, expected = scores["BLEU"]
+    counts = [np.array(metric._extract_corpus_statistics(system, [references]), float) for system in systems.values()]
+    score = lambda total: metric._compute_score_from_stats(list(total)).score  # noqa: E731
+    found = paired_bootstrap(counts[1], counts[0], score, num_resamples=300)
+    assert found.p_value == pytest.approx(expected.p_value)
+    assert found.difference.mean == pytest.approx(expected.score - scores["BLEU"][0].score)
+    assert found.difference.low < found.difference.mean < found.difference.high
+    same = paired_bootstrap(counts[0], counts[0], score, num_resamples=300)
+    assert same.p_value > 0.9 or same.difference.mean == 0
+
+
+def test_almost_stochastic_order():
+    low, high = RNG.normal(0, 1, 30), RNG.normal(3, 1, 30)
+    assert almost_stochastic_order(high, low) < 0.05 and almost_stochastic_order(low, high) > 0.95
+    same = [almost_stochastic_order(*np.random.default_rng(seed).normal(size=(2, 20))) for seed in range(40)]
+    assert np.mean(np.array(same) < 0.2) <= 0.1
+    # Two values against one in between: half of the distance is a violation.
+    assert almost_stochastic_order([0.0, 2.0], [1.0, 1.0], level=0.5) == pytest.approx(0.5)
+
+
+def test_seeds_in_common():
+    assert common({0: 1.0, 1: 2.0, 5: 3.0}, {5: 30.0, 0: 10.0}) == ([1.0, 3.0], [10.0, 30.0])
+    with pytest.raises(ValueError, match=r"no seeds in common for a paired comparison: \[0\] and \[1\]"):
+        common({0: 1.0}, {1: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: t_interval([1.0]), "at least 2 values, got 1"),
+        (lambda: t_interval([1.0, math.nan]), "expected finite values, got nan"),
+        (lambda: compare([1.0, 2.0], [1.0, 2.0, 3.0]), "got 2 values and 3 of the baseline"),
+        (lambda: paired_bootstrap(np.ones((2, 1)), np.ones((3, 1)), sum), "the same sentences, got 2 and 3"),
+        (lambda: sign_flip_test([]), "at least 1 values, got 0"),
+    ],
+)
+def test_what_cannot_be_compared(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -17,6 +17,7 @@ from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.attention_options import describe_attention
 from attn_jax.models.base import Model
+from attn_jax.models.ensemble import ensemble_of
 from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.tasks import PointsTask, Task
@@ -46,16 +47,22 @@ def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
     return task.with_counts(pathlib.Path(options.run.data_dir) / output.frequencies if output.frequencies else None)
 
 
-def build_setup(config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask) -> Setup:
-    """Builds the model of a config with evaluator and predictor; for `kept` see Task.kept and PointsTask.kept."""
+def build_setup(
+    config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask, *, ensemble: bool = False
+) -> Setup:
+    """Builds the model of a config with evaluator and predictor; for `kept` see Task.kept and PointsTask.kept.
+
+    With `ensemble` it is that of the stacked parameters of several seeds.
+    """
     options = resolve(config)
-    return BUILDERS[options.task.task_class](options, kept)
+    return BUILDERS[options.task.task_class](options, kept, ensemble)
 
 
-def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]) -> Setup:
+def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], ensemble: bool) -> Setup:
     """Builds a text model from the vocabularies of source and target."""
     sizes = text_sizes(*vocabularies)
     model = options.build_model(sizes)
+    model = ensemble_of(model) if ensemble else model
     options.decode.check_vocabulary(sizes.target_vocab_size)
     task, is_story = options.task, options.model.reads_stories
     encode = encode_stories if is_story else encode_pairs
@@ -77,8 +84,9 @@ def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]) ->
     return Setup(model, evaluator, predictor, example, batch_options)
 
 
-def build_points(options: Options, task: PointsTask) -> Setup:
-    """Builds a kernel regression from its training points."""
+def build_points(options: Options, task: PointsTask, ensemble: bool) -> Setup:
+    """Builds a kernel regression from its training points; there are no ensembles of it."""
+    assert not ensemble
     train = task.splits["train"]
     model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
     regressor = Regressor(model, task, batch_size=options.decode.batch_size)

@@ -22,6 +22,7 @@ def check(config: ConfigDict) -> Options:
     options.build_model()
     CHECKS[options.task.task_class](config)
     check_metrics(config)
+    check_ensemble(config)
     options.optimizer.build(1)
     best_metric(config)
     choose(config.parallel)
@@ -47,6 +48,12 @@ def check_metrics(config: ConfigDict) -> None:
         lookup(evaluator.metrics, name, "metric")
     if task_class(config.task.name).of_pairs:
         check_text_metrics(config.eval.metrics, config.eval.tokenize)
+
+
+def check_ensemble(config: ConfigDict) -> None:
+    """Raises a UserError for an ensemble of one seed."""
+    if config.decode.get("ensemble", False) and len(seeds_of(config)) < 2:
+        raise UserError("decode.ensemble needs a run of several seeds, such as seeds=(0,1,2); this one has one")
 
 
 def evaluator_class(config: ConfigDict) -> type[TextEvaluator] | type[PointsEvaluator]:

@@ -8,13 +8,13 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
-from attn_jax.cli.checks import check, check_metrics, seeds_of
+from attn_jax.cli.checks import check, check_ensemble, check_metrics, seeds_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
@@ -26,6 +26,7 @@ from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
+from attn_jax.models.ensemble import stacked
 from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
@@ -97,7 +98,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             raise Interrupted(ended.signal)
         params, used = runs.final_params(config, run.checkpoints, run.setup)
         index = runs.choose_seed(config, run.setup.evaluator, params, run.task)
-        snapshot = Snapshot(run.setup, params, used, index)
+        snapshot = ensembled(config, Snapshot(run.setup, params, used, index), run.task.kept)
         name, split = own_split(run.task)
         result = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
@@ -251,7 +252,8 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
     """
     check_links(workdir)
     check_model(workdir, config)
-    setup = build.build_setup(config, task_class(config.task.name).load(workdir))
+    kept = task_class(config.task.name).load(workdir)
+    setup = build.build_setup(config, kept)
     with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
@@ -265,7 +267,17 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
             )
         index = seeds.index(chosen) if chosen in seeds else 0
         params, used = runs.final_params(config, checkpoints, setup)
-        return Snapshot(setup, params, used, index)
+        return ensembled(config, Snapshot(setup, params, used, index), kept)
+
+
+def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
+    """Returns the ensemble of the seeds with decode.ensemble, else the snapshot itself."""
+    if not config.decode.get("ensemble", False):
+        return snapshot
+    check_ensemble(config)
+    setup = build.build_setup(config, kept, ensemble=True)
+    used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
+    return Snapshot(setup, [stacked(snapshot.params)], used)
 
 
 def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> dict:
@@ -275,12 +287,13 @@ def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, ove
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
     values, signatures = evaluator.measure(snapshot.params, split, config.eval.metrics)
     seeds = list(seeds_of(config))
+    chooses = config.train.get("choose_seed", "") and len(snapshot.params) == len(seeds)
     return {
         "name": config.name,
         "split": name,
         evaluator.unit: len(split),
         "seeds": seeds,
-        **({"chosen_seed": seeds[snapshot.index]} if config.train.get("choose_seed", "") else {}),
+        **({"chosen_seed": seeds[snapshot.index]} if chooses else {}),
         "checkpoint": snapshot.used,
         "num_parameters": num_parameters(snapshot.params[0]),
         "decode": config.decode.to_dict(),

@@ -49,6 +49,7 @@ class DecodeOptions:
         100, "largest number of target tokens, which is also at most 2 * source + 10", at_least=1, at_most=100_000
     )
     batch_size: int = option(100, "sentences decoded at a time", at_least=1)
+    ensemble: bool = option(False, "predict and evaluate with the mean of the probabilities of all seeds of the run")
     replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight")
     with_scores: bool = option(False, "predict: print 'score TAB text'")
 

@@ -5,10 +5,11 @@ from typing import ClassVar
 
 import jax
 
-from attn_jax.errors import lookup
+from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation.base import Metric, Results
 from attn_jax.evaluation.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.evaluation.translate import Translator
+from attn_jax.models.ensemble import Ensemble
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.types import Metrics, Params
@@ -66,6 +67,8 @@ class TextEvaluator:
         token_names = [name for name in names if name in TOKEN_METRICS]
         text_names = [name for name in names if name in TEXT_METRICS]
         encoded = self.translator.encode(split)
+        if isinstance(self.translator.model, Ensemble):
+            check_lengths(encoded, self.translator.options.max_length)
         values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
         signatures = {}
         for params in params_of_seeds:
@@ -78,6 +81,16 @@ class TextEvaluator:
                     value, signatures[name] = TEXT_METRICS[name].compute(hypotheses, split.target, self.tokenize)
                     values[name].append(value)
         return Results({name: summarize(list_) for name, list_ in values.items()}, signatures)
+
+
+def check_lengths(pairs: EncodedPairs, max_length: int) -> None:
+    """Raises a UserError if a target is longer than the memory of a decoder that an ensemble steps through."""
+    longest = int(pairs.target.lengths.max())
+    if longest > max_length:
+        raise UserError(
+            f"decode.ensemble is evaluated token by token, and a target has {longest} tokens; set decode.max_length to "
+            f"at least {longest}, it is {max_length}"
+        )
 
 
 def check_text_metrics(names: Sequence[str], tokenize: str) -> None:

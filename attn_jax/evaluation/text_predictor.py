@@ -39,9 +39,7 @@ class TextPredictor:
             self.title = "weight on what was given; the rest is on the target so far"
         self._long_reported = False
         self._score = jax.jit(self.model.score)
-        self._query_weights = jax.jit(
-            lambda params, source: module.apply({"params": params}, source, method="query_weights")
-        )
+        self._query_weights = jax.jit(self.model.query_weights)
 
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (lines, their translations) for every `chunk` lines.

@@ -102,6 +102,10 @@ class Model:
         """Returns the attention weights of the teacher-forced pass."""
         return self._apply(params, batch, "evaluate")[2]
 
+    def query_weights(self, params: Params, source: Int[Array, "b s"]) -> Float[Array, "b r s"]:
+        """Returns the weights of each query of a classifier, of a module that has them."""
+        return self.module.apply({"params": params}, source, method="query_weights")
+
     def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[PyTree, PyTree]:
         """Returns (memory, decode state): what decoding reads and never changes, and what each `step` replaces.
 

@@ -25,6 +25,7 @@ from flax import struct
 
 from attn_jax.attention.hard.estimators import entropy
 from attn_jax.models.base import Model, one_word
+from attn_jax.models.ensemble import mean_log_prob
 from attn_jax.models.metrics import Mean
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.tasks.vocabulary import BOS, EOS, PAD, PERIOD_ID, QUESTION_ID, UNK
@@ -193,6 +194,24 @@ class StoryModel(Model):
 
     def _real(self, batch: Batch) -> Float[Array, "b"]:
         return (_first(batch["target_out"]) != PAD).astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoryEnsemble(StoryModel):
+    """The mean of the answers of several sets of parameters of one network; they have a leading axis."""
+
+    def answer(self, params: Params, source: Int[Array, "b s"]) -> Answer:
+        """Log of the mean probability of each answer, and the mean weights of the hops."""
+
+        def of_one(params):
+            answered = StoryModel.answer(self, params, source)
+            return answered.log_probs, answered.hops
+
+        log_probs, hops = jax.vmap(of_one)(params)
+        return Answer(mean_log_prob(log_probs), jnp.mean(hops, axis=0))
+
+
+StoryModel.ensemble_class = StoryEnsemble
 
 
 def _first(targets: Int[Array | np.ndarray, "b t"]) -> Int[Array, "b"]:

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
 from attn_jax.cli.checks import check, check_ensemble, check_metrics, seeds_of
+from attn_jax.cli.export import export_model
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
@@ -31,6 +32,7 @@ from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
+from attn_jax.tasks.vocabulary import EOS, UNK
 from attn_jax.training.loop import Reason
 from attn_jax.training.model_size import num_parameters
 from attn_jax.training.progress import notice
@@ -210,7 +212,39 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     snapshot.predictor.report(texts)
 
 
-COMMANDS = {"train": train, "eval": evaluation, "predict": predict, "score": score, "visualize": visualize}
+def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """Writes the model to DIR/export for programs without this package; see attn_jax.cli.export."""
+    if not task_class(config.task.name).of_pairs:
+        raise UserError("--mode=export is for models of text")
+    snapshot, folder = restore(config, workdir), workdir / "export"
+    check_links(folder)
+    export_model(
+        snapshot.model,
+        snapshot.chosen,
+        folder,
+        vocabularies=workdir / "vocabularies.json",
+        batch_size=config.decode.batch_size,
+        source_length=config.decode.max_length,
+        max_length=config.decode.max_length,
+    )
+    say(f"{'exported':<14}{folder}: {config.decode.batch_size} sources of {config.decode.max_length} tokens")
+    say(f"{'try':<14}echo '{' '.join(map(str, [*example_ids(snapshot), EOS]))}' | python {folder / 'decode.py'}")
+
+
+def example_ids(snapshot: Snapshot) -> list[int]:
+    """Returns the token ids of a short source."""
+    vocabulary = snapshot.predictor.translator.source_vocabulary
+    return list(range(UNK + 3, min(UNK + 6, len(vocabulary))))
+
+
+COMMANDS = {
+    "train": train,
+    "eval": evaluation,
+    "predict": predict,
+    "score": score,
+    "visualize": visualize,
+    "export": export,
+}
 
 
 def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """Trains, evaluates and applies attention models.
 
 python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
-python launch.py --mode=eval|predict|score|visualize --workdir=runs/quickstart [--config.decode.method=beam ...]
+python launch.py --mode=eval|predict|score|visualize|export --workdir=runs/quickstart [--config.decode.method=beam ...]
 python launch.py --sweep=experiments/X.py
 """
 
@@ -19,7 +19,8 @@ from attn_jax.cli.noise import silence
 from attn_jax.cli.overrides import parse
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 
-MODE = flags.DEFINE_enum("mode", "train", ["train", "eval", "predict", "score", "visualize"], "Command to run.")
+COMMANDS = ["train", "eval", "predict", "score", "visualize", "export"]
+MODE = flags.DEFINE_enum("mode", "train", COMMANDS, "Command to run.")
 WORKDIR = flags.DEFINE_string("workdir", "", "Work directory of the run; by default runs/<name of the config>.")
 SOURCE = flags.DEFINE_string("source", "", "UTF-8 text file of source sentences (eval, predict, score, visualize).")
 TARGET = flags.DEFINE_string("target", "", "UTF-8 text file of target sentences (eval, score).")
@@ -59,14 +60,14 @@ def main(argv: list[str]) -> int:
         if MODE.value != "train" and not WORKDIR.value:
             raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
         workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
-        from attn_jax.cli.commands import COMMANDS, Files, check_overrides, join
+        from attn_jax.cli import commands
         from attn_jax.cli.failures import told_in_one_line
 
         with told_in_one_line(NUM_PROCESSES.value):
             if NUM_PROCESSES.value > 1:
-                join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-            check_overrides(config, overrides)
-            COMMANDS[MODE.value](config, workdir, Files(SOURCE.value, TARGET.value, tuple(overrides)))
+                commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+            commands.check_overrides(config, overrides)
+            commands.COMMANDS[MODE.value](config, workdir, commands.Files(SOURCE.value, TARGET.value, tuple(overrides)))
         sys.stdout.flush()
     except UserError as error:
         print(f"launch.py: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)

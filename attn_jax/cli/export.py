@@ -1,0 +1,113 @@
+"""Export of a trained model of text, for programs that do not have this package.
+
+A folder with
+
+    params.safetensors     parameters; the names are their paths, joined with "/"
+    start.jax, step.jax    start(parameters, source) -> (memory, state) and
+                           step(parameters, memory, state, token) -> (state, log_probs),
+                           by jax.export; parameters, memory and state are lists of arrays
+    export.json            names of the parameters in order, shapes, special tokens, versions
+    vocabularies.json      as in the work directory
+    decode.py              greedy decoding with these files
+
+Shapes are fixed: batch_size rows of source_length tokens. Padding changes nothing, so shorter sources are padded.
+"""
+
+import pathlib
+import shutil
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from attn_jax.cli import exported_decoder
+from attn_jax.errors import UserError
+from attn_jax.evaluation.provenance import provenance
+from attn_jax.models.base import Model
+from attn_jax.tasks.files import save_json
+from attn_jax.tasks.vocabulary import BOS, EOS, PAD, UNK
+from attn_jax.types import Array, Params
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def export_model(
+    model: Model,
+    params: Params,
+    folder: pathlib.Path,
+    *,
+    vocabularies: pathlib.Path,
+    batch_size: int,
+    source_length: int,
+    max_length: int,
+) -> None:
+    """Writes the folder.
+
+    Args:
+        model: functions of (params, batch).
+        params: its parameters.
+        folder: is made, and files of an earlier export are replaced.
+        vocabularies: file to copy.
+        batch_size, source_length: shape of the sources.
+        max_length: largest number of target tokens.
+
+    Raises:
+        UserError: a package for the files is not installed.
+    """
+    try:
+        import flatbuffers  # noqa: F401, needed by jax.export
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise UserError(f"--mode=export needs the package {error.name}: pip install flatbuffers safetensors") from None
+    flat = {"/".join(path): np.asarray(x) for path, x in sorted(flatten_dict(params).items())}
+    start, step = exported(model, list(flat), list(flat.values()), batch_size, source_length)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(flat, folder / "params.safetensors")
+    for name, function in (("start.jax", start), ("step.jax", step)):
+        (folder / name).write_bytes(function.serialize())
+    shutil.copyfile(vocabularies, folder / "vocabularies.json")
+    shutil.copyfile(exported_decoder.__file__, folder / "decode.py")
+    about: dict[str, Any] = {
+        "parameters": list(flat),
+        "batch_size": batch_size,
+        "source_length": source_length,
+        "max_length": max_length,
+        "pad": PAD,
+        "unk": UNK,
+        "bos": BOS,
+        "eos": EOS,
+        "platforms": list(PLATFORMS),
+    }
+    save_json(folder / "export.json", about | provenance())
+
+
+def exported(
+    model: Model, names: list[str], params: list[np.ndarray], batch_size: int, source_length: int
+) -> tuple[jax.export.Exported, jax.export.Exported]:
+    """Exports start and step as functions of a list of parameters."""
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in params]
+    source = jax.ShapeDtypeStruct((batch_size, source_length), jnp.int32)
+    trees = {}  # structures of memory and state, known once start has been traced
+
+    def nested(params: list[Array]) -> Params:
+        return unflatten_dict({tuple(name.split("/")): x for name, x in zip(names, params, strict=True)})
+
+    def start(params: list[Array], source: Array) -> tuple[list[Array], list[Array]]:
+        memory, state = model.start(nested(params), source)
+        memory, trees["memory"] = jax.tree.flatten(memory)
+        state, trees["state"] = jax.tree.flatten(state)
+        return memory, state
+
+    def step(params: list[Array], memory: list[Array], state: list[Array], token: Array) -> tuple[list[Array], Array]:
+        memory, state = jax.tree.unflatten(trees["memory"], memory), jax.tree.unflatten(trees["state"], state)
+        state, log_probs = model.step(nested(params), memory, state, token)
+        return jax.tree.leaves(state), log_probs
+
+    memory, state = jax.eval_shape(start, shapes, source)
+    token = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
+    return (
+        jax.export.export(jax.jit(start), platforms=PLATFORMS)(shapes, source),
+        jax.export.export(jax.jit(step), platforms=PLATFORMS)(shapes, memory, state, token),
+    )

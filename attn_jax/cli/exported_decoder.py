@@ -1,0 +1,67 @@
+"""Greedy decoding with an exported model; needs jax, numpy and safetensors, and nothing of attn_jax.
+
+    echo "12 7 30 3" | python decode.py
+
+A line of standard input is the token ids of a source, the end token last; a line of output is the token ids of its
+prediction, without the end token. export.json describes the functions.
+"""
+
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+from jax import export
+from safetensors.numpy import load_file
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+
+
+class Decoder:
+    """The exported functions start(parameters, source) and step(parameters, memory, state, token)."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.about = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+        stored = load_file(folder / "params.safetensors")
+        self.params = [jax.numpy.asarray(stored[name]) for name in self.about["parameters"]]
+        functions = [bytearray((folder / name).read_bytes()) for name in ("start.jax", "step.jax")]
+        self.start, self.step = (jax.jit(export.deserialize(data).call) for data in functions)
+
+    def greedy(self, sources: list[list[int]]) -> list[list[int]]:
+        """Returns the most probable token after another for each source, at most `batch_size` of them."""
+        about, rows = self.about, self.about["batch_size"]
+        batch = np.full((rows, about["source_length"]), about["pad"], np.int32)
+        for row, source in zip(batch, sources, strict=False):
+            if len(source) > len(row):
+                raise SystemExit(f"a source has {len(source)} tokens; the export was made for at most {len(row)}")
+            row[: len(source)] = source
+        limits = [min(2 * len(source) + 10, about["max_length"]) for source in sources]
+        memory, state = self.start(self.params, batch)
+        token, found = np.full(rows, about["bos"], np.int32), [[] for _ in sources]
+        ended = [False] * len(sources)
+        for length in range(max(limits, default=0)):
+            state, log_probs = self.step(self.params, memory, state, token)
+            scores = np.array(log_probs)
+            scores[:, [about["pad"], about["bos"]]] = -np.inf
+            token = np.argmax(scores, axis=1).astype(np.int32)
+            for i, tokens in enumerate(found):
+                ended[i] = ended[i] or length >= limits[i] or token[i] == about["eos"]
+                if not ended[i]:
+                    tokens.append(int(token[i]))
+            if all(ended):
+                break
+        return found
+
+
+def main() -> None:
+    decoder = Decoder(FOLDER)
+    lines = [[int(word) for word in line.split()] for line in sys.stdin]
+    size = decoder.about["batch_size"]
+    for start in range(0, len(lines), size):
+        for tokens in decoder.greedy(lines[start : start + size]):
+            print(" ".join(map(str, tokens)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""An exported model decodes in a process without this package, to the same tokens as the model itself."""
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+from safetensors.numpy import load_file
+from tiny_run import tiny_config, train
+
+from attn_jax.cli import commands
+from attn_jax.cli.inputs import Files
+from attn_jax.cli.load import load
+from attn_jax.errors import UserError
+from attn_jax.tasks.pairs import Pairs
+from attn_jax.training.model_size import num_parameters
+
+RUNS = {
+    "seq2seq": {},
+    "transformer": {"model__name": "transformer", "model__num_heads": 2, "model__feed_forward_size": 8},
+    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": (), "task__size": "1k"},
+}
+SETTING = {"decode__max_length": 40, "decode__batch_size": 3, "train__num_steps": 60}
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def run(request, tmp_path_factory):
+    """(work directory, sources)."""
+    folder = tmp_path_factory.mktemp("run")
+    known = RUNS[request.param] if request.param != "memn2n" else {**RUNS["memn2n"], "decode__max_length": 300}
+    config = tiny_config(**SETTING | known)
+    trained, _ = train(config, folder)
+    return folder, trained.task.splits["valid"].source[:5]
+
+
+def test_another_process_decodes_the_same_tokens(run, capsys):
+    folder, sources = run
+    model = load(folder)
+    commands.export(model.config, folder, Files())
+    assert str(folder / "export") in capsys.readouterr().out
+    translator = model.predictor.translator
+    encoded = translator.encode(Pairs(sources, [""] * len(sources))).source
+    parts = [encoded.tokens[start:end] for start, end in itertools.pairwise(encoded.offsets)]
+    lines = "".join(" ".join(map(str, part)) + "\n" for part in parts)
+    blocked = "import sys, runpy; sys.modules['attn_jax'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", blocked, str(folder / "export" / "decode.py")],
+        input=lines,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = [found[0].text for found in translator.translate(model.params, sources)]
+    printed = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    assert [translator.target_vocabulary.decode(ids) for ids in printed] == expected and any(expected)
+
+
+def test_the_files_say_what_they_hold(run):
+    folder, _ = run
+    model = load(folder)
+    commands.export(model.config, folder, Files())
+    about = json.loads((folder / "export" / "export.json").read_text())
+    stored = load_file(folder / "export" / "params.safetensors")
+    assert sorted(stored) == about["parameters"] and about["batch_size"] == 3
+    assert sum(x.size for x in stored.values()) == num_parameters(model.params)
+    assert (folder / "export" / "vocabularies.json").read_bytes() == (folder / "vocabularies.json").read_bytes()
+    shutil.rmtree(folder / "export")
+
+
+def test_a_missing_package_is_one_line(run, monkeypatch):
+    folder, _ = run
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(UserError, match=r"--mode=export needs the package .*: pip install flatbuffers safetensors"):
+        commands.export(load(folder).config, folder, Files())

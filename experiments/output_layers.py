@@ -90,21 +90,26 @@ def curve(workdir: pathlib.Path, timed: pathlib.Path) -> dict[str, list]:
 
 
 def at(curve: dict[str, list], key: str, value: float) -> np.ndarray:
-    """Returns the losses of the seeds at a number of steps or seconds, between two evaluations by a line."""
-    losses = np.array(curve["losses"])
+    """Returns the best losses of the seeds up to a number of steps or seconds, between two evaluations by a line."""
+    losses = np.minimum.accumulate(curve["losses"])
     return np.array([np.interp(value, curve[key], losses[:, seed]) for seed in range(losses.shape[1])])
 
 
-def compare(curves: dict[str, dict[str, list]]) -> dict[str, dict[str, Any]]:
-    """Compares all layers with the full softmax, at its last step and at its time there; and their best losses."""
-    full, rows = curves["full"], {}
+def compare(
+    curves: dict[str, dict[str, list]], baseline: str = "full", converged: tuple[str, ...] = ()
+) -> dict[str, dict[str, Any]]:
+    """Compares all layers with the baseline, at its last step and at its time there; and their best losses.
+
+    A layer that did not get so far has None there, but for those that have `converged` before.
+    """
+    full, rows = curves[baseline], {}
     best_of_full = np.min(full["losses"], axis=0)
     ends = {"steps": full["steps"][-1], "seconds": full["seconds"][-1]}
     for name, found in curves.items():
         row: dict[str, Any] = {"ms_per_step": 1e3 * found["seconds"][-1] / found["steps"][-1]}
         row["best"] = measured(np.min(found["losses"], axis=0), best_of_full)
         for key, end in ends.items():
-            if found[key][-1] < 0.98 * end:  # it did not get so far
+            if found[key][-1] < 0.98 * end and name not in converged:
                 row[key] = None
                 continue
             row[key] = measured(at(found, key, end), at(full, key, end))
@@ -112,9 +117,9 @@ def compare(curves: dict[str, dict[str, list]]) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def measured(losses: np.ndarray, of_full: np.ndarray) -> dict[str, Any]:
-    """Returns the losses of the seeds, their perplexity, and the paired difference to those of the full softmax."""
-    difference = (losses - of_full).tolist()
+def measured(losses: np.ndarray, of_baseline: np.ndarray) -> dict[str, Any]:
+    """Returns the losses of the seeds, their perplexity, and the paired difference to those of the baseline."""
+    difference = (losses - of_baseline).tolist()
     return {
         "losses": losses.tolist(),
         "perplexity": float(np.exp(np.mean(losses))),
@@ -123,13 +128,14 @@ def measured(losses: np.ndarray, of_full: np.ndarray) -> dict[str, Any]:
     }
 
 
-def table(rows: dict[str, dict[str, Any]]) -> str:
-    """Returns a table in Markdown: perplexities, and the paired differences of the loss to the full softmax.
+def table(rows: dict[str, dict[str, Any]], baseline: str = "full") -> str:
+    """Returns a table in Markdown: perplexities, and the paired differences of the loss to the baseline.
 
-    "equal steps" and "equal time" are those at which the full softmax ends.
+    "equal steps" and "equal time" are those at which the baseline ends.
     """
+    minus = f"loss - {baseline}"
     lines = [
-        "| layer | ms per step | equal steps | loss - full | equal time | loss - full | best | loss - full |",
+        f"| layer | ms per step | equal steps | {minus} | equal time | {minus} | best | {minus} |",
         "|---|" + "--:|" * 7,
     ]
     for name, row in rows.items():
@@ -180,7 +186,14 @@ def train_briefly(path: pathlib.Path, folder: pathlib.Path, common: list[str]) -
     run_jobs([Job(job.name, job.config, job.overrides | short) for job in jobs(path)], folder, common)
 
 
-def report(path: pathlib.Path, title: str, argv: list[str] | None) -> None:
+def report(
+    path: pathlib.Path,
+    title: str,
+    argv: list[str] | None,
+    *,
+    baseline: str = "full",
+    converged: tuple[str, ...] = (),
+) -> None:
     """Compares the runs of the sweep in a file, and writes the results beside each other: .md, .json, .png."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / path.stem)
@@ -195,13 +208,13 @@ def report(path: pathlib.Path, title: str, argv: list[str] | None) -> None:
         parser.error(f"unrecognized arguments: {' '.join(common)}")
     found = {job.overrides["model.output.name"]: args.runs / job.name for job in jobs(path)}
     curves = {name: curve(run, args.timed / run.name) for name, run in found.items() if (run / "result.json").exists()}
-    if "full" not in curves:
+    if baseline not in curves:
         parser.exit(1, f"{path.name}: no finished run in {args.runs}; train with launch.py --sweep={path}\n")
-    lowest, rows = lowest_perplexity(found["full"]), compare(curves)
+    lowest, rows = lowest_perplexity(found[baseline]), compare(curves, baseline, converged)
     text = [
         f"# {title}",
         f"`python experiments/{path.name}`; 95 % intervals of the mean over three seeds, paired",
-        table(rows),
+        table(rows, baseline),
         f"Lowest possible perplexity: {lowest:.2f}." if lowest else "",
     ]
     print("\n\n".join(text))

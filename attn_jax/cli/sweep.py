@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from attn_jax.cli.overrides import load_file
 from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.tasks.files import append, check_links, is_link, load_json, reason, save_json
 from attn_jax.training.progress import notice
 
@@ -161,21 +162,10 @@ def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
-    """Formats a Markdown table: a row per run, a column per metric, mean ± standard deviation over seeds."""
+    """Formats the results in Markdown: a row per run, and its paired differences to the first run."""
     results = {job.name: load_json(folder / job.name / "result.json") for job in todo if _done(folder, job)}
-    metrics = list(dict.fromkeys(name for result in results.values() for name in result["metrics"]))
-    rows = [["run", *metrics, "seeds"], ["---"] * (len(metrics) + 2)]
-    for name, result in results.items():
-        cells = [_cell(result["metrics"].get(metric)) for metric in metrics]
-        rows.append([name, *cells, str(len(result["seeds"]))])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return "\n\n".join(filter(None, (results_table(results), differences_table(results))))
 
 
 def _done(folder: pathlib.Path, job: Job) -> bool:
     return (folder / job.name / "result.json").exists()
-
-
-def _cell(values: dict | None) -> str:
-    if values is None:
-        return ""
-    return f"{values['mean']:.4g}" + (f" ± {values['std']:.2g}" if len(values["seeds"]) > 1 else "")

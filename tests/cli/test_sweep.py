@@ -73,7 +73,9 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     sweep.run_sweep(fake(0, 1), str(folder), ["--config.data_dir=elsewhere", "--config.train.num_steps=5"])
     out, err = capsys.readouterr()
     assert f"              finished before: {folder / names[0] / 'result.json'}" in err.splitlines()
-    assert len(out.splitlines()) == 4 and out.splitlines()[:3] == table
+    first, second = (part.splitlines() for part in out.split("\n\n")[:2])
+    assert len(first) == 4 and first[:3] == table
+    assert second[0] == f"| difference to {names[0]} | loss |" and len(second) == 3
     for other, words in (([], "none"), (["--config.decode.method=beam"], "--config.decode.method=beam")):
         with pytest.raises(UserError, match=f"finished with other overrides, --config.train.num_steps=5, not {words};"):
             sweep.run_sweep(fake(0, 1), str(folder), other)

@@ -1,0 +1,63 @@
+"""Tables of runs: what differs from the first by a paired test has a star, and nothing else."""
+
+import numpy as np
+
+from attn_jax.evaluation.metrics import summarize
+from attn_jax.evaluation.tables import differences_table, results_table
+
+RNG = np.random.default_rng(0)
+COMMON = RNG.normal(30, 5, 8)  # what the seeds have in common, far more than the runs differ
+
+
+def run(seeds, **metrics):
+    return {"seeds": list(seeds), "metrics": {name: summarize(list(values)) for name, values in metrics.items()}}
+
+
+def test_a_row_for_each_run():
+    table = results_table({"a": run([0, 1], bleu=[30.0, 31.0]), "b": run([0], bleu=[29.5], loss=[1.25])})
+    assert table.splitlines() == [
+        "| run | bleu | loss | seeds |",
+        "| --- | --- | --- | --- |",
+        "| a | 30.5 ± 0.71 |  | 2 |",
+        "| b | 29.5 | 1.25 | 1 |",
+    ]
+
+
+def test_a_star_needs_a_difference_and_enough_seeds():
+    better, same = COMMON + 1 + RNG.normal(0, 0.1, 8), COMMON + RNG.normal(0, 0.1, 8) * np.array([1, -1] * 4)
+    results = {
+        "base": run(range(8), bleu=COMMON),
+        "better": run(range(8), bleu=better),
+        "same": run(range(8), bleu=same),
+    }
+    head, _, first, second, _, note = differences_table(results).splitlines()
+    assert head == "| difference to base | bleu |"
+    assert first.startswith("| better | +0.9") and first.endswith("] * |") and "*" not in second
+    assert note == (
+        "95% intervals of paired differences (Student's t); * differs by the exact sign test, adjusted by Holm."
+    )
+    few = {name: run(range(3), bleu=result["metrics"]["bleu"]["seeds"][:3]) for name, result in results.items()}
+    table = differences_table(few)
+    assert "*" not in table
+    assert table.endswith("Fewer than 6 seeds in common: no test can tell a difference from chance at 0.05.")
+
+
+def test_several_comparisons_need_more_than_one():
+    """The smallest p-value of six pairs is 1/32: enough for one comparison at 0.05, not for two."""
+    base, other = COMMON[:6], COMMON[:6] + 1 + RNG.normal(0, 0.1, 6)
+    one = {"base": run(range(6), bleu=base), "other": run(range(6), bleu=other)}
+    assert "] * |" in differences_table(one)
+    assert "] * |" not in differences_table(one | {"third": run(range(6), bleu=other)})
+
+
+def test_pairs_are_of_the_same_seeds():
+    results = {"base": run([0, 1, 2], bleu=[1.0, 2.0, 3.0]), "other": run([2, 1, 7], bleu=[4.0, 3.5, 9.0])}
+    assert "| other | +1.25 [" in differences_table(results)
+
+
+def test_nothing_to_compare_gives_nothing():
+    one = run([0, 1], bleu=[1.0, 2.0])
+    assert differences_table({"a": one}) == ""
+    assert differences_table({"a": one, "b": run([5, 6], bleu=[1.0, 2.0])}) == ""
+    assert differences_table({"a": run([0], bleu=[1.0]), "b": run([0], bleu=[2.0])}) == ""
+    assert differences_table({"a": one, "ensemble": run([0, 1], bleu=[2.0])}) == ""

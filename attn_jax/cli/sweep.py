@@ -18,7 +18,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from attn_jax.cli.overrides import load_file
+from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
+from attn_jax.cli.unread import check_read
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.tasks.files import append, check_links, is_link, load_json, reason, save_json
@@ -80,13 +81,34 @@ def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
         common: overrides for every job, as written on the command line.
 
     Raises:
-        UserError: runs have failed.
+        UserError: an override of a run is wrong, and nothing has been run; or runs have failed.
     """
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
+    check_jobs(todo, common)
     failed = run_jobs(todo, folder, common)
     print("\n".join(map(printable, table(folder, todo).splitlines())))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
+
+
+def check_jobs(todo: list[Job], common: list[str]) -> None:
+    """Checks the configs and overrides of all jobs.
+
+    Raises:
+        UserError: an unknown key, a value of the wrong type, or an option that nothing reads; with the name of the job.
+    """
+    for job in todo:
+        own = overrides_of(job)
+        try:
+            config = override(load_config_file(job.config), [*common, *own])
+            check_read(config, overridden_keys([*common, *own]))
+        except UserError as error:
+            raise UserError(f"{job.name}: {error}; nothing was run") from error
+
+
+def overrides_of(job: Job) -> list[str]:
+    """Returns the overrides of a job as written on a command line."""
+    return [f"--config.{key}={value}" for key, value in job.overrides.items()]
 
 
 def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
@@ -107,8 +129,7 @@ def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[s
             check_same(where, asked)
             notice(f"{'':<14}finished before: {where / 'result.json'}")
             continue
-        overrides = [f"--config.{key}={value}" for key, value in job.overrides.items()]
-        command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides]
+        command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides_of(job)]
         save_json(where / "sweep.json", asked)
         code, came = run(command, where / "log.txt")
         if came:

@@ -47,6 +47,26 @@ def fake(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.cel": "gru"}, "unknown config key model.cel; did you mean model.cell?; nothing was run"),
+        ({"model.hidden_size": "many"}, "expected an integer"),
+        ({"model.cell": "gruu"}, "did you mean gru"),
+        ({"decode.beam_size": 3}, "decode.beam_size is read by decode.method beam, not by decode.method greedy"),
+        ({"config": "configs/quikstart.py"}, "did you mean quickstart.py"),
+    ],
+)
+def test_a_wrong_override_of_one_run_is_told_before_anything_runs(changes, message, fake, tmp_path):
+    rows = [{"config": "configs/quickstart.py", "seed": 0}, {"config": "configs/quickstart.py", "seed": 1} | changes]
+    path = tmp_path / "wrong.py"
+    path.write_text(f"def sweep():\n    yield from {rows!r}\n")
+    with pytest.raises(UserError) as error:
+        sweep.run_sweep(path, str(tmp_path / "runs"), [])
+    assert message in str(error.value) and "seed=1" in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     path, folder = fake(0, 2), tmp_path / "runs"
     with pytest.raises(UserError, match=r"1 of 2 runs failed: quickstart,seed=2,score=dot"):

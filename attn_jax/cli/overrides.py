@@ -111,6 +111,8 @@ def overridden_keys(overrides: Iterable[str]) -> list[str]:
 def _check_options(given: dict[str, Any]) -> None:
     """Raises a UserError for command-line options that do not fit each other."""
     mode, number = given.get("mode", "train"), given.get("num_processes", 1)
+    if "at_once" in given and not given.get("sweep"):
+        raise UserError(f"--at_once={given['at_once']} is for --sweep=FILE, a single run has nothing beside it")
     for name, modes in MODES.items():
         if given.get(name) and mode not in modes:
             raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes)}")

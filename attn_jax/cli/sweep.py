@@ -10,26 +10,23 @@ sweep or to the current run, end the sweep.
 """
 
 import hashlib
-import os
 import pathlib
-import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
+from attn_jax.cli.processes import Task, run_all
 from attn_jax.cli.unread import check_read
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.tables import differences_table, results_table
-from attn_jax.tasks.files import append, check_links, is_link, load_json, reason, save_json
+from attn_jax.tasks.files import check_links, is_link, load_json, save_json
 from attn_jax.training.progress import notice
 
 LONGEST_NAME = 240
 # Overrides that change no number of a result. Options of decoding and metrics are not among them.
 UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
 PROGRAM = (sys.executable, "-m", "attn_jax.cli")
-ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # folder that the package is imported from
 
 
 class Job(NamedTuple):
@@ -72,20 +69,21 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
         yield Job(name, config, overrides)
 
 
-def run_sweep(path: pathlib.Path, workdir: str, common: list[str]) -> None:
-    """Runs all jobs one after another, then prints a table of results.
+def run_sweep(path: pathlib.Path, workdir: str, common: list[str], at_once: int = 1) -> None:
+    """Runs all jobs, then prints a table of results.
 
     Args:
         path: file with the function sweep().
         workdir: folder of the work directories; "": runs/<name of the file>.
         common: overrides for every job, as written on the command line.
+        at_once: number of jobs that run at the same time.
 
     Raises:
         UserError: an override of a run is wrong, and nothing has been run; or runs have failed.
     """
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
     check_jobs(todo, common)
-    failed = run_jobs(todo, folder, common)
+    failed = run_jobs(todo, folder, common, at_once)
     print("\n".join(map(printable, table(folder, todo).splitlines())))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
@@ -111,34 +109,47 @@ def overrides_of(job: Job) -> list[str]:
     return [f"--config.{key}={value}" for key, value in job.overrides.items()]
 
 
-def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
-    """Runs the jobs without a result, each in folder/name; returns the names of failed jobs.
+def run_jobs(todo: list[Job], folder: pathlib.Path, common: list[str], at_once: int = 1) -> list[str]:
+    """Runs the jobs without a result, each in folder/name, some at once; returns the names of failed jobs.
+
+    A job that was killed, for instance because memory was short, is tried once more.
 
     Raises:
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
-    failed = []
-    for number, job in enumerate(todo, 1):
-        where = folder / job.name
-        notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
-        if where.is_symlink():
-            raise is_link(where)
-        check_links(where)
-        asked = {"overrides": [text for text in common if not text.startswith(UNSEEN, len("--config."))]}
-        if (where / "result.json").exists():
-            check_same(where, asked)
-            notice(f"{'':<14}finished before: {where / 'result.json'}")
-            continue
-        command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides_of(job)]
-        save_json(where / "sweep.json", asked)
-        code, came = run(command, where / "log.txt")
-        if came:
-            notice(f"{'interrupted':<14}the same command goes on from there")
-            raise Interrupted(came)
-        if code or not (where / "result.json").exists():
-            lines = (where / "log.txt").read_text(encoding="utf-8").strip().splitlines()
-            notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({where / 'log.txt'})")
-            failed.append(job.name)
+    failed: list[str] = []
+    asked = {"overrides": [text for text in common if not text.startswith(UNSEEN, len("--config."))]}
+
+    def tasks() -> Iterator[Task]:
+        for number, job in enumerate(todo, 1):
+            where = folder / job.name
+            notice(f"{'sweep':<14}{number}/{len(todo)}  {job.name}")
+            if where.is_symlink():
+                raise is_link(where)
+            check_links(where)
+            if (where / "result.json").exists():
+                check_same(where, asked)
+                notice(f"{'':<14}finished before: {where / 'result.json'}")
+                continue
+            command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides_of(job)]
+            yield Task(job.name, command, where / "log.txt")
+
+    def ended(task: Task, code: int) -> None:
+        if code or not (task.log.parent / "result.json").exists():
+            lines = task.log.read_text(encoding="utf-8").strip().splitlines()
+            notice(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({task.log})")
+            failed.append(task.name)
+
+    came = run_all(
+        tasks(),
+        at_once=at_once,
+        begun=lambda task: save_json(task.log.parent / "sweep.json", asked),
+        ended=ended,
+        again=lambda task, number: notice(f"{'':<14}killed by signal {number}, once more: {task.name}"),
+    )
+    if came:
+        notice(f"{'interrupted':<14}the same command goes on from there")
+        raise Interrupted(came)
     return failed
 
 
@@ -149,37 +160,6 @@ def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
     if before != asked:
         was, now = (" ".join(each["overrides"]) or "none" for each in (before, asked))
         raise UserError(f"{where} was finished with other overrides, {was}, not {now}; choose another --workdir")
-
-
-def run(command: list[str], log: pathlib.Path) -> tuple[int, int]:
-    """Runs a command; returns (exit status, signal).
-
-    `signal` is SIGTERM or SIGINT if it reached this process or ended the command, else 0. A signal is passed on to the
-    command, so that a training is saved.
-    """
-    came: list[int] = []
-    try:
-        file = append(log)
-    except OSError as error:
-        raise UserError(f"cannot write {log}: {reason(error)}") from error
-    with file:
-        paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))
-        environment = os.environ | {"PYTHONPATH": paths}  # in case the package is not installed
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
-
-        def pass_on(number: int, frame: Any) -> None:
-            came.append(number)
-            process.terminate()
-
-        before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            code = process.wait()
-            # The status is 128 + number if the run was saved, -number if there was nothing to save.
-            came += [number for number in before if code in (128 + number, -number)]
-            return code, came[0] if came else 0
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:

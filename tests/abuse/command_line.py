@@ -33,6 +33,8 @@ OPTIONS = [
     ("config and no workdir", [QUICKSTART, "--mode=predict"], "--mode=predict needs --workdir=DIR"),
     ("sweep missing", ["--sweep=nowhere.py"], "there is no file nowhere.py"),
     ("sweep without a function", ["--sweep=configs/quickstart.py"], "has no function sweep()"),
+    ("runs at once without a sweep", [QUICKSTART, "--at_once=2"], "is for --sweep=FILE"),
+    ("no runs at once", ["--sweep=x.py", "--at_once=0"], "at least 1"),
     ("process id alone", [QUICKSTART, "--process_id=3"], "--process_id=3 is for several processes"),
     ("coordinator alone", [QUICKSTART, "--process_id=3", "--coordinator=zz"], "is for several processes"),
     ("processes negative", [QUICKSTART, "--num_processes=-3", "--process_id=9"], "expected at least 1"),

@@ -14,12 +14,12 @@ from attn_jax.errors import Interrupted, UserError
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 FAKE = """
-import json, pathlib, sys, time
+import json, os, pathlib, sys, time
 options = dict(argument.lstrip("-").split("=", 1) for argument in sys.argv[1:])
 print("working with", *sorted(sys.argv[1:]), "")
 if options["config.seed"] == "2":
     sys.exit("launch.py: the loss became NaN at step 7")
-if options["config.seed"] == "3":
+if options["config.seed"] in ("3", "13"):
     print("sleeping", flush=True)
     time.sleep(60)
 if options["config.seed"] == "4":
@@ -27,6 +27,22 @@ if options["config.seed"] == "4":
 seeds = [float(options["config.seed"]), 2.0]
 metrics = {"loss": {"mean": 1.25, "std": 0.5, "seeds": seeds}, "bleu": {"mean": 30.0, "std": 0.0, "seeds": [30.0]}}
 pathlib.Path(options["workdir"], "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0, 1]}))
+if options["config.seed"] == "6":
+    others = pathlib.Path(options["workdir"]).parent.glob("*seed=7*/here")
+    for _ in range(1000):
+        time.sleep(0.01)
+        if list(others) or list(pathlib.Path(options["workdir"]).parent.glob("*seed=7*/here")):
+            break
+    else:
+        sys.exit("launch.py: alone")
+if options["config.seed"] == "7":
+    pathlib.Path(options["workdir"], "here").write_text("")
+    time.sleep(0.3)
+if options["config.seed"] in ("8", "9"):
+    tried = pathlib.Path(options["workdir"], "tried")
+    if options["config.seed"] == "9" or not tried.exists():
+        tried.write_text("")
+        os.kill(os.getpid(), 9)
 if options["config.seed"] == "5":
     sys.exit("launch.py: no space left for the pictures")
 """
@@ -124,16 +140,30 @@ def test_a_planted_link_is_named_and_leads_nowhere(fake, tmp_path, planted):
     assert not any(victim.iterdir()) if not planted else victim.read_text() == "mine\n"
 
 
-def test_sigterm_is_passed_on(fake, tmp_path):
-    path = fake(3, 0)
+def test_runs_at_the_same_time(fake, tmp_path, capsys):
+    sweep.run_sweep(fake(6, 7), str(tmp_path / "runs"), [], at_once=2)
+    assert "failed" not in capsys.readouterr().err
+
+
+def test_a_run_that_was_killed_is_tried_once_more(fake, tmp_path, capsys):
+    with pytest.raises(UserError, match=r"1 of 2 runs failed: quickstart,seed=9"):
+        sweep.run_sweep(fake(8, 9), str(tmp_path / "runs"), [])
+    err = capsys.readouterr().err
+    assert err.count("killed by signal 9, once more: quickstart,seed=8,score=dot") == 1
+    assert err.count("killed by signal 9, once more: quickstart,seed=9,score=dot") == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_sigterm_is_passed_on(at_once, fake, tmp_path):
+    path = fake(3, 0) if at_once == 1 else fake(3, 13, 0)
     code = "import sys, pathlib; from attn_jax import errors; from attn_jax.cli import sweep\n"
     code += "sweep.PROGRAM = (sys.executable, sys.argv[2])\n"
-    code += "with errors.one_line('x'): sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [])"
-    command = [sys.executable, "-c", code, str(path), sweep.PROGRAM[1], str(tmp_path / "runs")]
+    code += "with errors.one_line('x'): sweep.run_sweep(pathlib.Path(sys.argv[1]), sys.argv[3], [], int(sys.argv[4]))"
+    command = [sys.executable, "-c", code, str(path), sweep.PROGRAM[1], str(tmp_path / "runs"), str(at_once)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     logs = lambda: [file.read_text() for file in (tmp_path / "runs").glob("*/log.txt")]  # noqa: E731
     deadline = time.monotonic() + 60
-    while not any("sleeping" in log for log in logs()) and time.monotonic() < deadline:
+    while sum("sleeping" in log for log in logs()) < at_once and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)

@@ -1,0 +1,118 @@
+"""Commands that run beside each other in processes of their own, on this machine."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import append, reason
+
+ROOT = str(pathlib.Path(__file__).resolve().parents[2])  # folder that the package is imported from
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
+PAUSE = 0.02  # seconds between looks at the running processes
+NUM_TRIES = 2  # of a command that a signal has killed, for instance because memory was short
+
+
+class Task(NamedTuple):
+    """A command, and the file that its output is appended to."""
+
+    name: str
+    command: list[str]
+    log: pathlib.Path
+
+
+def run_all(
+    tasks: Iterable[Task],
+    *,
+    at_once: int,
+    begun: Callable[[Task], None],
+    ended: Callable[[Task, int], None],
+    again: Callable[[Task, int], None],
+) -> int:
+    """Runs commands, at most `at_once` at the same time, in their order.
+
+    SIGTERM and Ctrl-C, which reach this process or end one of the commands, are passed on to all that are running, so
+    that a training is saved; then no further command begins.
+
+    Args:
+        tasks: commands; the next one is asked for when it can begin.
+        at_once: number of processes.
+        begun: called as a command begins.
+        ended: called with the exit status of a command.
+        again: called with the signal that killed a command, which then begins again.
+
+    Returns:
+        The number of the signal; 0 if there was none, and all commands have ended.
+
+    Raises:
+        UserError: a log cannot be written.
+    """
+    came: list[int] = []
+    running: dict[str, tuple[Task, subprocess.Popen]] = {}
+    tries: dict[str, int] = {}
+    waiting, repeated = iter(tasks), deque[Task]()
+
+    def pass_on(number: int, frame: Any) -> None:
+        came.append(number)
+        for _, process in running.values():
+            process.terminate()
+
+    before = {number: signal.signal(number, pass_on) for number in ENDINGS}
+    try:
+        exhausted = False
+        while running or repeated or not exhausted:
+            while len(running) < at_once and not came and (repeated or not exhausted):
+                task = repeated.popleft() if repeated else next(waiting, None)
+                if task is None:
+                    exhausted = True
+                    break
+                if task.name not in tries:
+                    begun(task)
+                tries[task.name] = tries.get(task.name, 0) + 1
+                running[task.name] = task, start(task)
+                if came:  # between the question and the start
+                    running[task.name][1].terminate()
+            for task, process in list(running.values()):
+                code = process.poll()
+                if code is None:
+                    continue
+                del running[task.name]
+                # The status is 128 + number if the command saved its work, -number if there was nothing to save.
+                stopped = [number for number in ENDINGS if code in (128 + number, -number)]
+                if stopped and not came:
+                    pass_on(stopped[0], None)
+                elif code < 0 and not came and tries[task.name] < NUM_TRIES:
+                    again(task, -code)
+                    repeated.append(task)
+                elif not came:
+                    ended(task, code)
+            if came and not running:
+                return came[0]
+            time.sleep(PAUSE)
+        return 0
+    finally:
+        for _, process in running.values():
+            process.terminate()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def start(task: Task) -> subprocess.Popen:
+    """Starts a command.
+
+    Raises:
+        UserError: its log cannot be written.
+    """
+    try:
+        file = append(task.log)
+    except OSError as error:
+        raise UserError(f"cannot write {task.log}: {reason(error)}") from error
+    paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), ROOT)))
+    environment = os.environ | {"PYTHONPATH": paths}  # in case the package is not installed
+    with file:
+        return subprocess.Popen(task.command, stdout=file, stderr=subprocess.STDOUT, env=environment)

@@ -26,7 +26,7 @@ SOURCE = flags.DEFINE_string("source", "", "UTF-8 text file of source sentences 
 TARGET = flags.DEFINE_string("target", "", "UTF-8 text file of target sentences (eval, score).")
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
 SWEEP = flags.DEFINE_string("sweep", "", "File whose sweep() yields dicts of overrides; each is a run.")
-AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.", lower_bound=1)
+AT_ONCE = flags.DEFINE_integer("at_once", 1, "Number of runs of a sweep at the same time.")
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "Number of processes that train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Index of this process, from 0.")

@@ -113,6 +113,8 @@ def _check_options(given: dict[str, Any]) -> None:
     mode, number = given.get("mode", "train"), given.get("num_processes", 1)
     if "at_once" in given and not given.get("sweep"):
         raise UserError(f"--at_once={given['at_once']} is for --sweep=FILE, a single run has nothing beside it")
+    if given.get("at_once", 1) < 1:
+        raise UserError(f"--at_once={given['at_once']}: expected at least 1")
     for name, modes in MODES.items():
         if given.get(name) and mode not in modes:
             raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes)}")

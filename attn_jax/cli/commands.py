@@ -38,6 +38,7 @@ from attn_jax.training.model_size import num_parameters
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
+LONGEST_SHOWN = 200  # characters of an example
 UNITS = {"exact_match": " %", "accuracy": " %"}
 
 
@@ -105,6 +106,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         result = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if jax.process_index() == 0:
+            say_examples(result)
             say(table(result, path))  # printed before anything is saved, in case the disk is full
             save_json(path, result)
             plot(config, workdir, run, snapshot.chosen, split)
@@ -144,6 +146,7 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     before = load_json(path) if path.exists() else {}
     result = measure(config, snapshot, split, name, files.overrides)
     result |= {key: before[key] for key in ("chosen_seed", "steps", "train_seconds") if key in before}
+    say_examples(result)
     say(table(result, workdir / "eval.json"))
     save_json(workdir / "eval.json", result)
 
@@ -319,7 +322,7 @@ def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, ove
     begin = time.monotonic()
     evaluator = snapshot.evaluator
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
-    values, signatures = evaluator.measure(snapshot.params, split, config.eval.metrics)
+    values, signatures, examples = evaluator.measure(snapshot.params, split, config.eval.metrics)
     seeds = list(seeds_of(config))
     chooses = config.train.get("choose_seed", "") and len(snapshot.params) == len(seeds)
     return {
@@ -333,6 +336,7 @@ def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, ove
         "decode": config.decode.to_dict(),
         "metrics": values,
         "signatures": signatures,
+        "examples": [example._asdict() for example in examples],
         "eval_seconds": round(time.monotonic() - begin, 2),
         "overrides": list(overrides),
         **provenance(),
@@ -354,6 +358,14 @@ def table(result: dict, path: pathlib.Path) -> str:
             chosen = f" (seed {seed}: {values['seeds'][result['seeds'].index(seed)]:.4g})"
         cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}{chosen}")
     return f"{label(result['split']):<14}{'   '.join(cells)}   ({path})"
+
+
+def say_examples(result: dict) -> None:
+    """Prints the first examples of a result, three lines each: source, output and reference."""
+    for number, example in enumerate(result["examples"], 1):
+        for i, (name, text) in enumerate(example.items()):
+            text = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + " ..."
+            say(f"{f'example {number}' if i == 0 else '':<14}{name:<11}{text}")
 
 
 def program() -> str:

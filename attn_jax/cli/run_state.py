@@ -132,7 +132,8 @@ class Callbacks:
         host = run.parallel.get_state(state)
         name, _ = best_metric(config)
         params = params_of_seeds(host.params, run.seeds)
-        results, _ = run.setup.evaluator.measure(params, run.task.splits["valid"], [name] if name != "loss" else [])
+        names = [name] if name != "loss" else []
+        results = run.setup.evaluator.measure(params, run.task.splits["valid"], names).values
         values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
         if len(run.seeds) == 1:
             values = {metric: value[0] for metric, value in values.items()}

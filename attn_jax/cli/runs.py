@@ -39,7 +39,7 @@ def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], 
     if not split or len(params) == 1:
         return 0
     name, order = best_metric(config) if split == "valid" else ("loss", "min")
-    results, _ = evaluator.measure(params, task.splits[split], [] if name == "loss" else [name])
+    results = evaluator.measure(params, task.splits[split], [] if name == "loss" else [name]).values
     values = np.array(results[name]["seeds"]) * (1 if order == "min" else -1)
     return int(np.lexsort((results["loss"]["seeds"], values))[0])
 

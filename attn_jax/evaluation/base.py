@@ -28,11 +28,20 @@ class Metric(NamedTuple):
     best: str | None
 
 
+class Example(NamedTuple):
+    """An example of a split, and what was predicted for it."""
+
+    source: str
+    output: str
+    reference: str
+
+
 class Results(NamedTuple):
     """Values of metrics, and how they were measured."""
 
     values: dict[str, dict[str, Any]]  # metric -> {"mean", "std", "seeds": the value of each seed}
     signatures: dict[str, str]  # metric -> settings that the value depends on, for those that have any
+    examples: tuple[Example, ...] = ()  # the first ones, by the first seed, where outputs were computed
 
 
 @runtime_checkable

@@ -1,12 +1,13 @@
 """Evaluation of models of text: losses per token, and scores of translations such as BLEU."""
 
+import itertools
 from collections.abc import Sequence
 from typing import ClassVar
 
 import jax
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation.base import Metric, Results
+from attn_jax.evaluation.base import Example, Metric, Results
 from attn_jax.evaluation.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.ensemble import Ensemble
@@ -14,6 +15,7 @@ from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.types import Metrics, Params
 
+NUM_EXAMPLES = 3  # shown with the results
 TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signature)
     "bleu": Metric(corpus_bleu, "max"),
     "chrf": Metric(lambda hypotheses, references, tokenize: corpus_chrf(hypotheses, references), "max"),
@@ -70,17 +72,19 @@ class TextEvaluator:
         if isinstance(self.translator.model, Ensemble):
             check_lengths(encoded, self.translator.options.max_length)
         values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
-        signatures = {}
+        signatures, examples = {}, ()
         for params in params_of_seeds:
             metrics = self.losses(params, encoded)
             for name in token_names:
                 values[name].append(float(TOKEN_METRICS[name].compute(metrics)))
             if text_names:
                 hypotheses = [found[0].text for found in self.translator.translate(params, split.source)]
+                rows = zip(split.source, hypotheses, split.target, strict=True)
+                examples = examples or tuple(Example(*row) for row in itertools.islice(rows, NUM_EXAMPLES))
                 for name in text_names:
                     value, signatures[name] = TEXT_METRICS[name].compute(hypotheses, split.target, self.tokenize)
                     values[name].append(value)
-        return Results({name: summarize(list_) for name, list_ in values.items()}, signatures)
+        return Results({name: summarize(list_) for name, list_ in values.items()}, signatures, examples)
 
 
 def check_lengths(pairs: EncodedPairs, max_length: int) -> None:

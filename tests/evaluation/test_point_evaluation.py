@@ -222,7 +222,7 @@ def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):
     setup, params = setup_of(small())
     train = setup.predictor.regressor.train
     one = type(train)(train.inputs[:, :1], train.targets[:, :1])
-    metrics, _ = setup.evaluator.measure([params], one, ["r2", "rmse"])
+    metrics = setup.evaluator.measure([params], one, ["r2", "rmse"]).values
     assert np.isnan(metrics["r2"]["mean"]) and np.isfinite(metrics["rmse"]["mean"])
     assert "r2 is not defined here: all 1 targets are equal" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.runs import choose_seed
 from attn_jax.errors import UserError
+from attn_jax.evaluation.base import Results
 from attn_jax.evaluation.stories import evidence_line
 from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.tasks.task import Pairs, Task
@@ -53,7 +54,7 @@ def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished)
     result = json.loads((workdir / "result.json").read_text())
     trained = commands.restore(config, workdir)
     task = build_task(config, Task.load(workdir))
-    losses, _ = trained.evaluator.measure(trained.params, task.splits["train"], [])
+    losses = trained.evaluator.measure(trained.params, task.splits["train"], []).values
     best = int(np.argmin(losses["loss"]["seeds"]))
     assert (result["seeds"], result["chosen_seed"]) == ([3, 5, 9], [3, 5, 9][best])
     assert trained.index == best and trained.chosen is trained.params[best]
@@ -78,7 +79,7 @@ def test_the_seed_is_chosen_by_training_loss_or_by_the_best_metric_in_validation
     config.train.choose_seed = split
     task, evaluator = mock.Mock(spec=Task), mock.Mock(spec=TextEvaluator)
     task.splits = {"train": {"loss": [0.2, 0.1, 0.3]}, "valid": valid}
-    evaluator.measure = lambda _, of, names: ({name: {"seeds": of[name]} for name in ["loss", *names]}, None)
+    evaluator.measure = lambda _, of, names: Results({name: {"seeds": of[name]} for name in ["loss", *names]}, {})
     assert choose_seed(config, evaluator, [{}] * 3, task) == place
 
 

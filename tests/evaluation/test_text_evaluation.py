@@ -188,7 +188,12 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     evaluator = setup().evaluator
     sets = [params, jax.tree.map(lambda x: x * 0.5, params)]
     names = ("accuracy", "exact_match", "perplexity", "exact_match", "bleu")
-    metrics, signatures = evaluator.measure(sets, PAIRS, names)
+    metrics, signatures, examples = evaluator.measure(sets, PAIRS, names)
+    assert [example.source for example in examples] == list(PAIRS.source[:3])
+    assert [example.reference for example in examples] == list(PAIRS.target[:3])
+    assert [example.output for example in examples] == [
+        found[0].text for found in evaluator.translator.translate(sets[0], PAIRS.source)[:3]
+    ]
     assert metrics.keys() == {"loss", "accuracy", "perplexity", "exact_match", "bleu"}
     assert "tok:none" in signatures["bleu"] and signatures["exact_match"] == "percent"
     alone = [evaluator.measure([one], PAIRS, names).values for one in sets]
@@ -197,7 +202,7 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
         np.testing.assert_allclose(values["mean"], np.mean(values["seeds"]))
         np.testing.assert_allclose(values["std"], np.std(values["seeds"], ddof=1))
     own = [found[0].text for found in make().translate(params, TEXTS)]
-    perfect, _ = evaluator.measure([params], Pairs(TEXTS, own), ("exact_match", "bleu", "chrf"))
+    perfect = evaluator.measure([params], Pairs(TEXTS, own), ("exact_match", "bleu", "chrf")).values
     assert [round(perfect[name]["mean"], 6) for name in ("exact_match", "bleu", "chrf")] == [100.0] * 3
 
 

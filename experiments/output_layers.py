@@ -8,10 +8,9 @@ An LSTM of width 128 reads a generated text of 50,000 words by Zipf's law, whose
 Each output layer trains three seeds in one program. Sampled and hierarchical layers update the rows that they read
 alone. The second command trains a few steps of each layer, one after another, on a machine that does nothing else; a
 time is the number of steps times the time of a step there. Evaluation does not count, it is exact for all of them.
-Layers are compared with the full softmax at the number of steps and at the time at which it ends; intervals are paired
-by seed. Writes
-experiments/results/output_layers.md, .json and .png. experiments/benchmarks/output_speed.py measures the layers by
-themselves, for up to a million words.
+Layers are compared with the full softmax at the last step and the last second that both have reached; intervals are
+paired by seed. Writes experiments/results/output_layers.md, .json and .png. experiments/benchmarks/output_speed.py
+measures the layers by themselves, for up to a million words.
 """
 
 import argparse
@@ -35,6 +34,7 @@ from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
+UNITS = {"steps": " ({:.0f} steps)", "seconds": " ({:.0f} s)", "best": ""}
 SEEDS = (0, 1, 2)
 # Steps of each layer: those that are faster take more, so that all train for at least as long as the full softmax.
 NUM_STEPS = {
@@ -98,9 +98,10 @@ def at(curve: dict[str, list], key: str, value: float) -> np.ndarray:
 def compare(
     curves: dict[str, dict[str, list]], baseline: str = "full", converged: tuple[str, ...] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Compares all layers with the baseline, at its last step and at its time there; and their best losses.
+    """Compares all layers with the baseline at the last step, and at the last second, that both have reached.
 
-    A layer that did not get so far has None there, but for those that have `converged` before.
+    Layers that have `converged` before the baseline's end are compared there. None: one of the two was not yet
+    evaluated then. Also compares the best losses.
     """
     full, rows = curves[baseline], {}
     best_of_full = np.min(full["losses"], axis=0)
@@ -109,10 +110,11 @@ def compare(
         row: dict[str, Any] = {"ms_per_step": 1e3 * found["seconds"][-1] / found["steps"][-1]}
         row["best"] = measured(np.min(found["losses"], axis=0), best_of_full)
         for key, end in ends.items():
-            if found[key][-1] < 0.98 * end and name not in converged:
+            where = end if name in converged else min(end, found[key][-1])
+            if where < max(found[key][0], full[key][0]):
                 row[key] = None
                 continue
-            row[key] = measured(at(found, key, end), at(full, key, end))
+            row[key] = measured(at(found, key, where), at(full, key, where)) | {"at": where}
         rows[name] = row
     return rows
 
@@ -131,7 +133,7 @@ def measured(losses: np.ndarray, of_baseline: np.ndarray) -> dict[str, Any]:
 def table(rows: dict[str, dict[str, Any]], baseline: str = "full") -> str:
     """Returns a table in Markdown: perplexities, and the paired differences of the loss to the baseline.
 
-    "equal steps" and "equal time" are those at which the baseline ends.
+    "equal steps" and "equal time" are the last that both have reached, in parentheses.
     """
     minus = f"loss - {baseline}"
     lines = [
@@ -146,7 +148,7 @@ def table(rows: dict[str, dict[str, Any]], baseline: str = "full") -> str:
                 ["", ""]
                 if found is None
                 else [
-                    f"{found['perplexity']:.1f}",
+                    f"{found['perplexity']:.1f}{UNITS[key].format(found.get('at'))}",
                     f"{found['difference']:+.4f} ± {found['half_width']:.4f}",
                 ]
             )
@@ -165,6 +167,7 @@ def plot(curves: dict[str, dict[str, list]], lowest: float | None, path: pathlib
         if lowest is not None:
             axes.axhline(lowest, color="black", linestyle=":", label="lowest possible")
         axes.set(xlabel=f"training {key}", xscale="log", yscale="log")
+        axes.xaxis.set_minor_formatter("")
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("perplexity, validation")
     figure.axes[1].legend(frameon=False, fontsize="small")
@@ -219,7 +222,9 @@ def report(
     ]
     print("\n\n".join(text))
     args.out.write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    stored = {**provenance(), "lowest_perplexity": lowest, "rows": rows, "curves": curves}
+    made_by = {name: json.loads((found[name] / "result.json").read_text(encoding="utf-8")) for name in curves}
+    runs = {name: {key: result[key] for key in ("commit", "date", "steps")} for name, result in made_by.items()}
+    stored = {**provenance(), "runs": runs, "lowest_perplexity": lowest, "rows": rows, "curves": curves}
     args.out.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     plot(curves, lowest, args.out.with_suffix(".png"))
 

@@ -55,6 +55,7 @@ class Decoder:
 
 
 def main() -> None:
+    """Decodes the lines of standard input."""
     decoder = Decoder(FOLDER)
     lines = [[int(word) for word in line.split()] for line in sys.stdin]
     size = decoder.about["batch_size"]

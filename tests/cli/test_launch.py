@@ -83,13 +83,16 @@ def workdir(trained):
     return trained[0]
 
 
+EXAMPLES = ["example", "", ""] * 3  # source, output and reference of each
+
+
 def first_words(text):
     return [line.split()[0] if line[:1].strip() else "" for line in text.splitlines()]
 
 
 def test_train(workdir, trained, data):
     out, err = trained[1].stdout, trained[1].stderr
-    assert first_words(out) == ["quickstart", "test", "pictures", "try"]
+    assert first_words(out) == ["quickstart", *EXAMPLES, "test", "pictures", "try"]
     assert "1 cpu device, float32, seed 0" in out and f"({workdir}/result.json)" in out
     assert re.search(r"^test          loss \d.*   bleu .*   exact match .* %   \(", out, re.MULTILINE)
     example = re.search(r"^try           echo '(.+)' \| python launch.py --mode=predict --workdir=(.+)$", out, re.M)
@@ -133,7 +136,7 @@ def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
 def test_eval(server, workdir, data):
     before = json.loads((workdir / "result.json").read_text())
     code, out, err = server.run("--mode=eval", f"--workdir={workdir}")
-    assert (code, err, first_words(out)) == (0, "test          evaluating 7 sentences ...\n", ["test"])
+    assert (code, err, first_words(out)) == (0, "test          evaluating 7 sentences ...\n", [*EXAMPLES, "test"])
     result = json.loads((workdir / "eval.json").read_text())
     for name in ("eval_seconds", "date"):
         assert result.pop(name) and before.pop(name)
@@ -144,7 +147,7 @@ def test_eval(server, workdir, data):
     code, out, err = server.run(
         "--mode=eval", f"--workdir={workdir}", *unseen, "--config.decode.batch_size=3", override
     )
-    assert (code, err, first_words(out)) == (0, "files         evaluating 7 sentences ...\n", ["files"])
+    assert (code, err, first_words(out)) == (0, "files         evaluating 7 sentences ...\n", [*EXAMPLES, "files"])
     result = json.loads((workdir / "eval.json").read_text())
     assert result["split"] == f"{data}/unseen.source, {data}/unseen.target" and result["sentences"] == 7
     assert list(result["metrics"]) == ["loss", "chrf"] and result["steps"] == 6
@@ -158,7 +161,7 @@ def test_metrics_are_printed_even_if_they_cannot_be_written(server, workdir, dat
     (copy / "eval.json").unlink(missing_ok=True)
     (copy / "eval.json").mkdir()
     code, out, err = server.run("--mode=eval", f"--workdir={copy}")
-    assert (code, first_words(out), first_words(err)) == (1, ["test"], ["test", "launch.py:"])
+    assert (code, first_words(out), first_words(err)) == (1, [*EXAMPLES, "test"], ["test", "launch.py:"])
     assert err.splitlines()[1].startswith(f"launch.py: cannot write {copy}/eval.json: ")
 
 

@@ -333,7 +333,8 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
     assert result["signatures"]["bleu"].startswith("nrefs:1|")
     assert (tmp_path / "run" / "attention" / "000.png").exists()
     first = (tmp_path / "train.source").read_text().splitlines()
-    assert [line.split()[0] for line in out.splitlines()] == ["quickstart", "valid", "pictures", "try"]
+    begun = [line.split()[0] for line in out.splitlines() if line[0] != " "]
+    assert begun == ["quickstart", "example", "example", "example", "valid", "pictures", "try"]
     assert any(f"echo '{line}' | python launch.py" in out for line in first)
     stored = json.loads((tmp_path / "run" / "vocabularies.json").read_text())
     assert {stored[side]["kind"] for side in ("source", "target")} == {vocabulary}

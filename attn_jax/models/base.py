@@ -27,6 +27,7 @@ from flax.traverse_util import flatten_dict
 from attn_jax.attention.hard.estimators import entropy
 from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, path_of_table
 from attn_jax.models.metrics import Mean
+from attn_jax.outputs.top_k import top_k
 from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
 
 
@@ -177,8 +178,7 @@ def best_tokens(log_probs: Float[Array, "b v"], k: int | None) -> tuple[Float[Ar
     size = log_probs.shape[-1]
     if k is None:
         return log_probs, jnp.broadcast_to(jnp.arange(size), log_probs.shape)
-    values, tokens = jax.lax.top_k(log_probs, min(k, size))
-    return values, tokens
+    return top_k(log_probs, min(k, size))
 
 
 def one_word(

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,6 +11,7 @@ from attn_jax.errors import UserError
 from attn_jax.layers.rows import RowTable
 from attn_jax.options import option
 from attn_jax.outputs.frequencies import Frequencies
+from attn_jax.outputs.top_k import top_k
 from attn_jax.types import Array, Callable, Dtype, Float, Int, PRNGKeyArray
 
 
@@ -104,8 +104,7 @@ class OutputLayer(nn.Module, kw_only=True):
         self, hidden: Float[Array, "... d"], k: int, embedding: Embedding = None
     ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
         """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly."""
-        values, words = jax.lax.top_k(self.log_probs(hidden, embedding), k)
-        return values, words
+        return top_k(self.log_probs(hidden, embedding), k)
 
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None

@@ -29,6 +29,7 @@ from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.outputs.base import nll_and_correct
+from attn_jax.outputs.top_k import top_k
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
@@ -152,7 +153,7 @@ class MixtureObjective(SoftObjective, kw_only=True):
 
     def step_top_k(self, readout, memory, state, token, steps, k):
         state, log_probs = self.step(readout, memory, state, token, steps)
-        values, tokens = jax.lax.top_k(log_probs, k)
+        values, tokens = top_k(log_probs, k)
         return state, (values, tokens)
 
     def evaluate(self, readout, memory, steps, *, targets, real):

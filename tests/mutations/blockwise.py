@@ -1,0 +1,72 @@
+"""Faults in attention block by block."""
+
+from mutation import Mutation
+
+MUTATIONS = {
+    "context_not_rescaled": Mutation(
+        "attention/blockwise.py",
+        "context * shrunk + product(w, block.values)",
+        "context + product(w, block.values)",
+        "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
+    ),
+    "threshold_is_constant": Mutation(
+        "attention/blockwise.py",
+        "dtau = dw / jnp.maximum(total, NEGLIGIBLE)",
+        "dtau = jnp.zeros_like(dw)",
+        "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
+    ),
+    "values_do_not_move": Mutation(
+        "attention/blockwise.py",
+        "product(dw, block.values) + product(w, along_floats[1])",
+        "product(dw, block.values)",
+        "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
+    ),
+    "softmax_mean_is_free": Mutation(
+        "attention/blockwise.py",
+        "(moved - dw * context, dw)",
+        "(moved, dw)",
+        "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
+    ),
+    "bias_left_out": Mutation(
+        "attention/blockwise.py",
+        "scores = scores + added(positions, block.positions)",
+        "scores = scores",
+        "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
+    ),
+    "second_key_is_first": Mutation(
+        "attention/blockwise.py",
+        "block.positions == 0",
+        "block.positions == 1",
+        "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
+    ),
+    "padding_has_weight": Mutation(
+        "attention/blockwise.py",
+        "[..., : self._num_keys]",
+        "[..., -self._num_keys :]",
+        "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
+    ),
+    "rows_of_other_queries": Mutation(
+        "attention/blockwise.py",
+        "scores_of(query[..., queries, :], queries[:, None], block, queries)",
+        "scores_of(query[..., queries, :], places[: len(queries)], block, queries)",
+        "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
+    ),
+    "empty_rows": Mutation(
+        "attention/blockwise.py",
+        "return context / total, jnp.where(empty, 0.0, largest + jnp.log(total))",
+        "return context / total, largest + jnp.log(total)",
+        "attention/test_blockwise.py::test_keys_out_of_reach_of_a_kernel",
+    ),
+    "memory_of_all_blocks": Mutation(
+        "attention/blockwise.py",
+        "jax.checkpoint(part)(block)), None)  # noqa",
+        "part(block)), None)  # noqa",
+        "attention/test_blockwise.py::test_memory_grows_with_the_number_of_keys_alone",
+    ),
+    "newton_stops_early": Mutation(
+        "attention/normalizers/forms.py",
+        "(excess > 8 * precision.eps) & (after < d)",
+        "(excess > 1e-2) & (after < d)",
+        "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
+    ),
+}

@@ -2,21 +2,18 @@
 
 Three hops, width 20, batches of 32, the 900 training questions of bAbI task 1 (or generated questions), one thread.
 PyTorch uses embedding gathers and fused SGD. Both sides start from the same parameters, and the script stops if their
-losses differ. They take turns in one process; the numbers are medians over rounds, with the range.
+losses differ. They take turns in one process (turns.py).
 
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.memn2n_speed --data_dir=data/babi
 
-Answer: experiments/results/memn2n_speed.md.
+Writes experiments/results/speed/memn2n_speed.json.
 """
 
 import argparse
 import itertools
 import os
-import pathlib
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # one thread; to be said before jax is loaded
@@ -34,9 +31,9 @@ from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.optimizers import make_optimizer
 from configs import babi_memn2n
-from experiments.benchmarks.machine import circumstances
+from experiments.benchmarks.turns import Program, summary, take_turns, write
 
-RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "memn2n_speed.md"
+THEIRS = "PyTorch, embedding gathers, fused SGD"
 HOPS, RATE, CLIP = 3, 0.16, 40 / 32
 
 
@@ -82,8 +79,8 @@ def padded(batch: dict, memory_size: int, words: int) -> tuple[torch.Tensor, ...
     return tuple(torch.from_numpy(part[real]) for part in parts)
 
 
-def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], None]], str]:
-    """Returns {row of the table: function that trains an epoch} and the report of the parity check."""
+def make_programs(options: argparse.Namespace) -> tuple[list[Program], str]:
+    """Returns the programs, whose steps are epochs, and the report of the parity check."""
     config = babi_memn2n.get_config()
     config.data_dir, config.task.numbers = options.data_dir, (options.number,)
     config.model.noise, config.model.linear_steps = 0.0, 0
@@ -103,31 +100,29 @@ def make_epochs(options: argparse.Namespace) -> tuple[dict[str, Callable[[], Non
     theirs = other(*inputs[0]).item()
     if abs(mine - theirs) > 1e-5:
         raise SystemExit(f"the two sides do not compute the same: loss {mine:.6f} and {theirs:.6f}")
-    epochs = {
-        "PyTorch, embedding gathers, fused SGD": torch_epoch(other, inputs),
-        "ours": our_epoch(model, tx, pairs, buckets, 1),
-        "ours, ten seeds vmapped": our_epoch(model, tx, pairs, buckets, 10),
-    }
-    return epochs, f"- same parameters: loss {mine:.6f}, {theirs:.6f}"
+    programs = [
+        Program(THEIRS, torch_epochs(other, inputs)),
+        Program("ours", our_epochs(model, tx, pairs, buckets, 1)),
+        Program("ours, ten seeds vmapped", our_epochs(model, tx, pairs, buckets, 10)),
+    ]
+    return programs, f"same parameters: loss {mine:.6f}, {theirs:.6f}"
 
 
-def torch_epoch(model: TorchMemN2N, inputs: list[tuple[torch.Tensor, ...]]) -> Callable[[], None]:
-    """Trains an epoch on batches that are padded before the measurement."""
+def torch_epochs(model: TorchMemN2N, inputs: list[tuple[torch.Tensor, ...]]) -> Iterator[float]:
+    """Yields 1 after each epoch, for each seed; its batches are padded before the measurement."""
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
-
-    def epoch() -> None:
+    while True:
         for batch in inputs:
             optimizer.zero_grad()
             model(*batch).backward()
             for parameter in model.parameters():
                 nn.utils.clip_grad_norm_(parameter, CLIP)
             optimizer.step()
+        yield 1.0
 
-    return epoch
 
-
-def our_epoch(model: Any, tx: Any, pairs: Any, buckets: Any, seeds: int) -> Callable[[], None]:
-    """Trains an epoch on batches that are made during the measurement."""
+def our_epochs(model: Any, tx: Any, pairs: Any, buckets: Any, seeds: int) -> Iterator[float]:
+    """Yields the number of seeds after each epoch; batches are made during the measurement."""
     batches = Batches(pairs, buckets, 32, seeds=range(seeds))
     example = jax.tree.map(lambda x: x[0] if seeds > 1 else x, batches.batch_at(0))
     create = jax.jit(lambda rng: TrainState.create(model.init(rng, example), tx, rng))
@@ -137,46 +132,27 @@ def our_epoch(model: Any, tx: Any, pairs: Any, buckets: Any, seeds: int) -> Call
     step = jax.jit(jax.vmap(step) if seeds > 1 else step, donate_argnums=0)
     count = itertools.count()
 
-    def epoch() -> None:
-        nonlocal state
+    while True:
         for _ in range(batches.steps_per_epoch):
             state, metrics = step(state, batches.batch_at(next(count)))
         jax.block_until_ready(metrics)
-
-    return epoch
+        yield float(seeds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", default="", help="of the bAbI tasks; without it the package makes the stories")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--epochs", type=int, default=5, help="in each turn")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
     parser.add_argument("--number", type=int, default=1, help="of the task")
-    options = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    load = os.getloadavg()
-    epochs, parity = make_epochs(options)
-    seconds: dict[str, list[float]] = {name: [] for name in epochs}
-    for epoch in epochs.values():  # compiles
-        epoch()
-    for _ in range(options.rounds):
-        for name, epoch in epochs.items():
-            begin = time.perf_counter()
-            for _ in range(options.epochs):
-                epoch()
-            seconds[name].append((time.perf_counter() - begin) / options.epochs)
-    lines = ["| | seconds per epoch | relative to ours |", "|---|---|---|"]
-    median = {name: statistics.median(values) for name, values in seconds.items()}
-    for name, values in seconds.items():
-        spread = f"[{min(values):.4f}-{max(values):.4f}]"
-        lines.append(f"| {name} | {median[name]:.4f} {spread} | {median[name] / median['ours']:.2f} |")
-    command = "python -m experiments.benchmarks.memn2n_speed" + (" --data_dir=data/babi" if options.data_dir else "")
-    lines += ["", f"- `{command} --number={options.number} --rounds={options.rounds} --epochs={options.epochs}`"]
-    lines += [circumstances(("jax", "jaxlib", "flax", "torch"), load), parity]
-    print("\n".join(lines))
-    RESULT.write_text(
-        "\n".join(["# Training epochs of the end-to-end memory network", "", *lines, ""]), encoding="utf-8"
-    )
+    load = os.getloadavg()[0]
+    programs, parity = make_programs(args)
+    take_turns(programs, args.rounds, args.seconds)
+    rows = summary(programs, THEIRS)
+    measured = {"unit": "epochs of one seed", "baseline": THEIRS, "rows": rows, "notes": ["one thread", parity]}
+    write("memn2n_speed", measured, ("torch",), load)
 
 
 if __name__ == "__main__":

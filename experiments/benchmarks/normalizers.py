@@ -1,24 +1,21 @@
 """How much time do sparse normalizers take compared with softmax, forward and backward, on the CPU?
 
-Scores are normally distributed, [--rows, n] in float32. All run in one process and take turns, A B C C B A, for
---seconds at a time. The table shows the median of the windows and, in brackets, its ratio to our softmax in the same
-round. For comparison: the projection onto the simplex of optax, the softmax of torch, and the entmax package for
-PyTorch. The script stops if the results differ.
+Scores are normally distributed, [--rows, n] in float32. All take turns in one process (turns.py). For comparison: the
+projection onto the simplex of optax, the softmax of torch, and the entmax package for PyTorch. The script stops if the
+results differ.
 
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.normalizers
 
-Answer: experiments/results/normalizers.md.
+Writes experiments/results/speed/normalizers.json.
 """
 
 import argparse
 import functools
 import os
 import pathlib
-import shlex
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "attn_jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -34,9 +31,9 @@ from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.constrained import constrained_sparsemax
 from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
 from attn_jax.attention.normalizers.fusedmax import fusedmax
-from experiments.benchmarks.machine import circumstances
+from attn_jax.cli.allocator import use_huge_pages
+from experiments.benchmarks.turns import Program, summary, take_turns, write
 
-RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "normalizers.md"
 ALPHA = 1.33
 OURS = {
     "softmax": softmax,
@@ -107,24 +104,11 @@ def check_parity(calls: dict[str, Callable]) -> float:
     return worst
 
 
-def measure(calls: dict[str, Callable], seconds: float, rounds: int) -> dict[str, tuple[float, float]]:
-    """Returns the median milliseconds of each, and its median ratio to softmax in the same half of a round."""
-    times = {name: [] for name in calls}
-    for _ in range(rounds):
-        for order in (list(calls), list(calls)[::-1]):
-            for name in order:
-                count, start = 0, time.perf_counter()
-                while count == 0 or time.perf_counter() - start < seconds:
-                    calls[name]()
-                    count += 1
-                times[name].append((time.perf_counter() - start) / count * 1e3)
-    ratios = {name: np.divide(windows, times["softmax"]) for name, windows in times.items()}
-    return {name: (float(np.median(times[name])), float(np.median(ratios[name]))) for name in calls}
-
-
-def cell(milliseconds: float, ratio: float) -> str:
-    """Formats a time with three digits and its ratio with two."""
-    return f"{milliseconds:{'.0f' if milliseconds >= 100 else '.3g'}} ({ratio:{'.0f' if ratio >= 10 else '.1f'}}x)"
+def forever(call: Callable[[], tuple]) -> Iterator[float]:
+    """Yields 1 after each call."""
+    while True:
+        call()
+        yield 1.0
 
 
 def main() -> None:
@@ -133,36 +117,23 @@ def main() -> None:
     parser.add_argument("--num_keys", type=int, nargs="+", default=[64, 512, 4096])
     parser.add_argument("--seconds", type=float, default=0.5, help="of a window")
     parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every normalizer")
-    parser.add_argument("--output", type=pathlib.Path, default=RESULT)
     args = parser.parse_args()
-    load = os.getloadavg()
+    load = os.getloadavg()[0]
     torch.set_num_threads(os.cpu_count())
-    columns, worst = [], 0.0
+    groups, worst = [], 0.0
     for num_keys in args.num_keys:
         scores, senses = np.random.default_rng(0).normal(size=(2, args.rows, num_keys)).astype(np.float32)
         names = [name for name in (*OURS, *THEIRS) if name not in SLOW or num_keys < max(args.num_keys)]
         calls = {n: (call_of_ours if n in OURS else call_of_theirs)(n, scores, senses) for n in names}
-        for call in calls.values():
-            call()  # compiles
         worst = max(worst, check_parity(calls))
-        columns.append(measure(calls, args.seconds, args.rounds))
+        programs = [Program(name, forever(call)) for name, call in calls.items()]
+        take_turns(programs, args.rounds, args.seconds)
+        groups.append({"title": f"[{args.rows}, {num_keys}]", "rows": summary(programs, "softmax")})
         print(f"{num_keys} keys: done", file=sys.stderr)
-    lines = [
-        "| ms for forward and backward | " + " | ".join(f"[{args.rows}, {n}]" for n in args.num_keys) + " |",
-        "|---" * (len(args.num_keys) + 1) + "|",
-    ]
-    for name in (*OURS, *THEIRS):
-        cells = [cell(*column[name]) if name in column else "" for column in columns]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    command = f"python -m experiments.benchmarks.normalizers {shlex.join(sys.argv[1:])}".strip()
-    lines += ["", f"- `{command}`", "- in brackets: the median ratio to our softmax in the same half of a round"]
-    if load[0] > os.cpu_count() / 2:
-        lines += ["- other work ran beside it, which slows PyTorch's threads most: torch softmax shows by how much"]
-    lines += [circumstances(("jax", "jaxlib", "optax", "torch", "entmax"), load)]
-    lines += [f"- weights and gradients of ours and theirs differ by {worst:.0e} at most"]
-    print("\n".join(lines))
-    args.output.write_text("\n".join(["# What a normalizer costs", "", *lines, ""]), encoding="utf-8")
+    notes = [f"weights and gradients of ours and theirs differ by {worst:.0e} at most"]
+    write("normalizers", {"unit": "calls", "groups": groups, "notes": notes}, ("optax", "torch", "entmax"), load)
 
 
 if __name__ == "__main__":
+    use_huge_pages()
     main()

@@ -2,21 +2,16 @@
 
 3 + 3 layers of 256, 4 heads, feed forward 1024, norm first, dropout 0.1, 8,000 pieces a side, Adam at 1e-4, batches of
 64 sentence pairs of similar length. Both sides start from the same parameters, and the script stops if their loss or
-gradient differs. translation_speed.py describes the measurement and makes the table.
+gradient differs. translation_speed.py describes the measurement.
 
     pip install -r requirements-oracles.txt
-    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 \\
-    MALLOC_CONF=retain:true,thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1 \\
     python -m experiments.benchmarks.transformer_speed
 
-Answer: experiments/results/transformer_speed.md.
+Writes experiments/results/speed/transformer_speed.json.
 """
 
 import argparse
 import os
-import pathlib
-import re
-import shlex
 import sys
 import warnings
 
@@ -25,6 +20,7 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
+from attn_jax.cli.allocator import use_huge_pages
 from attn_jax.cli.options import resolve
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import Batches
@@ -32,22 +28,20 @@ from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.training.model_size import num_parameters
 from configs import base
-from experiments.benchmarks.machine import circumstances
 from experiments.benchmarks.torch_transformer import TorchTransformer
 from experiments.benchmarks.translation_speed import (
     POOL,
     VOCAB_SIZES,
-    Variant,
     one_per_shape,
     random_batches,
+    real_share,
     synthetic_pairs,
-    table,
-    take_turns,
     train_ours,
     train_torch,
 )
+from experiments.benchmarks.turns import Program, summary, take_turns, write
 
-RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "transformer_speed.md"
+THEIRS = "torch.nn.Transformer, fused Adam, real positions"
 SIZE, LAYERS, HEADS, INNER = 256, 3, 4, 1024
 
 
@@ -89,53 +83,51 @@ def check_parity(params, batch) -> str:
     return f"same parameters, no dropout: {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
 
 
-def make_variants(args: argparse.Namespace) -> tuple[list[Variant], str]:
-    """Returns all rows and the report of the parity check."""
+def make_programs(args: argparse.Namespace) -> tuple[list[Program], str]:
+    """Returns all programs and the report of the parity check."""
     pairs = synthetic_pairs(args.num_pairs)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
     chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=4, num_source=1)
     buckets = Batches(pairs, chosen, args.batch_size)
-    shapes = one_per_shape([buckets.batch_at(step) for step in range(buckets.steps_per_epoch)])
+    every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
+    shapes = one_per_shape(every)
     params = jax.jit(build(get_config("float32", 0.0, 0.0)).init)(jax.random.key(0), shapes[0])
-    variants = []
-    other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.1)
-    other.load(params)
-    options = dict(fused=True, bfloat16=args.dtype == "bfloat16", compiled=False)
-    variants.append(Variant("torch.nn.Transformer, fused Adam, real positions", train_torch(other, similar, options)))
+    programs = []
+    for name, compiled in {THEIRS: False} | ({f"{THEIRS}, torch.compile": True} if args.compile else {}).items():
+        other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.1)
+        other.load(params)
+        options = dict(fused=True, bfloat16=args.dtype == "bfloat16", compiled=compiled)
+        programs.append(Program(name, train_torch(other, similar, options), real_share(similar)))
     for name, rates in {
         "ours": (0.1, 0.1),
         "ours, fused attention (no dropout of weights)": (0.1, 0.0),
         "ours, no dropout": (0.0, 0.0),
     }.items():
         config = get_config(args.dtype, *rates)
-        model = build(config)
-        variants.append(Variant(name, train_ours(model, config, params, buckets.batch_at, shapes)))
-    return variants, check_parity(params, similar[0])
+        steps = train_ours(build(config), config, params, buckets.batch_at, shapes)
+        programs.append(Program(name, steps, real_share(every)))
+    return programs, check_parity(params, similar[0])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=8.0, help="of a window")
-    parser.add_argument("--rounds", type=int, default=2, help="each has two windows of every variant")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a window")
+    parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every program")
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
     parser.add_argument("--num_pairs", type=int, default=20_000, help="how many random pairs to make")
-    parser.add_argument("--output", type=pathlib.Path, default=RESULT)
+    parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes minutes to compile")
     args = parser.parse_args()
     torch.manual_seed(0)
     warnings.filterwarnings("ignore", message=".*nested_tensor")
-    load = os.getloadavg()
-    variants, parity = make_variants(args)
+    load = os.getloadavg()[0]
+    programs, parity = make_programs(args)
     print(parity, file=sys.stderr)
-    take_turns(variants, args.rounds, args.seconds)
-    arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
-    command = f"python -m experiments.benchmarks.transformer_speed {shlex.join(arguments)}".strip()
-    lines = [table(variants).replace("of the notebook's", "of PyTorch's"), "", f"- `{command}`"]
-    lines += [circumstances(("jax", "jaxlib", "flax", "torch"), load), f"- {parity}"]
-    print("\n".join(lines))
-    title = "# Training speed of the Transformer next to PyTorch"
-    args.output.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
+    take_turns(programs, args.rounds, args.seconds)
+    measured = {"unit": "target tokens", "baseline": THEIRS, "rows": summary(programs, THEIRS), "notes": [parity]}
+    write("transformer_speed", measured, ("torch",), load)
 
 
 if __name__ == "__main__":
+    use_huge_pages()
     main()

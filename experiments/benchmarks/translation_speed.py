@@ -3,32 +3,22 @@
 The model: LSTM encoder and decoder, embedding = hidden = 512, dot attention, 8000 pieces a side, dropout 0.2, Adam
 at 1e-4, batches of 32 sentence pairs: 17.3 million parameters. Both sides start from the same parameters, and the
 script stops if their loss or their gradient differs. The speed counts real target tokens (with eos, without padding).
-All variants run in one process and take turns, A B C C B A, for --seconds at a time; the first window of each is
-dropped, and the table shows the median and the range of the others. Tokens per CPU second (of all threads) depend
-less on other work of the machine. Batches for PyTorch are made beforehand, ours during training.
+All programs run in one process and take turns (turns.py). Tokens per CPU second (of all threads) depend less on other
+work of the machine. Batches for PyTorch are made beforehand, ours during training. The process has huge pages, as
+launch.py arranges them for its users.
 
     pip install -r requirements-oracles.txt
     python -m experiments.benchmarks.translation_speed
 
-With jemalloc in place of the malloc of glibc, XLA has fewer page faults (the speed of PyTorch does not change):
-
-    LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libjemalloc.so.2 \\
-    MALLOC_CONF=retain:true,thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1 \\
-    python -m experiments.benchmarks.translation_speed
-
 The pairs have random tokens and the lengths of a real corpus; --data_dir uses a real one, train.ja and train.en.
-Answer: experiments/results/translation_speed.md.
+Writes experiments/results/speed/translation_speed.json.
 """
 
 import argparse
 import os
 import pathlib
-import re
-import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path.home() / ".cache" / "attn_jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
@@ -38,6 +28,7 @@ import numpy as np
 import torch
 from ml_collections import ConfigDict
 
+from attn_jax.cli.allocator import use_huge_pages
 from attn_jax.cli.options import resolve
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
@@ -49,12 +40,14 @@ from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.model_size import num_parameters
 from attn_jax.types import Batch, Params
 from configs import base
-from experiments.benchmarks.machine import circumstances
+from experiments.benchmarks.machine import gflops
 from experiments.benchmarks.torch_seq2seq import TorchSeq2Seq, make_torch_step
+from experiments.benchmarks.turns import Program, summary, take_turns, write
 
-RESULT = pathlib.Path(__file__).resolve().parents[1] / "results" / "translation_speed.md"
 VOCAB_SIZES = (8000, 8000)
 SIZE = 512
+TUNED = "fused Adam, logits at real positions, similar lengths"
+FLOPS_PER_TOKEN = 57.8e6  # forward and backward, for the mean lengths of these pairs, without Adam
 POOL = 100  # batches that are sorted by length together, where PyTorch gets pairs of similar length
 
 
@@ -70,15 +63,6 @@ def get_config(dtype: str) -> ConfigDict:
     config.optimizer.learning_rate = 1e-4
     config.optimizer.clip_norm = 0.0
     return config
-
-
-class Window(NamedTuple):
-    """Measurements of one variant in one turn."""
-
-    tokens: int
-    positions: int  # target positions, padding included
-    seconds: float
-    cpu_seconds: float
 
 
 def synthetic_pairs(num_pairs: int) -> EncodedPairs:
@@ -123,27 +107,20 @@ def random_batches(pairs: EncodedPairs, batch_size: int, multiple: int, pool: in
     return [pairs.batch(row, tuple(shape)) for row, shape in zip(rows, shapes, strict=True)]
 
 
-class Variant:
-    """One row of the table; run(seconds) continues its training."""
-
-    def __init__(self, name: str, batches: Iterator[tuple[int, int]]):
-        self.name, self.windows, self._batches = name, [], batches
-
-    def run(self, seconds: float) -> None:
-        """Measures a window of at least this many seconds."""
-        tokens = positions = 0
-        cpu, start = time.process_time(), time.perf_counter()
-        while time.perf_counter() - start < seconds:
-            more_tokens, more_positions = next(self._batches)
-            tokens, positions = tokens + more_tokens, positions + more_positions
-        end = time.perf_counter()
-        self.windows.append(Window(tokens, positions, end - start, time.process_time() - cpu))
+def real_share(batches: list[Batch]) -> dict[str, float]:
+    """Returns the share of target positions that are not padding."""
+    return {"real": sum(map(num_tokens, batches)) / sum(batch["target_out"].size for batch in batches)}
 
 
-def train_torch(model: TorchSeq2Seq, batches: list[Batch], options: dict) -> Iterator[tuple[int, int]]:
-    """Yields (real target tokens, target positions) after each update."""
+def num_tokens(batch: Batch) -> int:
+    """Returns the number of real target tokens."""
+    return int(np.count_nonzero(batch["target_out"]))
+
+
+def train_torch(model: TorchSeq2Seq, batches: list[Batch], options: dict) -> Iterator[float]:
+    """Yields the number of real target tokens after each update."""
     step = make_torch_step(model, **options)
-    counts = [(int(np.count_nonzero(batch["target_out"])), batch["target_out"].size) for batch in batches]
+    counts = [num_tokens(batch) for batch in batches]
     tensors = [tuple(torch.from_numpy(batch[name]).long() for name in batch) for batch in batches]
     while True:
         for count, tensor in zip(counts, tensors, strict=True):
@@ -153,7 +130,7 @@ def train_torch(model: TorchSeq2Seq, batches: list[Batch], options: dict) -> Ite
 
 def train_ours(
     model: Model, config: ConfigDict, params: Params, batch_at: Callable, shapes: list[Batch]
-) -> Iterator[tuple[int, int]]:
+) -> Iterator[float]:
     """Yields the same for ours; compiles a program for each of `shapes` first. One step is always in progress."""
     tx = resolve(config).optimizer.build(1)
     step = jax.jit(make_train_step(model.loss_fn, tx), donate_argnums=0)
@@ -167,7 +144,7 @@ def train_ours(
         state, metrics = step(state, batch)
         float(before["loss"].total)
         number += 1
-        yield int(np.count_nonzero(batch["target_out"])), batch["target_out"].size
+        yield num_tokens(batch)
 
 
 def one_per_shape(batches: list[Batch]) -> list[Batch]:
@@ -201,8 +178,8 @@ def check_parity(config: ConfigDict, params: Params, batch: Batch) -> str:
     return f"same parameters, no dropout: loss, gradient norm = {report}; {sizes[0]:,} and {sizes[1]:,} parameters"
 
 
-def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[Variant], str]:
-    """Returns all rows and the report of the parity check."""
+def make_programs(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[Program], str]:
+    """Returns all programs and the report of the parity check."""
     config = get_config(args.dtype)
     model = resolve(config).build_model(TextSizes(*VOCAB_SIZES))
     longest = random_batches(pairs, args.batch_size, multiple=1)
@@ -210,94 +187,59 @@ def make_variants(args: argparse.Namespace, pairs: EncodedPairs) -> tuple[list[V
     params = jax.jit(model.init)(jax.random.key(0), longest[0])
     parity = check_parity(config, params, longest[0])
 
-    def torch_variant(name, batches, fused=True, packed=False, real_only=True, compiled=False):
+    def theirs(name, batches, fused=True, packed=False, real_only=True, compiled=False):
         other = TorchSeq2Seq(VOCAB_SIZES, SIZE, config.model.dropout, packed=packed, real_only=real_only)
         other.load(params)
         options = dict(fused=fused, bfloat16=args.dtype == "bfloat16", compiled=compiled)
-        return Variant(f"PyTorch, {name}", train_torch(other, batches, options))
+        return Program(f"PyTorch, {name}", train_torch(other, batches, options), real_share(batches))
 
-    def our_variant(name, batch_at, shapes):
-        return Variant(f"ours, {name}", train_ours(model, config, params, batch_at, shapes))
+    def ours(name, batch_at, batches):
+        steps = train_ours(model, config, params, batch_at, one_per_shape(batches))
+        return Program(f"ours, {name}", steps, real_share(batches))
 
     rounded = random_batches(pairs, args.batch_size, multiple=4)
     chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
     buckets = Batches(pairs, chosen, args.batch_size)
     every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
-    variants = [
-        torch_variant("as in the notebook", longest, fused=False, real_only=False),
-        torch_variant("fused Adam, logits at real positions", longest),
-        torch_variant("the same, similar lengths", similar),
-        torch_variant("the same, PackedSequence", similar, packed=True),
-        our_variant(
-            "the notebook's batches, sides in fours", lambda n: rounded[n % len(rounded)], one_per_shape(rounded)
-        ),
-        our_variant(f"{len(buckets.shapes)} buckets", buckets.batch_at, one_per_shape(every)),
+    programs = [
+        theirs("as in the notebook", longest, fused=False, real_only=False),
+        theirs("fused Adam, logits at real positions", longest),
+        theirs(TUNED, similar),
+        theirs("the same, PackedSequence", similar, packed=True),
+        ours("the notebook's batches, sides in fours", lambda n: rounded[n % len(rounded)], rounded),
+        ours(f"{len(buckets.shapes)} buckets", buckets.batch_at, every),
     ]
     if args.compile:
-        variants.insert(4, torch_variant("the same, torch.compile", similar, compiled=True))
-    return variants, parity
-
-
-def take_turns(variants: list[Variant], rounds: int, seconds: float) -> None:
-    """Measures a window of each variant there and back, `rounds` times; reports progress on standard error."""
-    for variant in variants:
-        variant.run(0.5)  # compiles
-        variant.windows.clear()
-    for number in range(rounds):
-        for variant in variants + variants[::-1]:
-            variant.run(seconds)
-            window = variant.windows[-1]
-            print(f"round {number + 1}  {variant.name:<50} {window.tokens / window.seconds:6.0f}/s", file=sys.stderr)
-
-
-def table(variants: list[Variant]) -> str:
-    """Formats the table: median [range] of the windows without the first one."""
-    lines = [
-        "| variant | target tokens/s | of the notebook's | tokens/CPU s | real positions |",
-        "|---|---|---|---|---|",
-    ]
-    medians = []
-    for variant in variants:
-        windows = variant.windows[1:]
-        speeds = [window.tokens / window.seconds for window in windows]
-        per_cpu = [window.tokens / window.cpu_seconds for window in windows]
-        real = sum(window.tokens for window in windows) / sum(window.positions for window in windows)
-        medians.append(np.median(speeds))
-        lines.append(
-            f"| {variant.name} | {medians[-1]:.0f} [{min(speeds):.0f}-{max(speeds):.0f}] | "
-            f"{medians[-1] / medians[0]:.2f} | {np.median(per_cpu):.0f} [{min(per_cpu):.0f}-{max(per_cpu):.0f}] | "
-            f"{real:.1%} |"
-        )
-    return "\n".join(lines)
+        programs.insert(4, theirs("the same, torch.compile", similar, compiled=True))
+    return programs, parity
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=15.0, help="of a window")
-    parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every variant")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a window")
+    parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every program")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
     parser.add_argument("--data_dir", type=pathlib.Path, help="folder of train.ja and train.en")
     parser.add_argument("--num_pairs", type=int, default=50_000, help="how many random pairs to make")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of PyTorch")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes minutes to compile")
-    parser.add_argument("--output", type=pathlib.Path, default=RESULT)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    load = os.getloadavg()
+    load = os.getloadavg()[0]
     pairs = synthetic_pairs(args.num_pairs) if args.data_dir is None else real_pairs(args.data_dir)
-    variants, parity = make_variants(args, pairs)
+    programs, parity = make_programs(args, pairs)
     print(parity, file=sys.stderr)
-    take_turns(variants, args.rounds, args.seconds)
-    arguments = [re.sub(r"[^=]*/", "", argument) for argument in sys.argv[1:]]  # without folders
-    command = f"python -m experiments.benchmarks.translation_speed {shlex.join(arguments)}".strip()
-    lines = [table(variants), "", f"- `{command}`", f"- {torch.get_num_threads()} threads for PyTorch"]
-    lines += [circumstances(("jax", "jaxlib", "flax", "torch"), load), f"- {parity}"]
-    print("\n".join(lines))
-    title = "# Training speed of the translation model next to PyTorch"
-    args.output.write_text("\n".join([title, "", *lines, ""]), encoding="utf-8")
+    peak = gflops()
+    take_turns(programs, args.rounds, args.seconds)
+    rows = summary(programs, f"PyTorch, {TUNED}")
+    for row in rows:
+        row["of_peak"] = row["per_second"]["median"] * FLOPS_PER_TOKEN / 1e9 / peak
+    measured = {"unit": "target tokens", "baseline": f"PyTorch, {TUNED}", "rows": rows, "peak_gflops": peak}
+    write("translation_speed", measured | {"notes": [parity]}, ("torch",), load)
 
 
 if __name__ == "__main__":
+    use_huge_pages()
     main()

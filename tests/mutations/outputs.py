@@ -49,7 +49,7 @@ MUTATIONS = {
         "outputs/proposals.py",
         "within[order] = probs[order] / total[index]",
         "within[order] = 1 / self.size[index]",
-        "outputs/test_sampled.py::test_samples_have_the_probabilities_that_are_returned_with_them",
+        "outputs/test_sampled.py::test_within_a_class_words_have_the_proportions_of_all",
     ),
     "mean_class_unnormalized": Mutation(
         "outputs/proposals.py",

@@ -148,6 +148,18 @@ def test_proposals_are_distributions():
     ranks = np.argsort(-log_uniform(COUNTS))
     np.testing.assert_array_equal(ranks, COUNTS.order)
     np.testing.assert_allclose(unigram(COUNTS, smoothing=1.0), (COUNTS.counts + 1) / (COUNTS.counts.sum() + 8))
+    flat = (COUNTS.counts + 1) ** 0.5
+    np.testing.assert_allclose(unigram(COUNTS, power=0.5, smoothing=1.0), flat / flat.sum())
+
+
+def test_within_a_class_words_have_the_proportions_of_all():
+    distribution = Distribution(unigram(COUNTS, smoothing=1.0))
+    classes = distribution.classes(3)
+    assert np.max(classes.size) > 1
+    for number in range(len(classes.size)):
+        words = np.flatnonzero(classes.of_word == number)
+        expected = distribution.probs[words] / distribution.probs[words].sum()
+        np.testing.assert_allclose(np.exp(classes.log_within[words]), expected, rtol=1e-5)
 
 
 def test_a_word_that_is_never_sampled_is_an_error():
@@ -155,7 +167,10 @@ def test_a_word_that_is_never_sampled_is_an_error():
         unigram(COUNTS)
 
 
-@pytest.mark.parametrize("probs", [Q, np.full(7, 1 / 7), np.array([1.0]), np.array([1e-9, 1 - 1e-9])])
+MANY = np.random.default_rng(0).dirichlet(np.full(30, 0.5))
+
+
+@pytest.mark.parametrize("probs", [Q, MANY, np.full(7, 1 / 7), np.array([1.0]), np.array([1e-9, 1 - 1e-9])])
 def test_an_alias_table_holds_the_distribution(probs):
     threshold, alias = alias_table(probs)
     held = np.zeros(len(probs))
@@ -236,6 +251,10 @@ def test_a_learned_normalizer_is_a_parameter_of_noise_contrastive_estimation():
         return jnp.sum(softmax.apply(changed, hidden, targets, None, jax.random.key(2), method="loss")[0])
 
     assert abs(jax.grad(loss)(jnp.zeros(()))) > 0.1
+    # A normalizer log Z is the same as biases that are lower by log Z, for the targets and for the noise.
+    lower = {"params": params | {"bias": params["bias"] - 0.7}}
+    expected = softmax.apply(lower, hidden, targets, None, jax.random.key(2), method="loss")[0]
+    np.testing.assert_allclose(loss(jnp.float32(0.7)), jnp.sum(expected), rtol=1e-5)
 
 
 def test_without_an_rng_there_is_an_error():

@@ -93,7 +93,8 @@ def make_programs(args: argparse.Namespace) -> tuple[list[Program], str]:
     shapes = one_per_shape(every)
     params = jax.jit(build(get_config("float32", 0.0, 0.0)).init)(jax.random.key(0), shapes[0])
     programs = []
-    for name, compiled in {THEIRS: False} | ({f"{THEIRS}, torch.compile": True} if args.compile else {}).items():
+    theirs = {THEIRS: False} | ({f"{THEIRS}, torch.compile": True} if args.compile else {})
+    for name, compiled in theirs.items():
         other = TorchTransformer(VOCAB_SIZES, SIZE, LAYERS, HEADS, INNER, 0.1)
         other.load(params)
         options = dict(fused=True, bfloat16=args.dtype == "bfloat16", compiled=compiled)

@@ -228,6 +228,16 @@ class Attention(nn.Module, kw_only=True):
             context = weighted_sum(rows, memory.values)
         return Attended(self.context_gate(context, query) if self.gate else context, weights, log_prob)
 
+    def scores(self, query: Float[Array, "... q dq"], keys: Float[Array, "... k dk"]) -> Float[Array, "... q k"]:
+        """Computes the scores of keys of a Memory, without bias.
+
+        Raises:
+            ValueError: a difference of two maps, which has two scores for each key.
+        """
+        if self.difference is not None:
+            raise ValueError("the difference of two maps has two scores for each key; selective attention needs one")
+        return self._scores(query, keys)
+
     def _map(
         self,
         query: Float[Array, "... q dq"],

@@ -17,6 +17,7 @@ class Memory:
     values: Float[Array, "... k dv"]
     mask: Bool[Array, "... k"]  # True where a key may be attended to
     log_gates: Float[Array, "... k"] | None = None  # of forgetting attention, see gates.py; None: nothing is forgotten
+    selected: Float[Array, "... k"] | None = None  # by earlier queries of selective attention, see selective.py
 
     @property
     def num_keys(self) -> int:

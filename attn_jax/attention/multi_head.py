@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
+from attn_jax.attention.masks import joint_mask
+from attn_jax.attention.selective import selected_before, selections
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
 
 
@@ -25,6 +27,8 @@ class MultiHead(nn.Module, kw_only=True):
     (Ainslie 2023, arXiv 2305.13245). With `forgets`, bias -|c_i - c_j| of cumulated log gates (Lin 2025, arXiv
     2503.02130), and with `gate`, [head_1; ...; head_h] * sigmoid(W_g query + b_g) (Qiu 2025, arXiv 2505.06708).
     Where attention is a difference of two maps, the context of each head has an RMS norm (Ye 2024, arXiv 2410.05258).
+    With `selective`, all heads leave out what the first one has selected for earlier queries (Leviathan 2024, arXiv
+    2410.02703).
     """
 
     attention: Attention
@@ -33,6 +37,7 @@ class MultiHead(nn.Module, kw_only=True):
     num_kv_heads: int = 0  # number of heads of keys and values; 0 is num_heads
     gate: bool = False  # multiply the contexts of all heads by a sigmoid of the query, see gates.py
     forgets: bool = False  # forget gates, one per head of keys; `positions` are then needed, see gates.py
+    selective: bool = False  # of causal self-attention; `positions` are then needed, see selective.py
     dtype: Dtype = jnp.float32  # of the projections
 
     def setup(self):
@@ -65,7 +70,8 @@ class MultiHead(nn.Module, kw_only=True):
         keys = self._split(self.key(keys), groups)
         keys = keys if rotate is None else rotate(keys)
         memory = self.attention.prepare(keys, values, jnp.broadcast_to(mask[..., None, :], keys.shape[:-1]))
-        return memory.replace(log_gates=log_gates)
+        selected = jnp.zeros(memory.mask.shape, self.dtype) if self.selective else None
+        return memory.replace(log_gates=log_gates, selected=selected)
 
     def __call__(
         self,
@@ -90,7 +96,7 @@ class MultiHead(nn.Module, kw_only=True):
                 a function of positions, see Attention.
             bias: is added to the scores, for each head.
             rotate: rotates queries (and keys that are not a Memory yet) by their positions.
-            positions: of the queries among the keys, for forget gates and windows.
+            positions: of the queries among the keys, for forget gates, windows and selective attention.
             rng: for a reading that samples.
             train: whether weights are dropped, with the rng stream "dropout".
 
@@ -98,14 +104,17 @@ class MultiHead(nn.Module, kw_only=True):
             context [..., q, features]; weights [..., h, q, k] and log_prob [..., h, q] of each head.
 
         Raises:
-            ValueError: as Attention.
+            ValueError: as Attention; selective attention without positions.
         """
         if not isinstance(memory, Memory):
             memory = self.prepare(memory, values, rotate=rotate)
         elif values is not None:
             raise ValueError("a Memory has its values already; give mask=... by its name")
-        heads = self._split(self.query(query), self.num_heads)
-        heads = heads if rotate is None else rotate(heads)
+        heads = self._queries(query, rotate)
+        if self.selective:
+            left_out = selected_before(self._selections(heads, memory, mask, positions), memory.selected[..., :1, :])
+            left_out = jnp.broadcast_to(left_out, (*left_out.shape[:-3], self.num_heads, *left_out.shape[-2:]))
+            bias = -left_out if bias is None else bias - left_out
         mask = mask if mask is None or callable(mask) else mask[..., None, :, :]
         positions = None if positions is None else positions[..., None, :]
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
@@ -164,11 +173,42 @@ class MultiHead(nn.Module, kw_only=True):
             cache: memory of earlier inputs; x is then one position, and is written into it and attends to all of it.
             allowed: keys that a query may attend to, as a function of positions; None: all.
             bias, rotate, rng, train: see `__call__`.
+
+        Raises:
+            ValueError: selective attention without causal order: `allowed` and `cache` are None.
         """
+        if self.selective and allowed is None and cache is None:
+            raise ValueError("selective attention needs causal keys: a query selects for later ones")
         memory = self.prepare(x, mask=mask, rotate=rotate)
         memory = memory if cache is None else write(cache, memory, positions[:, 0])
         attended = self(x, memory, mask=allowed, bias=bias, rotate=rotate, positions=positions, rng=rng, train=train)
+        if self.selective:
+            chosen = self._selections(self._queries(x, rotate), memory, allowed, positions)
+            memory = memory.replace(selected=memory.selected + jnp.sum(chosen, axis=-2))
         return memory, attended
+
+    def _selections(
+        self,
+        heads: Float[Array, "... h q w"],
+        memory: Memory,
+        mask: Bool[Array, "... #q k"] | PositionFunction | None,
+        positions: Int[Array, "... q"] | None,
+    ) -> Float[Array, "... 1 q k"]:
+        """Computes what the first head selects, for all heads."""
+        if positions is None:
+            raise ValueError("selective attention needs the positions of the queries: positions=...")
+        scores = self.attention.scores(heads[..., :1, :, :], memory.keys[..., :1, :, :])
+        if callable(mask):
+            mask = mask(jnp.arange(heads.shape[-2])[:, None], jnp.arange(memory.num_keys))
+        elif mask is not None:
+            mask = mask[..., None, :, :]
+        real = memory.mask[..., :1, :]
+        allowed = real[..., None, :] if mask is None else joint_mask(real, mask)
+        return selections(scores, allowed, positions[..., None, :])
+
+    def _queries(self, query: Float[Array, "... q d"], rotate: Callable | None) -> Float[Array, "... h q w"]:
+        heads = self._split(self.query(query), self.num_heads)
+        return heads if rotate is None else rotate(heads)
 
     def _split(self, x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
         return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -3, -2)
@@ -215,4 +255,5 @@ def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
         put(cache.values, new.values, -2),
         put(cache.mask, new.mask, -1),
         None if cache.log_gates is None else put(cache.log_gates, new.log_gates, -1),
+        cache.selected,
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -27,6 +27,8 @@ class AttentionOptions:
 
     A score or normalizer that is a class takes the options with the names of its fields (see `make`).
     """
+
+    selective: ClassVar[bool] = False  # an option of attention in a decoder, see memory_options.py
 
     score: str = option("general", "score function of queries and keys", choices=SCORES)
     normalize: str = option("softmax", "function that turns scores into weights", choices=NORMALIZERS)

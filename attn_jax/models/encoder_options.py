@@ -107,6 +107,7 @@ class StackOptions(OutputUser):
                 attention=options.build(width, num_heads=self.num_heads, num_scaled=num_scaled, gate=False),
                 gate=options.gate,
                 forgets=forgets,
+                selective=options.selective,
                 num_heads=self.num_heads,
                 features=self.hidden_size,
                 num_kv_heads=self.num_kv_heads,

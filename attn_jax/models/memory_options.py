@@ -12,6 +12,7 @@ from attn_jax.types import Dtype
 MEMORIES: dict[str, Kind | None] = {"keys": None, **WRITTEN}
 WITHOUT_ORDER = tuple(name for name, kind in MEMORIES.items() if kind is None or not kind.needs_causal)
 MEANING = "what is kept: all keys and values, or a matrix of fixed size that they are written into"
+SELECTIVE = "self-attention of a decoder: leave out the keys that the first head has selected for earlier queries"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class MemoryOptions(HeadAttentionOptions):
     """Options of attention in a Transformer, over keys or over a memory that is written."""
 
     memory: str = option("keys", MEANING, choices=MEMORIES)
+    selective: bool = option(False, SELECTIVE)
     written: WrittenOptions = section(WrittenOptions, "a memory other than keys")
 
     @property
@@ -52,6 +54,8 @@ class MemoryOptions(HeadAttentionOptions):
         Raises:
             UserError: it cannot.
         """
+        if self.selective:
+            self._check_selective(causal)
         if self.kind is None:
             return
         if self.kind.needs_causal and not causal:
@@ -75,6 +79,17 @@ class MemoryOptions(HeadAttentionOptions):
         except ValueError as error:
             raise UserError(f"model.attention.written: {error}") from error
 
+    def _check_selective(self, causal: bool) -> None:
+        if not causal:
+            raise UserError(
+                "model.attention.selective needs causal keys, which an encoder and a source do not have: "
+                "model.decoder_attention.selective is of the decoder alone"
+            )
+        if self.kind is not None:
+            raise UserError(f"model.attention.memory {self.memory} has no scores to select by; selective needs keys")
+        if self.difference:
+            raise UserError("model.attention.difference has two scores for each key; selective needs one")
+
     def build_heads(self, *, num_heads: int, features: int, causal: bool, dtype: Dtype) -> WrittenHeads:
         """Builds the heads of a memory that is written; a convolution is over causal inputs alone."""
         return WrittenHeads(
@@ -96,3 +111,4 @@ class MemoryOverrides(AttentionOverrides):
     """Options of attention in one place of a Transformer; None: same as model.attention."""
 
     memory: str | None = option(None, MEANING, choices=MEMORIES)
+    selective: bool | None = option(None, SELECTIVE)

@@ -91,6 +91,15 @@ REFUSED = {
         hidden_size=7, bidirectional=False, attention=dict(difference=True)
     ),
     r"model\.episode gru reads the weights alone": lambda: story_model("dmn", attention=dict(gate=True)),
+    r"selective needs causal keys.*: model\.decoder_attention\.selective is of the decoder alone": lambda: build(
+        name="transformer", encoder="transformer", attention=dict(selective=True), **HEADS
+    ),
+    r"model\.attention\.memory delta has no scores to select by": lambda: build(
+        name="language_model", attention=dict(selective=True, memory="delta"), **HEADS
+    ),
+    r"model\.attention\.difference has two scores for each key; selective needs one": lambda: build(
+        name="language_model", attention=dict(selective=True, difference=True), **HEADS
+    ),
     r"model\.encoder conv has no attention that model\.positions forgetting": lambda: build(
         encoder="conv", positions="forgetting"
     ),

@@ -46,10 +46,12 @@ CASES = {
         decoder_attention=dict(difference=True),
         source_attention=dict(fit="line", iterations=2),
     ),
-    "recurrent encoder": dict(encoder="rnn", attention=DOT),
+    "recurrent encoder, selective": dict(encoder="rnn", attention=DOT, decoder_attention=dict(selective=True)),
 }
+DECODERS = {"relative, selective": dict(positions="relative", attention=DOT | dict(selective=True))}
 MODELS = {f"transformer, {case}": ("transformer", case) for case in CASES} | {
-    f"language_model, {case}": ("language_model", case) for case in ("post norm, sinusoidal", "rotary, shared keys")
+    f"language_model, {case}": ("language_model", case)
+    for case in ("post norm, sinusoidal", "rotary, shared keys", *DECODERS)
 }
 
 
@@ -57,7 +59,7 @@ MODELS = {f"transformer, {case}": ("transformer", case) for case in CASES} | {
 def model_of(name):
     """(model, params) of a case."""
     kind, case = MODELS[name]
-    model = build(name=kind, **(SMALL if kind == "transformer" else SMALL_STACK) | CASES[case])
+    model = build(name=kind, **(SMALL if kind == "transformer" else SMALL_STACK) | (CASES | DECODERS)[case])
     return model, random_params(model, BATCH, scale=0.4)
 
 

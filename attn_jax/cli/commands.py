@@ -70,6 +70,8 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         name, split = own_split(run.task)
         result = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
+        if run.skipped:
+            result["skipped_steps"] = sorted(run.skipped)  # their loss was not finite
         if jax.process_index() == 0:
             say_examples(result)
             say(table(result, path))  # printed before anything is saved, in case the disk is full

@@ -45,12 +45,11 @@ class Run:
     lock: TextIO | None  # lock of the work directory; None in all processes but the first
 
     def __post_init__(self):
-        self.meter, self.seconds, self.started = Meter(), 0.0, None
+        self.seconds, self.started = 0.0, None
         self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
-        self.scale = np.ones((), np.float32)  # of the plateau
-        _, mode = best_metric(self.config)
-        self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
+        self.begin_again()
         self.data = data_checksums(self.workdir)
+        self.skipped: set[int] = set()  # steps whose batches are left out, since their loss was not finite
 
     @property
     def trained_seconds(self) -> float:
@@ -75,12 +74,21 @@ class Run:
             "seconds": self.trained_seconds,
             "finished": self.finished,
             "data": self.data,
+            "skipped": sorted(self.skipped),
         }
 
     def remember(self, extra: dict) -> None:
         """Restores the numbers from the `extra` of a checkpoint."""
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
         self.seconds, self.finished = extra["seconds"], extra["finished"]
+        self.skipped |= set(extra.get("skipped", ()))  # earlier versions never left out a batch
+
+    def begin_again(self) -> None:
+        """Sets the numbers of a run without a checkpoint to those before its first step."""
+        self.meter = Meter()
+        self.scale = np.ones((), np.float32)  # of the plateau
+        _, mode = best_metric(self.config)
+        self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
 
     def learning_rate(self, step: int) -> np.ndarray:
         """Returns the learning rate of update number `step`, one per seed."""

@@ -24,6 +24,7 @@ from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import Diverged, FitResult, Reason, TrainState, fit, make_train_step, stop_on_signals
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import plateau_scale
+from attn_jax.training.options import ON_NAN
 from attn_jax.training.parallel import choose
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
@@ -137,9 +138,32 @@ def finished_before(config: ConfigDict, workdir: pathlib.Path) -> int | None:
 def train(run: Run) -> FitResult:
     """Trains a run to its end, starting from the newest checkpoint if there is one.
 
+    With train.on_nan=rewind, a step whose loss or gradient is not finite sends the run back to its newest checkpoint,
+    from where it goes on without the batch of that step.
+
     Raises:
         UserError: the model does not fit into memory, the loss is not finite, or the disk is full.
     """
+    while True:
+        try:
+            return _train(run)
+        except Diverged as error:
+            saved = run.checkpoints.latest_step()
+            from_step = f"step {saved}" if saved else "none"
+            if not ON_NAN[run.config.train.on_nan]:
+                raise UserError(f"{error}; last good checkpoint: {from_step}") from error
+            if len(run.skipped) >= ON_NAN[run.config.train.on_nan]:
+                raise UserError(f"{error}; {len(run.skipped)} batches were left out before it; no more are") from error
+            run.skipped.add(error.step)
+            notice(
+                f"{'rewind':<14}the loss or the gradient of step {error.step} is not finite: going back to "
+                f"{from_step if saved else 'the beginning'}, without the batch of that step"
+            )
+            run.begin_again()
+
+
+def _train(run: Run) -> FitResult:
+    """Trains from the newest checkpoint, or from the beginning, without the batches that are to be left out."""
     model, several = run.setup.model, len(run.seeds) > 1
 
     def create(rng: jax.Array) -> TrainState:
@@ -180,20 +204,17 @@ def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int) -> FitResult
         every.append((config.train.checkpoint_every, lambda step, state: callbacks.save(step, state)))
     with stop_on_signals() as should_stop:
         run.start_clock()
-        try:
-            result = fit(
-                run.parallel,
-                state,
-                run.batches.batch_at,
-                start=start,
-                num_steps=run.num_steps,
-                every=every,
-                on_step=callbacks.on_step,
-                should_stop=should_stop,
-            )
-        except Diverged as error:
-            step = run.checkpoints.latest_step()
-            raise UserError(f"{error}; last good checkpoint: {f'step {step}' if step else 'none'}") from error
+        result = fit(
+            run.parallel,
+            state,
+            run.batches.batch_at,
+            start=start,
+            num_steps=run.num_steps,
+            every=every,
+            on_step=callbacks.on_step,
+            should_stop=should_stop,
+            skip=run.skipped,
+        )
         if result.reason is Reason.INTERRUPTED:
             callbacks.save(result.step, result.state)
         run.checkpoints.wait()

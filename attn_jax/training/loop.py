@@ -9,6 +9,7 @@ import collections
 import contextlib
 import enum
 import signal
+from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,7 +41,11 @@ class TrainState:
 
 
 class Diverged(UserError):
-    """The loss or the gradient became NaN or infinite."""
+    """The loss or the gradient became NaN or infinite at a step."""
+
+    def __init__(self, message: str, step: int):
+        super().__init__(message)
+        self.step = step
 
 
 def make_train_step(
@@ -188,6 +193,7 @@ def fit(
     every: list | tuple = (),
     on_step: Callable | None = None,
     should_stop: Callable | None = None,
+    skip: Collection[int] = (),
     max_in_flight: int = 2,
 ) -> FitResult:
     """Trains from step `start` to `num_steps`.
@@ -207,6 +213,7 @@ def fit(
         should_stop: step -> the number of a signal, or 0; called after each step and its callbacks. A signal ends the
             training without further callbacks, so that they count the same as in a run that was never interrupted; the
             caller saves the state.
+        skip: steps whose batches are left out: they count, and update nothing.
         max_in_flight: the largest number of steps that are dispatched and not finished. (Without a limit, a program on
             several CPU devices deadlocks.)
 
@@ -225,8 +232,11 @@ def fit(
                 on_step(step, metrics)
 
     for step in range(start + 1, num_steps + 1):
-        state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
-        in_flight.append((step, metrics))
+        if step in skip:
+            state = state.replace(step=state.step + 1)
+        else:
+            state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
+            in_flight.append((step, metrics))
         arrive(max(max_in_flight, 1) - 1)
         stopped = False
         for n, callback in every:
@@ -258,7 +268,7 @@ def check_finite(step: int, metrics: Metrics) -> None:
             which = "" if value.ndim == 0 else f" for seed number {', '.join(map(str, np.flatnonzero(bad)))}"
             kind = "NaN" if np.isnan(value).any() else "infinite"
             what = "loss" if name == "loss" else "gradient"
-            raise Diverged(f"the {what} became {kind} at step {step}{which}; a smaller learning rate may help")
+            raise Diverged(f"the {what} became {kind} at step {step}{which}; a smaller learning rate may help", step)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from attn_jax.options import option
 from attn_jax.training.optimizers import OPTIMIZERS, SCHEDULES, Schedule, make_optimizer, make_schedule
 
 SEED_CHOICES = ("", "train", "valid")
+ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,12 @@ class TrainOptions:
     best_metric: str = option("loss", "validation metric that selects the best checkpoint")
     patience: int = option(0, "stop after this many evaluations without a better best_metric; 0: never", at_least=0)
     goal: float = option(0.0, "stop when best_metric of every seed is as good as this; 0: never")
+    on_nan: str = option(
+        "stop",
+        "at a loss or gradient that is not finite: stop, or rewind to the newest checkpoint and leave out the batch",
+        choices=ON_NAN,
+        affects="nothing",
+    )
     average: int = option(
         0, "evaluate the mean of the parameters of this many last checkpoints; 0: the best checkpoint", at_least=0
     )

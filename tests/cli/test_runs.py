@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_model as tiny
@@ -15,7 +16,9 @@ from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 from attn_jax.cli import commands, run_state, runs
 from attn_jax.cli.checks import best_metric
 from attn_jax.errors import UserError
+from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import Batches
+from attn_jax.training.loop import make_train_step
 from attn_jax.training.optimizers import PlateauState, halve, plateau_scale
 
 # Three steps an epoch: evaluated after 3, 6, 9 and 10 steps, logged after 4, 8 and 10.
@@ -261,6 +264,53 @@ def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoi
     with pytest.raises(UserError, match=r"last good checkpoint: none$"):
         train(tiny_config(**{**SGD, "optimizer__learning_rate": 1e30}), tmp_path / "none")
     runs.open_run(tiny_config(**SGD), tmp_path / "none").checkpoints.close()
+
+
+def poison(monkeypatch, steps):
+    """Lets parameters and loss of these steps become NaN."""
+
+    def make(*args, **options):
+        step = make_train_step(*args, **options)
+
+        def poisoned(state, batch):
+            wrong = jnp.isin(state.step + 1, jnp.array(steps))
+            after, metrics = step(state, batch)
+            params = jax.tree.map(lambda x: jnp.where(wrong, jnp.nan, x), after.params)
+            loss = metrics["loss"]
+            total = jnp.where(wrong, jnp.nan, loss.total)
+            return after.replace(params=params), {**metrics, "loss": Mean(total, loss.count)}
+
+        return poisoned
+
+    monkeypatch.setattr(runs, "make_train_step", make)
+
+
+def test_a_run_that_rewinds_is_one_that_never_saw_the_batches(tmp_path, monkeypatch, capsys):
+    """NaN before the first checkpoint and between two; interrupted and resumed, too."""
+    config = tiny_config(train__on_nan="rewind")
+    with monkeypatch.context() as context:
+        poison(context, [2, 5])
+        stop_after(context, 8)
+        train(config, tmp_path / "rewound")
+        told = capsys.readouterr().err
+        assert "loss or the gradient of step 2 is not finite: going back to the beginning, without the batch" in told
+        assert "step 5 is not finite: going back to step 3, without" in told
+        stop_after(context, None)
+        run, fitted = train(config, tmp_path / "rewound")
+        never = runs.open_run(config, tmp_path / "never")
+        with never.checkpoints:
+            never.skipped = {2, 5}
+            expected = on_host(never, runs.train(never))
+    assert (fitted.step, fitted.reason, run.skipped) == (10, "done", {2, 5})
+    tiny.assert_same(on_host(run, fitted), expected)
+    assert timeless(tmp_path / "rewound") == timeless(tmp_path / "never")
+
+
+def test_a_run_rewinds_only_so_often(tmp_path, monkeypatch):
+    poison(monkeypatch, list(range(1, 12)))
+    with pytest.raises(UserError, match=r"became NaN at step 3; .*; 2 batches were left out before it; no more are"):
+        monkeypatch.setitem(runs.ON_NAN, "rewind", 2)
+        train(tiny_config(train__on_nan="rewind"), tmp_path)
 
 
 SGD = {

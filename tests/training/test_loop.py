@@ -215,6 +215,24 @@ def test_a_real_divergence_is_noticed():
         fit(parallel, state, tiny.batches_of((0, 1)), start=0, num_steps=50)
 
 
+def test_a_skipped_step_counts_and_updates_nothing(single):
+    state, called = tiny.create(tiny.optimizer()), []
+    batches = [tiny.batch_at(step) for step in range(3)]
+    skipped = fit(
+        single,
+        single.put_state(state),
+        batches.__getitem__,
+        start=0,
+        num_steps=3,
+        skip={2},
+        every=[(1, lambda step, state: called.append((step, int(state.step))))],
+    )
+    assert called == [(1, 1), (2, 2), (3, 3)]
+    expected, _ = single.train_step(single.put_state(state), single.put_batch(batches[0]))
+    expected, _ = single.train_step(expected.replace(step=expected.step + 1), single.put_batch(batches[2]))
+    tiny.assert_same(skipped.state, expected)
+
+
 def test_meter_survives_json():
     meter, again = Meter(), Meter()
     for value in (0.1, 0.2):

@@ -12,8 +12,10 @@ decoding. Answer: experiments/results/attention_gap.md and .png.
 import argparse
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -22,11 +24,9 @@ from attn_jax.cli.build import build_task  # noqa: E402
 from attn_jax.cli.snapshot import own_split, restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.evaluation.metrics import corpus_bleu  # noqa: E402
 from attn_jax.tasks.data_files import load_vocabularies  # noqa: E402
-
-RESULTS = ROOT / "experiments" / "results"
+from experiments import raw  # noqa: E402
 
 
 def groups_by_length(lengths: np.ndarray, count: int) -> list[np.ndarray]:
@@ -71,10 +71,8 @@ def table(results: dict[str, dict[str, list]]) -> str:
     return "\n".join(lines)
 
 
-def draw(results: dict[str, dict[str, list]], path: pathlib.Path) -> None:
+def draw(results: dict[str, dict[str, list]]) -> Figure:
     """Plots BLEU by source length, a line per run."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     axes = figure.add_subplot()
     for name, rows in results.items():
@@ -83,7 +81,22 @@ def draw(results: dict[str, dict[str, list]], path: pathlib.Path) -> None:
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     axes.grid(alpha=0.3)
-    plots.save(figure, path)
+    return figure
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    return f"""# {__doc__.splitlines()[0]}
+
+{table(record["results"])}
+
+Figure: [attention_gap.png](attention_gap.png).
+
+{raw.circumstances(record)}
+"""
+
+
+PAGES = (raw.Page("attention_gap", page, {"attention_gap.png": lambda record: draw(record["results"])}),)
 
 
 def main() -> None:
@@ -91,15 +104,12 @@ def main() -> None:
     parser.add_argument("workdirs", nargs="+", type=pathlib.Path, help="of runs on the same data")
     parser.add_argument("--data_dir", default="", help="where the data is now, if it has moved")
     parser.add_argument("--groups", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "attention_gap.md")
-    args = parser.parse_args()
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(), raw.Begun.now()
     results = {workdir.name: measure(workdir, args.data_dir, args.groups) for workdir in args.workdirs}
-    print(table(results))
-    names = " ".join(f"runs/{workdir.name}" for workdir in args.workdirs)
-    title = "# What attention makes of a recurrent translator, by source length"
-    command = f"`python experiments/attention_gap.py {names}`; figure: [{args.out.stem}.png]({args.out.stem}.png)"
-    args.out.write_text("\n\n".join([title, table(results), command]) + "\n", encoding="utf-8")
-    draw(results, args.out.with_suffix(".png"))
+    command = f"python experiments/attention_gap.py {' '.join(f'runs/{workdir.name}' for workdir in args.workdirs)}"
+    record = raw.write(args.out / "attention_gap.json", results, command=command, begun=begun)
+    print(PAGES[0].save(record, args.out))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ table of test errors in percent: the seed that the config chooses (train.choose_
 --fresh another column has the error on as many different generated questions, none of them in the training file. The
 official test repeats training questions; the difference shows how much this matters.
 
-Writes experiments/results/babi_FAMILY.md. With --table it trains nothing and uses the finished tasks.
+Writes experiments/results/babi_FAMILY.json and .md. With --table it trains nothing and uses the finished tasks.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
 from attn_jax.tasks import Task  # noqa: E402
 from attn_jax.tasks.babi.worlds import generate  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 TASKS = tuple(range(1, 21))
@@ -50,7 +50,7 @@ class Family(NamedTuple):
 
 
 MEMN2N = "Sukhbaatar 2015 (arXiv 1503.08895), table 1"
-MEMN2N_10K = "Sukhbaatar 2015 (arXiv 1503.08895), 10,000 questions"
+MEMN2N_10K = "Sukhbaatar 2015 (arXiv 1503.08895), 10,000 questions; its linear model of width 20"
 XIONG = "Xiong 2016 (arXiv 1603.01417), table 3"
 DEHGHANI = "Dehghani 2019 (arXiv 1807.03819)"
 STRONG = (0, 0, 0, 0, 2, 0, 15, 9, 0, 2, 0, 0, 0, 1, 0, 0, 35, 5, 64, 0)
@@ -205,6 +205,23 @@ def published(family: Family, row: Row) -> str:
     return f"{family.published[row.number - 1]:g}"
 
 
+def tables(results: dict[str, Any]) -> str:
+    """Formats what a page says of the results of a family."""
+    name, rows = results["family"], [Row(**row) for row in results["tasks"]]
+    text = f"Test error in percent; published: {FAMILIES[name].source}.\n\n{table(name, rows)}\n"
+    if results["missing"]:
+        text += f"\nNot trained to the end: {', '.join(map(str, results['missing']))}.\n"
+    return text
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of a family."""
+    return f"# bAbI, {record['results']['family']}\n\n{raw.circumstances(record)}\n\n{tables(record['results'])}"
+
+
+PAGES = tuple(raw.Page(f"babi_{name}", page) for name in FAMILIES)
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="All bAbI tasks with one family of memory networks.")
     parser.add_argument("--family", default="memn2n", help=", ".join(FAMILIES))
@@ -214,7 +231,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--fresh", action="store_true", help="also ask questions that the package makes")
     parser.add_argument("--table", action="store_true", help="train nothing: the table of what is finished")
     options, common = parser.parse_known_args(argv)
-    family = lookup(FAMILIES, options.family, "family")
+    begun, family = raw.Begun.now(), lookup(FAMILIES, options.family, "family")
     numbers = [n for n in options.tasks.split(",") if n]
     if wrong_ones := [n for n in numbers if not n.isdecimal() or int(n) not in family.tasks]:
         raise UserError(f"--tasks={options.tasks}: {wrong_ones[0]} is not one of {', '.join(map(str, family.tasks))}")
@@ -227,16 +244,14 @@ def main(argv: list[str] | None = None) -> None:
     ]
     if not rows:
         raise UserError(f"{folder}: no run of {options.family} is finished")
-    text = f"Test error in percent; published: {family.source}.\n\n{table(options.family, rows)}\n"
-    if missing := [str(n) for job in todo if job not in done for n in job.overrides["task.numbers"] or TASKS]:
-        text += f"\nNot trained to the end: {', '.join(missing)}.\n"
-    print(text)
+    missing = [n for job in todo if job not in done for n in job.overrides["task.numbers"] or TASKS]
+    results = {"family": options.family, "tasks": [row._asdict() for row in rows], "missing": missing}
+    print(tables(results))
     if (options.table or not missing) and not options.tasks:
-        path = RESULTS / f"babi_{options.family}.md"
         command = f"python experiments/babi.py --family={options.family} --data_dir=data/babi"
         command = " ".join([command, *(["--fresh"] if options.fresh else []), *common])
-        where = circumstances(("jax", "flax", "numpy"))
-        path.write_text(f"# bAbI, {options.family}\n\n    {command}\n\n{where}\n\n{text}", encoding="utf-8")
+        record = raw.write(RESULTS / f"babi_{options.family}.json", results, command=command, begun=begun)
+        raw.Page(f"babi_{options.family}", page).save(record, RESULTS)
     if failed:
         sys.exit(f"babi.py: {len(failed)} runs failed: {', '.join(failed)}")
 

@@ -24,10 +24,8 @@ pass like the formula written out, and from 1024 tokens on it was slower in each
 1.8. The savings of cuDNN, in half precision on a GPU, are not measured.
 """
 
-import argparse
 import functools
 import math
-import os
 import pathlib
 import sys
 import time
@@ -46,13 +44,17 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.attention import Attention, MultiHead  # noqa: E402
 from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import ScaledDot  # noqa: E402
-from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.layers.convolution import Convolution  # noqa: E402
 from attn_jax.layers.positions import NoPositions  # noqa: E402
 from attn_jax.layers.rnn import CELLS, Recurrence  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
 KERNEL_SIZE = 3
+UNITS = {
+    "products": (1e6, "million multiply-adds"),
+    "seconds": (1e-3, "milliseconds"),
+    "memory": (2**20, "MiB of intermediate results"),
+}
 
 
 class Setting(NamedTuple):
@@ -145,7 +147,12 @@ class Cost(NamedTuple):
     traced: int  # the same, counted in the traced program
     in_sequence: int
     memory: int  # bytes
-    seconds: float
+    windows: Sequence[float]  # seconds of a call in each window of timing
+
+    @property
+    def seconds(self) -> float:
+        """The median over the windows."""
+        return float(np.median(self.windows))
 
 
 def count_products(function: Callable, *args: Any) -> int:
@@ -220,9 +227,22 @@ def run(layers: Sequence[Layer], setting: Setting) -> dict[tuple[str, int], Cost
             count_products(program.function, *program.args),
             layer.in_sequence(n),
             program.compiled.memory_analysis().temp_size_in_bytes,
-            float(np.median(times[layer, n])),
+            times[layer, n],
         )
     return costs
+
+
+def raw_of(costs: dict[tuple[str, int], Cost], setting: Setting) -> dict[str, Any]:
+    """Returns the costs as JSON has them."""
+    rows = [{"layer": label, "length": n} | cost._asdict() for (label, n), cost in costs.items()]
+    return {"setting": setting._asdict(), "costs": rows}
+
+
+def of_raw(results: dict[str, Any]) -> tuple[dict[tuple[str, int], Cost], Sequence[Layer], Setting]:
+    """Returns what `raw_of` was given, and the layers that were measured."""
+    costs = {(row["layer"], row["length"]): Cost(*(row[field] for field in Cost._fields)) for row in results["costs"]}
+    layers = [layer for layer in LAYERS if any(label == layer.label for label, _ in costs)]
+    return costs, layers, Setting(**results["setting"])
 
 
 def crossing(lengths: Sequence[int], one: Sequence[float], other: Sequence[float]) -> float:
@@ -247,27 +267,19 @@ def table(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: 
     def column(layer: Layer, field: str) -> list[float]:
         return [getattr(costs[layer.label, n], field) for n in lengths]
 
-    lines = []
-    for title, field, unit in (
-        ("milliseconds", "seconds", 1e-3),
-        ("MiB of intermediate results", "memory", 2**20),
-        ("million multiply-adds", "products", 1e6),
-    ):
-        lines += [f"| {title}, n = | " + " | ".join(map(str, lengths)) + " |", "|---|" + "---:|" * len(lengths)]
-        for layer in layers:
-            cells = [_number(value / unit) for value in column(layer, field)]
-            lines.append(f"| {layer.label} | " + " | ".join(cells) + " |")
-        lines.append("")
-    lines += ["| growth: n^p, p at the last doubling | multiply-adds | traced | memory | time | steps in sequence |"]
-    lines += ["|---|" + "---:|" * 5]
+    tables = []
+    for field in ("seconds", "memory", "products"):
+        unit, title = UNITS[field]
+        rows = [[layer.label, *(_number(value / unit) for value in column(layer, field))] for layer in layers]
+        tables.append(raw.table([f"{title}, n =", *map(str, lengths)], rows))
+    rows = []
     for layer in layers:
-        cells = []
-        for field in ("products", "traced", "memory", "seconds"):
-            a, b = column(layer, field)[-2:]
-            cells.append(f"{math.log(b / a) / math.log(lengths[-1] / lengths[-2]):.2f}")
-        steps = "n" if layer.in_sequence(2) == 2 else "1"
-        lines.append(f"| {layer.label} | " + " | ".join([*cells, steps]) + " |")
-    lines += ["", "| costs more from n = | table 1 | multiply-adds | memory | time |", "|---|" + "---:|" * 4]
+        ends = [column(layer, field)[-2:] for field in ("products", "traced", "memory", "seconds")]
+        powers = [math.log(b / a) / math.log(lengths[-1] / lengths[-2]) for a, b in ends]
+        rows.append([layer.label, *(f"{p:.2f}" for p in powers), "n" if layer.in_sequence(2) == 2 else "1"])
+    head = ["multiply-adds", "traced", "memory", "time", "steps in sequence"]
+    tables.append(raw.table(["growth: n^p, p at the last doubling", *head], rows))
+    rows = []
     for one in layers:
         for other in layers:
             if not one.label.startswith("self-attention") or other.label.startswith("self-attention"):
@@ -278,8 +290,9 @@ def table(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: 
             for field in ("memory", "seconds"):
                 found = crossing(lengths, column(one, field), column(other, field))
                 cells.append({0.0: "always", np.inf: "never"}.get(found) or f"{found:.0f}")
-            lines.append(f"| {one.label}, than {other.label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            rows.append([f"{one.label}, than {other.label}", *cells])
+    tables.append(raw.table(["costs more from n =", "table 1", "multiply-adds", "memory", "time"], rows))
+    return "\n\n".join(tables)
 
 
 def _number(value: float) -> str:
@@ -290,11 +303,9 @@ def draw(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: S
     """Plots multiply-adds, time and memory against length, with logarithmic axes."""
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     panels = figure.subplots(1, 3)
-    fields = {"products": "million multiply-adds", "seconds": "milliseconds", "memory": "MiB of intermediate results"}
-    units = {"products": 1e6, "seconds": 1e-3, "memory": 2**20}
-    for axes, (field, title) in zip(panels, fields.items(), strict=True):
+    for axes, (field, (unit, title)) in zip(panels, UNITS.items(), strict=True):
         for layer in layers:
-            values = [getattr(costs[layer.label, n], field) / units[field] for n in setting.lengths]
+            values = [getattr(costs[layer.label, n], field) / unit for n in setting.lengths]
             style = {"color": layer.color, "linestyle": layer.line, "marker": "o", "markersize": 3}
             axes.plot(setting.lengths, values, label=layer.label, **style)
         axes.set_xscale("log", base=2)
@@ -307,18 +318,12 @@ def draw(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: S
     return figure
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
-    out = parser.parse_args(argv).out
-    setting, load, begin = Setting(), os.getloadavg(), time.monotonic()
-    costs = run(LAYERS, setting)
-    result = table(costs, LAYERS, setting)
-    print(result)
-    plots.save(draw(costs, LAYERS, setting), out / "complexity.png")
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    costs, layers, setting = of_raw(record["results"])
     same = all(cost.traced == cost.products for cost in costs.values())
     agree = "are exactly those of the traced programs" if same else "differ from those of the traced programs"
-    page = f"""# {__doc__.splitlines()[0]}
+    return f"""# {__doc__.splitlines()[0]}
 
 One sequence, width {setting.features}, {setting.num_heads} heads, float32, forward and backward; the time is the median
 of {setting.windows} windows, above {setting.slow:g} s of a third of them. What is measured and how, and the answer:
@@ -326,15 +331,22 @@ of {setting.windows} windows, above {setting.slow:g} s of a third of them. What 
 
 ![cost against length](complexity.png)
 
-{result}
+{table(costs, layers, setting)}
 
 The multiply-adds by formula {agree}.
-`python experiments/complexity.py`: {time.monotonic() - begin:.0f} s, on {jax.devices()[0].device_kind}.
 
-{circumstances(("jax", "flax"), load)}
+{raw.circumstances(record)}
 """
-    (out / "complexity.md").write_text(page, encoding="utf-8")
+
+
+PAGES = (raw.Page("complexity", page, {"complexity.png": lambda record: draw(*of_raw(record["results"]))}),)
+
+
+def measure_all() -> dict[str, Any]:
+    """Measures everything; returns the results of the JSON file."""
+    setting = Setting()
+    return raw_of(run(LAYERS, setting), setting)
 
 
 if __name__ == "__main__":
-    main()
+    raw.main(PAGES[0], measure_all)

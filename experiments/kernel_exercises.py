@@ -25,6 +25,7 @@ import argparse
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -33,6 +34,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 from attn_jax.attention import Attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
@@ -40,10 +42,9 @@ from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import Dot  # noqa: E402
 from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
-from attn_jax.evaluation.plots import save  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection  # noqa: E402
 from attn_jax.tasks.curves import true_curve  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 from experiments.kernels import draws, model, rates, slope  # noqa: E402
 
 
@@ -157,63 +158,102 @@ def train(kernel: KernelRegression, batch: dict, steps: int, rng: jax.Array, rat
     return jax.lax.scan(step, (params, tx.init(params)), None, length=steps)[0][0]
 
 
-def draw(paths: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """Plots the widths of all data sets during the descent as thin lines, and their median."""
+def draw(results: dict[str, Any]) -> Figure:
+    """Plots the widths of some data sets during the descent as thin lines, and the median of all."""
     with point_plots.styled():
         figure, axes = point_plots.panel()
-        for (name, widths), color in zip(paths.items(), point_plots.COLORS, strict=False):
-            axes.semilogy(widths[:20].T, color=color, linewidth=0.4, alpha=0.4)
-            axes.semilogy(np.median(widths, axis=0), color=color, linewidth=2, label=name)
+        for (name, of), color in zip(results["descent"].items(), point_plots.COLORS, strict=False):
+            axes.semilogy(of["steps"], np.transpose(of["paths"]), color=color, linewidth=0.4, alpha=0.4)
+            axes.semilogy(of["steps"], of["median"], color=color, linewidth=2, label=name)
         axes.set(xlabel="step of SGD, 8 points each", ylabel="width")
         axes.legend(frameon=False)
-        save(figure, path)
+    return figure
+
+
+def descent(num_draws: int, every: int = 20, shown: int = 20) -> dict[str, dict[str, Any]]:
+    """Returns the end of the descent for every data set, and its way for some, at every so manieth step."""
+    found = {}
+    for criterion in ("training", "leave_one_out"):
+        widths, value, new = descend(criterion, num_draws)
+        steps = np.arange(0, widths.shape[1], every)
+        found[f"{criterion.replace('_', '-')} error"] = {
+            "width": raw.rounded(widths[:, -1]),
+            "criterion": raw.rounded(value),
+            "new": raw.rounded(new),
+            "steps": steps,
+            "paths": raw.rounded(widths[:shown, steps], digits=4),
+            "median": raw.rounded(np.median(widths[:, steps], axis=0), digits=4),
+        }
+    return found
+
+
+def measure(num_draws: int, largest: int) -> dict[str, Any]:
+    """Measures the answers; returns the results of the JSON file."""
+    differ, places = parzen()
+    sizes = [400 * 2**i for i in range(20) if 400 * 2**i <= largest]
+    found = {"parzen": {"differ": differ, "places": places}, "descent": descent(num_draws), "sphere": sphere()}
+    found["sizes"], found["rates"] = sizes, []
+    for d in (1, 2, 3):
+        widths, risks = rates(0, True, sizes, 4, features=d)
+        found["rates"].append({"features": d, "widths": widths, "risks": risks})
+    return found | {"metric": [{"model": name, "errors": errors} for name, errors in learned_metric()]}
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    results, descents, exponents, errors = record["results"], [], [], []
+    for name, of in results["descent"].items():
+        low, middle, high = np.percentile(of["width"], (5, 50, 95))
+        ends = [f"{np.mean(of[key]):.3f}" for key in ("criterion", "new")]
+        descents.append([name, f"{middle:.3f} ({low:.3f} to {high:.3f})", *ends])
+    for of in results["rates"]:
+        d, (width, risk) = of["features"], [slope(results["sizes"], of[key]) for key in ("widths", "risks")]
+        exponents.append([f"{d}", f"{width:.3f}", f"{-1 / (d + 4):.3f}", f"{risk:.3f}", f"{-4 / (d + 4):.3f}"])
+    for of in results["metric"]:
+        errors.append([of["model"], f"{np.mean(of['errors']):.3f} ± {np.std(of['errors'], ddof=1):.3f}"])
+    widths = ["minimized", "width at the end, median (5 to 95 %)", "it at the end", "error on new points"]
+    rates_head = ["d", "exponent of the width", "-1 / (d + 4)", "of the risk", "-4 / (d + 4)"]
+    count, sizes = len(results["descent"]["training error"]["width"]), results["sizes"]
+    return f"""# {__doc__.splitlines()[0]}
+
+{__doc__.split(chr(10) * 2, 2)[2]}
+## Measured
+
+**1.** The signs differ at {results["parzen"]["differ"]} of {results["parzen"]["places"]:,} places.
+
+**2.** ![widths during the descent](kernel_sgd.png)
+
+{raw.table(widths, descents)}
+
+Mean over {count} draws of 40 points; the noise alone is an error of 1 on new points.
+
+**3.** The largest difference of two weights is {results["sphere"]:.1e}.
+
+**4.** Nadaraya-Watson in the interior, n = {sizes[0]:,} to {sizes[-1]:,}:
+
+{raw.table(rates_head, exponents, left=0)}
+
+**Learned queries and keys.**
+
+{raw.table(["compared are", "error, mean ± deviation of the seeds"], errors)}
+
+{raw.circumstances(record)}
+"""
+
+
+PAGES = (raw.Page("kernel_exercises", page, {"kernel_sgd.png": lambda record: draw(record["results"])}),)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--largest", type=int, default=12_800)
-    options = parser.parse_args(argv)
-    differ, places = parzen()
-    lines = [f"**1.** The signs differ at {differ} of {places:,} places.", ""]
-    lines += ["**2.** ![widths during the descent](kernel_sgd.png)", ""]
-    lines += [
-        "| minimized | width at the end, median (5 to 95 %) | it at the end | error on new points |",
-        "|---|---:|---:|---:|",
-    ]
-    widths = {}
-    for criterion in ("training", "leave_one_out"):
-        name = f"{criterion.replace('_', '-')} error"
-        widths[name], value, new = descend(criterion, options.draws)
-        low, middle, high = np.percentile(widths[name][:, -1], (5, 50, 95))
-        lines.append(f"| {name} | {middle:.3f} ({low:.3f} to {high:.3f}) | {value.mean():.3f} | {new.mean():.3f} |")
-    lines += ["", f"Mean over {options.draws} draws of 40 points; the noise alone is an error of 1 on new points.", ""]
-    lines += [f"**3.** The largest difference of two weights is {sphere():.1e}.", ""]
-    lines += [f"**4.** Nadaraya-Watson in the interior, n = 400 to {options.largest:,}:", ""]
-    lines += ["| d | exponent of the width | -1 / (d + 4) | of the risk | -4 / (d + 4) |", "|---:|---:|---:|---:|---:|"]
-    sizes = [400 * 2**i for i in range(20) if 400 * 2**i <= options.largest]
-    for d in (1, 2, 3):
-        h, risk = rates(0, True, sizes, 4, features=d)
-        lines.append(
-            f"| {d} | {slope(sizes, h):.3f} | {-1 / (d + 4):.3f} | {slope(sizes, risk):.3f} | {-4 / (d + 4):.3f} |"
-        )
-    lines += [
-        "",
-        "**Learned queries and keys.**",
-        "",
-        "| compared are | error, mean ± deviation of 5 seeds |",
-        "|---|---:|",
-    ]
-    for name, values in learned_metric():
-        lines.append(f"| {name} | {values.mean():.3f} ± {values.std(ddof=1):.3f} |")
-    draw(widths, options.out / "kernel_sgd.png")
-    print("\n".join(lines))
-    exercises = __doc__.split("\n\n", 2)[2]
-    where = circumstances(("jax", "flax", "numpy"))
-    head = ["# " + __doc__.splitlines()[0], "", "`python experiments/kernel_exercises.py`", "", where, "", exercises]
-    page = [*head, "", "## Measured", "", *lines, ""]
-    (options.out / "kernel_exercises.md").write_text("\n".join(page), encoding="utf-8")
+    options, begun = parser.parse_args(argv), raw.Begun.now()
+    results = measure(options.draws, options.largest)
+    command = "python experiments/kernel_exercises.py"
+    record = raw.write(options.out / "kernel_exercises.json", results, command=command, begun=begun)
+    print(PAGES[0].save(record, options.out))
 
 
 if __name__ == "__main__":

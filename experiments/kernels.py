@@ -14,8 +14,8 @@ inputs, 8 samples of them), and the exponents of width and risk in n.
 import argparse
 import pathlib
 import sys
-import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -24,16 +24,16 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 from attn_jax.attention import Attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.scores.kernels import KERNELS  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
-from attn_jax.evaluation.plots import save  # noqa: E402
 from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
 from attn_jax.tasks.curves import curve, grid  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
 NUM_DRAWS, NUM_POINTS = 300, 40
 WIDTHS = tuple(2.0 ** (i / 4) for i in range(-7, 15))  # of a mixture, as in configs/kernel_regression.py
@@ -178,8 +178,9 @@ def slope(sizes: Sequence[int], values: np.ndarray) -> float:
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
-def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, float]], path: pathlib.Path) -> None:
-    """Plots fits above and attention weights below, a column per (kernel, width), as in the chapter."""
+def draw_chapter(settings: Sequence[tuple[str, float]]) -> Figure:
+    """Plots fits to the first data set above, attention weights below, a column per (kernel, width), as the chapter."""
+    (x,), (y,) = draws(1)
     with point_plots.styled():
         figure, axes = point_plots.panel(columns=len(settings), rows=2)
         for (name, width), above, below in zip(settings, *axes, strict=True):
@@ -196,11 +197,12 @@ def draw_chapter(x: np.ndarray, y: np.ndarray, settings: Sequence[tuple[str, flo
             point_plots.plot_heat_map(below, weights, PLACES[:, 0], bar=False)
         axes[0, 0].set(ylabel="y")
         axes[1, 0].set(ylabel="query x", xlabel="training points, by x")
-        save(figure, path)
+    return figure
 
 
-def draw_rates(sizes: Sequence[int], found: dict[str, tuple[np.ndarray, np.ndarray]], path: pathlib.Path) -> None:
+def draw_rates(results: dict[str, Any]) -> Figure:
     """Plots best width and risk against n, with logarithmic axes."""
+    sizes, found = results["sizes"], {name: (of["widths"], of["risks"]) for name, of in results["cases"].items()}
     with point_plots.styled():
         figure, axes = point_plots.panel(columns=2)
         for (name, values), color in zip(found.items(), point_plots.COLORS, strict=False):
@@ -213,7 +215,7 @@ def draw_rates(sizes: Sequence[int], found: dict[str, tuple[np.ndarray, np.ndarr
             one.legend(frameon=False, fontsize=7)
             one.grid(color="0.9", linewidth=0.6)
         figure.set_size_inches(9, 3.6)
-        save(figure, path)
+    return figure
 
 
 CASES = {  # name -> (degree, interior only, exponents of width and risk in theory)
@@ -223,62 +225,98 @@ CASES = {  # name -> (degree, interior only, exponents of width and risk in theo
 }
 
 
-PAGE = """What is measured, and how: [experiments/kernels.py](../kernels.py). `python experiments/kernels.py`. Error:
-mean over the draws of the mean squared distance to the curve, and its standard error.
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of the errors at 40 points."""
+    results, rows = record["results"], []
+    for row in results["rows"]:
+        values = np.array(row["errors"])
+        spread = values.std(ddof=1) / len(values) ** 0.5
+        rows.append([row["estimator"], row["width"], row["how"], f"{values.mean():.3f}", f"{spread:.3f}"])
+    return f"""# {__doc__.splitlines()[0]}
+
+What is measured, and how: [experiments/kernels.py](../kernels.py). Error: mean over the draws of the mean squared
+distance to the curve, and its standard error.
 
 ![fits and attention weights of five kernels](kernels.png)
 
 ![fits and attention weights of four widths](kernel_widths.png)
+
+## {results["points"]} points, {results["draws"]} draws
+
+{raw.table(["estimator", "width", "how", "error", "±"], rows, left=3)}
+
+{raw.circumstances(record)}
 """
 
-RATES = """How fast should the width shrink? [experiments/kernels.py](../kernels.py), `python experiments/kernels.py
---rates`. Risk: bias^2 + variance at 0, 0.1, ... 4.9 (interior: 1 to 4), exact given the
-places of the points, mean of 8 draws of them; the noise has variance 1.
+
+def rates_page(record: dict[str, Any]) -> str:
+    """Formats the page of the exponents of the best width and its risk."""
+    results, rows = record["results"], []
+    for name, of in results["cases"].items():
+        measured = [slope(results["sizes"], of[key]) for key in ("widths", "risks")]
+        theory = CASES[name][2]
+        rows.append([name, f"{measured[0]:.3f}", f"{theory[0]:.2f}", f"{measured[1]:.3f}", f"{theory[1]:.2f}"])
+    head = ["case", "exponent of the width", "theory", "of the risk", "theory"]
+    return f"""# How fast should the width of a kernel shrink?
+
+[experiments/kernels.py](../kernels.py). Risk: bias^2 + variance at 0, 0.1, ... 4.9 (interior: 1 to 4), exact given the
+places of the points, mean of {results["draws"]} draws of them; the noise has variance 1.
 
 ![best width and risk against the number of points](kernel_rates.png)
+
+## n = {results["sizes"][0]:,} to {results["sizes"][-1]:,}
+
+{raw.table(head, rows)}
+
+{raw.circumstances(record)}
 """
+
+
+PAGES = (
+    raw.Page(
+        "kernels",
+        page,
+        {
+            "kernels.png": lambda record: draw_chapter(CHAPTER),
+            "kernel_widths.png": lambda record: draw_chapter([("gaussian", width) for width in SIGMAS]),
+        },
+    ),
+    raw.Page("kernel_rates", rates_page, {"kernel_rates.png": lambda record: draw_rates(record["results"])}),
+)
+
+
+def measure_errors(num_draws: int) -> dict[str, Any]:
+    """Measures the errors at 40 points; returns the results of the JSON file."""
+    found = table(*draws(num_draws))
+    rows = [
+        {"estimator": name, "width": width, "how": how, "errors": raw.rounded(values)}
+        for name, how, values, width in found
+    ]
+    return {"points": NUM_POINTS, "draws": num_draws, "rows": rows}
+
+
+def measure_rates(largest: int, num_draws: int = 8) -> dict[str, Any]:
+    """Measures the best width and its risk for each n; returns the results of the JSON file."""
+    sizes = [400 * 2**i for i in range(20) if 400 * 2**i <= largest]
+    cases = {}
+    for name, (degree, interior, _) in CASES.items():
+        widths, risks = rates(degree, interior, sizes, num_draws)
+        cases[name] = {"widths": widths, "risks": risks}
+    return {"sizes": sizes, "draws": num_draws, "cases": cases}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     parser.add_argument("--draws", type=int, default=NUM_DRAWS)
     parser.add_argument("--rates", action="store_true", help="measure the rates")
     parser.add_argument("--largest", type=int, default=25_600, help="points of the rates")
-    options = parser.parse_args(argv)
-    begin = time.monotonic()
-    page = write_rates if options.rates else write_table
-    lines = ["# " + __doc__.splitlines()[0], "", *page(options), "", circumstances(("jax", "flax", "numpy")), ""]
-    name = "kernel_rates.md" if options.rates else "kernels.md"
-    (options.out / name).write_text("\n".join(lines), encoding="utf-8")
-    print("\n".join(lines), f"{time.monotonic() - begin:.0f} s", sep="\n")
-
-
-def write_table(options: argparse.Namespace) -> list[str]:
-    """Writes the errors at 40 points."""
-    x, y = draws(options.draws)
-    lines = [PAGE, f"## {NUM_POINTS} points, {options.draws} draws", ""]
-    lines += ["| estimator | width | how | error | ± |", "|---|---|---|---:|---:|"]
-    for name, how, values, width in table(x, y):
-        spread = values.std(ddof=1) / len(values) ** 0.5
-        lines.append(f"| {name} | {width} | {how} | {values.mean():.3f} | {spread:.3f} |")
-    draw_chapter(x[0], y[0], CHAPTER, options.out / "kernels.png")
-    draw_chapter(x[0], y[0], [("gaussian", width) for width in SIGMAS], options.out / "kernel_widths.png")
-    return lines
-
-
-def write_rates(options: argparse.Namespace) -> list[str]:
-    """Writes the exponents of the best width and its risk."""
-    sizes = [400 * 2**i for i in range(20) if 400 * 2**i <= options.largest]
-    found = {name: rates(degree, interior, sizes, 8) for name, (degree, interior, _) in CASES.items()}
-    lines = [RATES, f"## n = {sizes[0]:,} to {sizes[-1]:,}", ""]
-    lines += ["| case | exponent of the width | theory | of the risk | theory |", "|---|---:|---:|---:|---:|"]
-    for name, (widths, risks) in found.items():
-        of_width, of_risk = CASES[name][2]
-        measured = slope(sizes, widths), slope(sizes, risks)
-        lines.append(f"| {name} | {measured[0]:.3f} | {of_width:.2f} | {measured[1]:.3f} | {of_risk:.2f} |")
-    draw_rates(sizes, found, options.out / "kernel_rates.png")
-    return lines
+    options, begun = parser.parse_args(argv), raw.Begun.now()
+    about = PAGES[options.rates]
+    results = measure_rates(options.largest) if options.rates else measure_errors(options.draws)
+    command = "python experiments/kernels.py" + " --rates" * options.rates
+    record = raw.write(options.out / f"{about.name}.json", results, command=command, begun=begun)
+    print(about.save(record, options.out))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, rotate, sinusoids  # noqa: E402
+from experiments import raw  # noqa: E402
 
 WIDTHS = (32, 128, 512)  # of the embeddings whose products are drawn
 NUM_HEADS = 8  # of the biases
@@ -182,17 +182,19 @@ PAGE = f"""# {__doc__.splitlines()[0]}
   from 1/2 to 1/256. No distance is too long for it.
 - **NAPE** (Vasylenko 2025): the first half of the heads is blind to positions, the others have slopes 1, 1/2, 1/3 ...
 
-Learned vectors (Gehring 2017) have no picture: at the start they are noise. `python experiments/positions.py` draws
-this from the functions of [attn_jax/layers/positions.py](../../attn_jax/layers/positions.py).
+Learned vectors (Gehring 2017) have no picture: at the start they are noise. `python experiments/positions.py`
+draws this from the functions of [attn_jax/layers/positions.py](../../attn_jax/layers/positions.py).
 """
+
+# Nothing is measured: there are no numbers to keep.
+PAGES = (raw.Page("positions", lambda record: PAGE, {"positions.png": lambda record: draw()}, measured=False),)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     out = parser.parse_args(argv).out
-    plots.save(draw(), out / "positions.png")
-    (out / "positions.md").write_text(PAGE, encoding="utf-8")
+    PAGES[0].save({}, out)
     print(f"{out / 'positions.png'} and positions.md")
 
 

@@ -7,7 +7,7 @@ Associative recall (attn_jax/tasks/recall.py), 4 pairs in 64 tokens, in a decode
 width 64 with one head: attention over keys, linear attention, the delta rule and the gated delta rule, five seeds in
 one vmapped program. The memories that are written have a short convolution of width 4, as in the published blocks;
 attention over keys has none. The first command trains, the second measures the share of values that are the first
-choice of the model on new texts, and writes experiments/results/recall.md.
+choice of the model on new texts, and writes experiments/results/recall.json and .md.
 
 Other sizes and memories: --config.task.num_pairs=16 --config.model.attention.memory=mesa with configs/recall.py.
 """
@@ -16,6 +16,7 @@ import argparse
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +32,8 @@ from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
-RESULTS = ROOT / "experiments" / "results"
 MEMORIES = {
     "softmax over all keys": "keys",
     "linear attention": "linear",
@@ -79,12 +79,28 @@ def report(results: dict[str, Sequence[float]]) -> str:
     return "\n".join(lines)
 
 
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    results = record["results"]
+    return f"""# Associative recall by memory
+
+{raw.circumstances(record)}
+- percent of the values of {results["texts"]:,} test texts that are the first choice; mean ± standard deviation of the
+  seeds
+
+{report(results["recalled"])}
+"""
+
+
+PAGES = (raw.Page("recall", page),)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "recall")
     parser.add_argument("--count", type=int, default=1000, help="new texts")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "recall.md")
-    args = parser.parse_args(argv)
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(argv), raw.Begun.now()
     results = {
         name: measure(args.runs / job.name, args.count)
         for name, job in zip(MEMORIES, jobs(pathlib.Path(__file__)), strict=True)
@@ -92,11 +108,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     if not results:
         parser.exit(1, f"recall.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    note = "- percent of the values of the test texts that are the first choice; mean ± standard deviation of the seeds"
-    title = "# Associative recall by memory"
-    text = "\n".join([title, "", circumstances(("jax", "flax")), note, "", report(results), ""])
-    print(text)
-    args.out.write_text(text, encoding="utf-8")
+    found = {"texts": args.count, "recalled": results}
+    record = raw.write(args.out / "recall.json", found, command="python experiments/recall.py", begun=begun)
+    print(PAGES[0].save(record, args.out))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,9 @@ and 8 with a kernel of 5. One layer of self-attention sees every distance; an LS
 bidirectional LSTM also every later one.
 """
 
-import argparse
 import functools
-import os
 import pathlib
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,8 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
-from attn_jax.evaluation import plots  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
 NUM_SYMBOLS = 8
 DISTANCES = (1, 2, 4, 8, 16, 32)  # columns of the table
@@ -225,6 +221,23 @@ def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
     return rows
 
 
+def raw_of(rows: Sequence[Row], setting: Setting) -> dict[str, Any]:
+    """Returns the measurements as JSON has them; what a formula says is not among them."""
+    found = [{"variant": row.variant.label, "jacobian": row.jacobian, "accuracy": row.accuracy} for row in rows]
+    return {"setting": setting._asdict(), "rows": found}
+
+
+def of_raw(results: dict[str, Any]) -> tuple[list[Row], Setting]:
+    """Returns what `raw_of` was given."""
+    variants, setting = {variant.label: variant for variant in VARIANTS}, Setting(**results["setting"])
+    rows = []
+    for row in results["rows"]:
+        variant = variants[row["variant"]]
+        seen = reach(config_of(variant, setting).model)
+        rows.append(Row(variant, seen, tuple(row["jacobian"]), np.array(row["accuracy"])))
+    return rows, setting
+
+
 def answered(accuracy: np.ndarray) -> tuple[int, int]:
     """Returns the largest distances of a flag, before and after, with an accuracy above midway from chance to 1."""
     right = accuracy.mean(0) > (1 + 1 / NUM_SYMBOLS) / 2
@@ -288,16 +301,10 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
-    out = parser.parse_args(argv).out
-    setting, load, begin = Setting(), os.getloadavg(), time.monotonic()
-    rows = run(VARIANTS, setting)
-    result = table(rows)
-    print(result)
-    plots.save(draw(rows), out / "receptive_field.png")
-    page = f"""# {__doc__.splitlines()[0]}
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    rows, setting = of_raw(record["results"])
+    return f"""# {__doc__.splitlines()[0]}
 
 Every position names the one flagged symbol of its sequence; share of right answers by the distance of the flag, in
 percent, mean ± standard deviation of {setting.num_seeds} seeds; by chance {100 / NUM_SYMBOLS:.1f}. What is measured and
@@ -305,17 +312,23 @@ how, and the answer: [experiments/receptive_field.py](../receptive_field.py).
 
 ![right answers against distance](receptive_field.png)
 
-{result}
+{table(rows)}
 
 Width {setting.features}, sequences of {setting.length}, {setting.num_steps} steps of Adam ({setting.learning_rate:g})
 with {setting.batch_size} sequences each, measured on {setting.num_measured:,} sequences per seed.
 
-`python experiments/receptive_field.py`: {time.monotonic() - begin:.0f} s, {time.process_time():.0f} s of the processor.
-
-{circumstances(("jax", "flax", "optax"), load)}
+{raw.circumstances(record)}
 """
-    (out / "receptive_field.md").write_text(page, encoding="utf-8")
+
+
+PAGES = (raw.Page("receptive_field", page, {"receptive_field.png": lambda record: draw(of_raw(record["results"])[0])}),)
+
+
+def measure_all() -> dict[str, Any]:
+    """Measures everything; returns the results of the JSON file."""
+    setting = Setting()
+    return raw_of(run(VARIANTS, setting), setting)
 
 
 if __name__ == "__main__":
-    main()
+    raw.main(PAGES[0], measure_all)

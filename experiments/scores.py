@@ -5,13 +5,14 @@
 
 English to Japanese with the recurrent model of configs/enja_luong.py at a quarter of its width on 20,000 sentences:
 dot, scaled dot, general, additive, concat and the Gaussian kernel, three seeds each in one vmapped program. The first
-command trains, the second writes experiments/results/scores.md: BLEU and perplexity with 95 % confidence intervals of
-the mean (Student's t; for three seeds half the interval is 2.5 times the standard deviation).
+command trains, the second writes experiments/results/scores.json and .md: BLEU and perplexity with 95 % confidence
+intervals of the mean (Student's t; for three seeds half the interval is 2.5 times the standard deviation).
 """
 
 import argparse
 import pathlib
 import sys
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -20,9 +21,8 @@ from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
-RESULTS = ROOT / "experiments" / "results"
 SCORES = ("dot", "scaled_dot", "general", "additive", "concat", "gaussian")
 METRICS = {"bleu": 1, "perplexity": 3, "accuracy": 1, "attention_entropy": 2}  # and digits
 
@@ -66,25 +66,39 @@ def report(results: dict[str, dict[str, dict]]) -> str:
     return "\n".join(lines)
 
 
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    commands = "    " + "\n    ".join(line.strip() for line in __doc__.splitlines() if line.startswith("    python"))
+    return f"""# {__doc__.splitlines()[0]}
+
+{commands}
+
+{raw.circumstances(record)}
+
+Dev set, mean ± half the 95 % confidence interval of the mean over three seeds:
+
+{report({score: result["metrics"] for score, result in record["results"]["runs"].items()})}
+"""
+
+
+PAGES = (raw.Page("scores", page),)
+
+
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "scores")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "scores.md")
-    args = parser.parse_args(argv)
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(argv), raw.Begun.now()
     results = {}
     for score, job in zip(SCORES, jobs(pathlib.Path(__file__)), strict=True):
         path = args.runs / job.name / "result.json"
         if path.exists():
-            results[score] = load_json(path)["metrics"]
+            results[score] = load_json(path)
     if not results:
         parser.exit(1, f"scores.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    note = "Dev set, mean ± half the 95 % confidence interval of the mean over three seeds:"
-    where = circumstances(("jax", "flax"))
-    commands = "    " + "\n    ".join(line.strip() for line in __doc__.splitlines() if line.startswith("    python"))
-    head = ["# Which score translates best, when all else is equal?", "", commands, "", where, "", note, ""]
-    text = "\n".join([*head, report(results), ""])
-    print(text)
-    args.out.write_text(text, encoding="utf-8")
+    command = "python experiments/scores.py"
+    record = raw.write(args.out / "scores.json", {"runs": results}, command=command, begun=begun)
+    print(PAGES[0].save(record, args.out))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ variational attention are better than soft attention, and soft is better than ha
 """
 
 import argparse
-import os
 import pathlib
 import sys
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,9 +32,8 @@ from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.sizes import TextSizes  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
-RESULTS = ROOT / "experiments" / "results"
 LANGUAGES = ("german", "finnish", "turkish")
 
 
@@ -132,8 +131,8 @@ class Stepper:
         return (time.perf_counter() - begin) / count
 
 
-def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGES[0]) -> dict[str, float]:
-    """Returns the median seconds of a training step (one seed) of each variant, taking turns on the same batch."""
+def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGES[0]) -> dict[str, list[float]]:
+    """Returns the seconds of a training step (one seed) in each window, by variant; they take turns on one batch."""
     configs = {variant: config_of(language, variant, data_dir) for variant in VARIANTS}
     config = configs["soft"]
     task = build_task(config)
@@ -147,7 +146,7 @@ def time_steps(data_dir: str, windows: int, steps: int, language: str = LANGUAGE
         order = list(steppers) if window % 2 else list(steppers)[::-1]
         for name in order:
             times[name].append(steppers[name].run(steps))
-    return {name: float(np.median(values)) for name, values in times.items()}
+    return times
 
 
 def closed(no_baseline: np.ndarray, enumeration: np.ndarray, other: np.ndarray) -> float:
@@ -155,12 +154,10 @@ def closed(no_baseline: np.ndarray, enumeration: np.ndarray, other: np.ndarray) 
     return 100 * (np.mean(no_baseline) - np.mean(other)) / (np.mean(no_baseline) - np.mean(enumeration))
 
 
-def report(results: dict, times: dict[str, float], counts: dict[str, str], load) -> str:
+def report(results: dict, times: dict[str, float], counts: dict[str, str]) -> str:
     """Formats the tables as Markdown; results: (language, variant) -> metrics of result.json."""
     languages = [language for language in LANGUAGES if any(key[0] == language for key in results)]
-    lines = ["# Soft or hard attention, and which estimator", ""]
-    lines += [circumstances(("jax", "flax", "optax"), load), ""]
-    lines += [
+    lines = [
         "Dev set, three seeds: mean ± standard deviation of exact match (percent) and of the negative log-likelihood",
         "per character (nats; latent attention: of the mixture over all keys), entropy of the weights (nats), how",
         "often f is evaluated per target token in training, milliseconds per training step (one seed, the same batch).",
@@ -204,25 +201,37 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str], load)
     return "\n".join(lines) + "\n"
 
 
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    found = record["results"]
+    results = {(run["language"], run["variant"]): run["result"]["metrics"] for run in found["runs"]}
+    times = {variant: float(np.median(values)) for variant, values in found["step_seconds"].items()}
+    head = f"# Soft or hard attention, and which estimator\n\n{raw.circumstances(record)}\n\n"
+    return head + report(results, times, found["evaluations"])
+
+
+PAGES = (raw.Page("soft_vs_hard", page),)
+
+
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard")
     parser.add_argument("--windows", type=int, default=6, help="of timing; 0: no timing")
     parser.add_argument("--steps", type=int, default=20, help="training steps in a window")
-    args = parser.parse_args(argv)
-    load = os.getloadavg()
+    args, begun = parser.parse_args(argv), raw.Begun.now()
     places = [(language, variant) for variant in VARIANTS for language in LANGUAGES]
-    results = {}
-    for key, job in zip(places, jobs(pathlib.Path(__file__)), strict=True):
+    runs = []
+    for (language, variant), job in zip(places, jobs(pathlib.Path(__file__)), strict=True):
         path = args.runs / job.name / "result.json"
         if path.exists():
-            results[key] = load_json(path)["metrics"]
+            runs.append({"language": language, "variant": variant, "result": load_json(path)})
     counts = {variant: evaluations(config_of(LANGUAGES[0], variant, args.data_dir)) for variant in VARIANTS}
     times = time_steps(args.data_dir, args.windows, args.steps) if args.windows else {}
-    text = report(results, times, counts, load)
-    print(text)
-    (RESULTS / "soft_vs_hard.md").write_text(text, encoding="utf-8")
+    found = {"runs": runs, "evaluations": counts, "step_seconds": times}
+    command = "python experiments/soft_vs_hard.py --data_dir=data/sigmorphon2017"
+    record = raw.write(raw.RESULTS / "soft_vs_hard.json", found, command=command, begun=begun)
+    print(PAGES[0].save(record, raw.RESULTS))
 
 
 if __name__ == "__main__":

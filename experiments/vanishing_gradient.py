@@ -21,9 +21,7 @@ training 0.4 (LSTM) and 0.7 (GRU) of the gradient arrive 100 steps back, and the
 for a flag 10 symbols back it only guesses.
 """
 
-import argparse
 import functools
-import os
 import pathlib
 import sys
 import time
@@ -39,9 +37,8 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.layers.rnn import CELLS, Recurrence  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
 NUM_SYMBOLS = 8
 DISTANCES = (1, 10, 50, 100)  # columns of the table
@@ -235,6 +232,21 @@ def run(variants: Sequence[Variant], setting: Setting) -> list[Row]:
     return rows
 
 
+def raw_of(rows: Sequence[Row], setting: Setting) -> dict[str, Any]:
+    """Returns the measurements as JSON has them."""
+    found = [row._replace(variant=row.variant.label)._asdict() for row in rows]
+    return {"setting": setting._asdict(), "distances": DISTANCES, "rows": found}
+
+
+def of_raw(results: dict[str, Any]) -> tuple[list[Row], Setting]:
+    """Returns what `raw_of` was given."""
+    variants, rows = {variant.label: variant for variant in VARIANTS}, []
+    for row in results["rows"]:
+        norms, accuracy = np.array(row["norms"]), np.array(row["accuracy"])
+        rows.append(Row(variants[row["variant"]], row["trained"], norms, accuracy))
+    return rows, Setting(**results["setting"])
+
+
 def mean_norms(norms) -> np.ndarray:
     """Returns the geometric mean over seeds, [t]."""
     with np.errstate(divide="ignore"):
@@ -254,10 +266,7 @@ def half_life(norms) -> float:
 
 def table(rows: Sequence[Row]) -> str:
     """Formats the results as a Markdown table."""
-    lines = [
-        "| | " + " | ".join(f"distance {d}" for d in DISTANCES) + " | half-life (steps) | right answers at 10, 100 |"
-    ]
-    lines += ["|---|" + "---:|" * (len(DISTANCES) + 2)]
+    lines = []
     for row in rows:
         mean = mean_norms(row.norms)
         cells = [_number(mean[d]) for d in DISTANCES]
@@ -268,8 +277,9 @@ def table(rows: Sequence[Row]) -> str:
         right = 100 * row.accuracy.mean(0)
         cells.append(f"{right[1]:.0f} %, {right[3]:.0f} %" if row.trained else "")
         label = f"{row.variant.label}, **trained**" if row.trained else row.variant.label
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append([label, *cells])
+    head = ["", *(f"distance {d}" for d in DISTANCES), "half-life (steps)", "right answers at 10, 100"]
+    return raw.table(head, lines)
 
 
 def _number(value: float) -> str:
@@ -303,22 +313,16 @@ def draw(rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "experiments" / "results", help="directory")
-    out = parser.parse_args(argv).out
-    setting, load, begin = Setting(), os.getloadavg(), time.monotonic()
-    rows = run(VARIANTS, setting)
-    result = table(rows)
-    print(result)
-    plots.save(draw(rows), out / "vanishing_gradient.png")
-    page = f"""# {__doc__.splitlines()[0]}
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    rows, setting = of_raw(record["results"])
+    return f"""# {__doc__.splitlines()[0]}
 
 Norm of d(r . h_T) / d state_t by the distance T - t, relative to distance 0; {setting.num_seeds} seeds (geometric mean,
 at the last distance also the least and the greatest), {setting.hidden_size} units. What is measured and how, and the
 answer: [experiments/vanishing_gradient.py](../vanishing_gradient.py).
 
-{result}
+{table(rows)}
 
 ![gradient norm against distance](vanishing_gradient.png)
 
@@ -326,13 +330,20 @@ Unless the label says otherwise U starts orthogonal, for each gate by itself, an
 Training: {setting.num_steps} steps of Adam ({setting.learning_rate:g}), each with {setting.batch_size} sequences of
 {setting.length} symbols. An answer is right by chance in {100 / NUM_SYMBOLS:.1f} %.
 
-`python experiments/vanishing_gradient.py`: {time.monotonic() - begin:.0f} s, {time.process_time():.0f} s of the
-processor.
-
-{circumstances(("jax", "flax", "optax"), load)}
+{raw.circumstances(record)}
 """
-    (out / "vanishing_gradient.md").write_text(page, encoding="utf-8")
+
+
+PAGES = (
+    raw.Page("vanishing_gradient", page, {"vanishing_gradient.png": lambda record: draw(of_raw(record["results"])[0])}),
+)
+
+
+def measure_all() -> dict[str, Any]:
+    """Measures everything; returns the results of the JSON file."""
+    setting = Setting()
+    return raw_of(run(VARIANTS, setting), setting)
 
 
 if __name__ == "__main__":
-    main()
+    raw.main(PAGES[0], measure_all)

@@ -11,7 +11,7 @@ from attn_jax.cli import sweep
 from attn_jax.cli.workdir import save_config
 from attn_jax.errors import Interrupted, UserError, one_line
 from configs import base
-from experiments import babi
+from experiments import babi, raw
 
 # Mean errors as printed in the papers, or counted from their tables by others.
 MEANS = {
@@ -93,6 +93,7 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
     babi.main([*arguments, "--table"])
     written = (tmp_path / "babi_memn2n.md").read_text()
     assert "mean of 2" in written and "--table" not in written
+    assert raw.read(tmp_path / "babi_memn2n.json")["results"]["tasks"][0]["errors"] == [25.0]
     assert written.endswith("Not trained to the end: " + ", ".join(map(str, range(3, 21))) + ".\n")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from experiments import complexity as experiment
+from experiments import raw
 
 SETTING = experiment.Setting(features=8, num_heads=2, lengths=(4, 8), windows=2, seconds=1e-4)
 LSTM, WRITTEN, FUSED, CONVOLUTION = experiment.LAYERS
@@ -69,12 +70,15 @@ def test_multiply_adds_cross_where_the_formula_says():
 
 
 def test_a_small_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(experiment, "Setting", lambda: SETTING)
+    real = experiment.Setting
+    monkeypatch.setattr(experiment, "Setting", lambda **stored: real(**stored) if stored else SETTING)
     monkeypatch.setattr(experiment, "LAYERS", (LSTM, WRITTEN))
-    experiment.main([f"--out={tmp_path / 'results'}"])
-    result = capsys.readouterr().out.strip()
+    raw.main(experiment.PAGES[0], experiment.measure_all, [f"--out={tmp_path / 'results'}"])
+    page = capsys.readouterr().out[:-1]
     for layer in experiment.LAYERS:
-        assert sum(line.startswith(f"| {layer.label} |") for line in result.splitlines()) == 4
+        assert sum(line.startswith(f"| {layer.label} |") for line in page.splitlines()) == 4
+    assert "are exactly those" in page and page == (tmp_path / "results" / "complexity.md").read_text()
     assert (tmp_path / "results" / "complexity.png").stat().st_size > 10_000
-    page = (tmp_path / "results" / "complexity.md").read_text()
-    assert result in page and "are exactly those" in page
+    record = raw.read(tmp_path / "results" / "complexity.json")
+    assert len(record["results"]["costs"][0]["windows"]) == SETTING.windows
+    assert experiment.page(record) == page

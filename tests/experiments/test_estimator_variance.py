@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import estimator_page, raw
 from experiments import estimator_toys as toys
 from experiments import estimator_variance as experiment
+from experiments.estimator_bias import Moments
 
 # Computed by enumeration in a program of its own, to three or four digits: {(draw, baseline): {k: variance}}.
 FLAT = {
@@ -169,14 +171,17 @@ def test_a_small_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(experiment, "Setting", lambda: setting)
     monkeypatch.setattr(experiment, "ten_rows", lambda ten, k, setting: {"one": 0.5, "another": 1e-5})
     moments = {
-        ("coupled", 2, -1.0): experiment.Moments(0.0, 0.0, 0.5),
-        ("ReinMax", 4, -1.0): experiment.Moments(-0.25, 0.01, 2.0),
+        ("coupled", 2, -1.0): Moments(0.0, 0.0, 0.5),
+        ("ReinMax", 4, -1.0): Moments(-0.25, 0.01, 2.0),
     }
     monkeypatch.setattr(experiment, "measure", lambda etas, num_samples: moments)
     with jax.enable_x64(False):  # as it starts
-        experiment.main([f"--out={tmp_path / 'results'}"])
+        raw.main(experiment.PAGES[0], experiment.measure_all, [f"--out={tmp_path / 'results'}"])
     page = (tmp_path / "results" / "estimator_variance.md").read_text()
-    assert capsys.readouterr().out.strip() in page and "1.00e-5" in page and "nan" not in page
+    assert capsys.readouterr().out[:-1] == page and "1.00e-5" in page and "nan" not in page
+    record = raw.read(tmp_path / "results" / "estimator_variance.json")
+    assert estimator_page.page(record) == page
+    assert raw.plain(estimator_page.raw_of(*estimator_page.of_raw(record["results"]))) == record["results"]
     assert "| coupled | 2 | 0 | 0.5 |" in page and "| ReinMax | 1 | -0.25 ± 0.01 | 2 |" in page
     assert "## eta = -1" in page and "unordered set, leave-one-out" in page and "REBAR" in page
     assert (tmp_path / "results" / "estimator_variance.png").stat().st_size > 10_000

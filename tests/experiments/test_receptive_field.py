@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attn_jax.cli.options import resolve
+from experiments import raw
 from experiments import receptive_field as experiment
 
 SETTING = experiment.Setting(features=8, length=12, num_seeds=2, num_steps=2, batch_size=2, num_measured=16)
@@ -66,12 +67,14 @@ def test_answers_are_counted_by_their_side_of_the_flag():
 
 
 def test_a_small_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(experiment, "Setting", lambda: SETTING)
+    real = experiment.Setting
+    monkeypatch.setattr(experiment, "Setting", lambda **stored: real(**stored) if stored else SETTING)
     monkeypatch.setattr(experiment, "VARIANTS", experiment.VARIANTS[4:5])
-    experiment.main([f"--out={tmp_path / 'results'}"])
-    result = capsys.readouterr().out.strip()
-    lines = result.splitlines()
+    raw.main(experiment.PAGES[0], experiment.measure_all, [f"--out={tmp_path / 'results'}"])
+    page = capsys.readouterr().out[:-1]
+    lines = [line for line in page.splitlines() if line.startswith("|")]
     assert lines[2].startswith(f"| {experiment.VARIANTS[0].label} | all / 0 | all / 0 |")
-    assert [line.count("|") for line in lines] == [5] * 3 + [0] + [6] * 3 + [0] + [6] * 3
+    assert [line.count("|") for line in lines] == [5] * 3 + [6] * 3 + [6] * 3
     assert (tmp_path / "results" / "receptive_field.png").stat().st_size > 10_000
-    assert result in (tmp_path / "results" / "receptive_field.md").read_text()
+    assert page == (tmp_path / "results" / "receptive_field.md").read_text()
+    assert experiment.page(raw.read(tmp_path / "results" / "receptive_field.json")) == page

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attn_jax.layers.rnn import CELLS, Cell, Recurrence
+from experiments import raw
 from experiments import vanishing_gradient as experiment
 
 D = 8
@@ -66,12 +67,16 @@ def test_half_life():
 
 
 def test_a_small_run(tmp_path, monkeypatch, capsys):
-    setting = experiment.Setting(hidden_size=4, num_seeds=2, num_steps=2, batch_size=2, num_measured=4)
-    monkeypatch.setattr(experiment, "Setting", lambda: setting)
+    real = experiment.Setting
+    setting = real(hidden_size=4, num_seeds=2, num_steps=2, batch_size=2, num_measured=4)
+    monkeypatch.setattr(experiment, "Setting", lambda **stored: real(**stored) if stored else setting)
     monkeypatch.setattr(experiment, "VARIANTS", experiment.VARIANTS[:1])
-    experiment.main([f"--out={tmp_path / 'results'}"])
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert [row.split(" | ")[0] for row in rows] == ["| rnn", "| rnn, **trained**"]
+    raw.main(experiment.PAGES[0], experiment.measure_all, [f"--out={tmp_path / 'results'}"])
+    page = capsys.readouterr().out[:-1]
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| rnn")]
+    assert rows == ["| rnn", "| rnn, **trained**"]
     assert (tmp_path / "results" / "vanishing_gradient.png").stat().st_size > 10_000
-    page = (tmp_path / "results" / "vanishing_gradient.md").read_text()
-    assert "\n".join(rows) in page and "jax" in page
+    assert page == (tmp_path / "results" / "vanishing_gradient.md").read_text()
+    record = raw.read(tmp_path / "results" / "vanishing_gradient.json")
+    assert np.shape(record["results"]["rows"][0]["norms"]) == (setting.num_seeds, setting.length)
+    assert experiment.page(record) == page

@@ -1,0 +1,167 @@
+"""Raw numbers of an experiment: one JSON file with the values of every seed, what was run, where and when.
+
+experiments/results/NAME.json holds
+
+    {"layout": 1, "command", "seconds", "processor_seconds", "cores", "load", "results": {...},
+     "versions", "commit", "device", "machine", "date"}
+
+An experiment writes it with `write`; its page and its figures are made from what `read` returns, by
+
+    python -m experiments.render
+"""
+
+import argparse
+import math
+import os
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.evaluation import plots
+from attn_jax.evaluation.provenance import provenance
+from attn_jax.tasks.files import load_json, save_json
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "experiments" / "results"
+LAYOUT = 1
+KEYS = ("command", "seconds", "results", "versions", "commit", "machine", "date")
+NOT_KEPT = "Reported 2026-11; raw numbers not kept."  # the line of a page without a JSON file
+
+
+class Page(NamedTuple):
+    """A page of results: NAME.md and its figures, made from NAME.json and nothing else."""
+
+    name: str
+    text: Callable[[dict[str, Any]], str]  # (record)
+    figures: Mapping[str, Callable[[dict[str, Any]], Any]] = {}  # file name -> (record) -> matplotlib Figure
+    measured: bool = True  # False: the page has no JSON file, since its figures are of functions alone
+
+    def save(self, record: dict[str, Any], folder: pathlib.Path) -> str:
+        """Writes the page and its figures to a folder; returns the text."""
+        text = self.text(record)
+        for name, draw in self.figures.items():
+            plots.save(draw(record), folder / name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+        return text
+
+
+class Begun(NamedTuple):
+    """The clocks and the load of the machine when a measurement began."""
+
+    wall: float
+    processor: float
+    load: float
+
+    @classmethod
+    def now(cls) -> "Begun":
+        """Reads the clocks."""
+        return cls(time.monotonic(), time.process_time(), os.getloadavg()[0])
+
+
+def main(page: Page, measure: Callable[[], dict[str, Any]], argv: Sequence[str] | None = None) -> None:
+    """Runs experiments/NAME.py: measures, writes NAME.json, NAME.md and the figures, and prints the page."""
+    parser = argparse.ArgumentParser(description=f"Measures what experiments/results/{page.name}.md shows.")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="directory of the results")
+    out, begun = parser.parse_args(argv).out, Begun.now()
+    command = f"python experiments/{page.name}.py"
+    print(page.save(write(out / f"{page.name}.json", measure(), command=command, begun=begun), out))
+
+
+def write(path: pathlib.Path, results: dict[str, Any], *, command: str, begun: Begun) -> dict[str, Any]:
+    """Writes the results of a measurement to a JSON file, and returns what was written.
+
+    Args:
+        path: of the file; its folder is made if there is none.
+        results: numbers, texts, NumPy arrays, lists and dicts of them with keys that are texts; None where there is no
+            number.
+        command: what is to be typed to measure them again.
+        begun: `Begun.now()` before the measurement.
+
+    Raises:
+        ValueError: a number is not finite, a key is no text, or a value is of another kind.
+        UserError: the file cannot be written.
+    """
+    record = {
+        "layout": LAYOUT,
+        "command": command,
+        "seconds": round(time.monotonic() - begun.wall, 1),
+        "processor_seconds": round(time.process_time() - begun.processor, 1),
+        "cores": os.cpu_count(),
+        "load": [round(begun.load, 2), round(os.getloadavg()[0], 2)],
+        "results": plain(results),
+        **provenance(),
+    }
+    save_json(path, record)
+    return record
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a file that `write` wrote.
+
+    Raises:
+        UserError: it is missing, cut short, of another layout, or something else.
+    """
+    if not path.exists():
+        raise UserError(f"{path} does not exist; run the experiment that writes it")
+    record = load_json(path)
+    if record.get("layout") != LAYOUT:
+        raise UserError(f"{path}: expected layout {LAYOUT} of raw results, got {record.get('layout', 'none')}")
+    if missing := [key for key in KEYS if key not in record]:
+        raise UserError(f"{path}: raw results without {', '.join(missing)}; run the experiment again")
+    return record
+
+
+def circumstances(record: dict[str, Any]) -> str:
+    """Formats how, where and when a record was measured, as a list in Markdown."""
+    versions = record["versions"]
+    shown = " ".join(f"{name} {versions[name]}" for name in ("jax", "flax", "optax", "numpy") if versions.get(name))
+    before, after = record["load"]
+    lines = [
+        f"`{record['command']}`: {record['seconds']:.0f} s, {record['processor_seconds']:.0f} s of the processor",
+        f"{record['date'][:10]}, commit {str(record['commit'])[:7]}{_changes(record)}, "
+        f"Python {versions['python']}, {shown}",
+        f"{record['cores']} x {record['machine']}, load average {before:.1f} before, {after:.1f} after",
+    ]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
+    """Formats a table in Markdown: `left` columns are flush left, the others, which have numbers, flush right."""
+    rule = "|" + "---|" * left + "---:|" * (len(head) - left)
+    return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def rounded(values: Any, digits: int = 6) -> Any:
+    """Returns numbers with so many significant digits, for long lists of them."""
+    array = np.asarray(values, np.float64)
+    return np.array([float(f"{value:.{digits}g}") for value in array.ravel()]).reshape(array.shape)
+
+
+def plain(value: Any) -> Any:
+    """Returns `value` with arrays and tuples as lists and NumPy numbers as Python's, as JSON has them.
+
+    Raises:
+        ValueError: a number is not finite, a key is no text, or a value is of another kind.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise ValueError(f"raw results have the key {wrong[0]!r}; expected a text")
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"raw results have the number {value}; expected a finite one, or None")
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"raw results have a {type(value).__name__}; expected numbers, texts, lists or dicts")
+
+
+def _changes(record: dict[str, Any]) -> str:
+    return " with changes" if str(record["commit"]).endswith("+changes") else ""

@@ -1,0 +1,91 @@
+"""Writes every page and figure of experiments/results from the JSON file of its raw numbers.
+
+    python -m experiments.render                 # all of them, and the tables of docs/results.md
+    python -m experiments.render kernels length  # some pages
+
+A page without a JSON file, whose numbers were measured before they were kept, is left as it is. In docs/results.md a
+table between `<!-- NAME -->` and `<!-- end -->` is that of NAME.json.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attn_jax.errors import check_known, one_line
+from attn_jax.tasks.files import load_json
+from experiments import (
+    attention_gap,
+    babi,
+    complexity,
+    ensembles,
+    estimator_variance,
+    kernel_exercises,
+    kernels,
+    positions,
+    raw,
+    recall,
+    receptive_field,
+    scores,
+    soft_vs_hard,
+    vanishing_gradient,
+)
+
+MODULES = (attention_gap, babi, complexity, estimator_variance, kernel_exercises, kernels, positions, recall)
+MODULES += (receptive_field, scores, soft_vs_hard, vanishing_gradient)
+PAGES = {page.name: page for module in MODULES for page in module.PAGES}
+DOCUMENT = raw.ROOT / "docs" / "results.md"
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown
+    "ensembles": lambda found: ensembles.table(found["runs"]),
+}
+BLOCK = re.compile(r"(<!-- (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def record_of(page: raw.Page, folder: pathlib.Path = raw.RESULTS) -> dict[str, Any] | None:
+    """Returns the record of a page; {} if nothing is measured for it, None if its numbers were not kept.
+
+    Raises:
+        UserError: the file is cut short, or of another layout.
+    """
+    path = folder / f"{page.name}.json"
+    if not page.measured:
+        return {}
+    return raw.read(path) if path.exists() else None
+
+
+def render_document(text: str, folder: pathlib.Path = raw.RESULTS) -> str:
+    """Returns a document with the tables of its JSON files.
+
+    Raises:
+        UserError: a block has an unknown name, or its file is missing or damaged.
+    """
+
+    def block(match: re.Match) -> str:
+        begin, name, _, end = match.groups()
+        check_known(name, TABLES, "table")
+        return f"{begin}\n{TABLES[name](load_json(folder / f'{name}.json'))}\n\n{end}"
+
+    return BLOCK.sub(block, text)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of pages; none: all, and docs/results.md")
+    names = parser.parse_args(argv).names
+    for name in names:
+        check_known(name, PAGES, "page")
+    for name in names or PAGES:
+        record = record_of(PAGES[name])
+        if record is None:
+            print(f"{name}: {raw.NOT_KEPT[:1].lower()}{raw.NOT_KEPT[1:]}", file=sys.stderr)
+        else:
+            PAGES[name].save(record, raw.RESULTS)
+    if not names:
+        DOCUMENT.write_text(render_document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with one_line("render.py"):
+        main()

@@ -1,0 +1,56 @@
+"""Raw numbers come back as they were written, with their circumstances; a file that is none of ours is one line."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attn_jax.errors import UserError
+from experiments import raw
+
+
+def written(path):
+    results = {"seeds": np.array([[1.5, 2.0]]), "count": np.int64(3), "name": "a", "none": None, "pair": (True, 1)}
+    return raw.write(path, results, command="python x.py", begun=raw.Begun.now())
+
+
+def test_numbers_come_back_with_their_circumstances(tmp_path):
+    record = written(tmp_path / "new" / "x.json")
+    assert raw.read(tmp_path / "new" / "x.json") == record
+    expected = {"seeds": [[1.5, 2.0]], "count": 3, "name": "a", "none": None, "pair": [True, 1]}
+    assert record["results"] == expected
+    assert record["seconds"] >= 0 and {"commit", "machine", "date", "versions"} <= record.keys()
+    about = raw.circumstances(record | {"commit": "0123456789+changes"})
+    assert "`python x.py`" in about and "commit 0123456 with changes" in about and record["machine"] in about
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), np.array([np.inf]), jnp.ones(1), {1: 2}, object()])
+def test_what_json_cannot_hold_is_refused(wrong, tmp_path):
+    with pytest.raises(ValueError, match="raw results have"):
+        raw.write(tmp_path / "x.json", {"x": [wrong]}, command="", begun=raw.Begun.now())
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_file_that_is_none_of_ours_is_one_line(tmp_path):
+    path = tmp_path / "x.json"
+    with pytest.raises(UserError, match=r"x\.json does not exist; run the experiment"):
+        raw.read(path)
+    record = written(path)
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(UserError, match=r"cannot read .*x\.json: not valid JSON \(line"):
+        raw.read(path)
+    path.write_text(json.dumps({"runs": {}}))
+    with pytest.raises(UserError, match="expected layout 1 of raw results, got none"):
+        raw.read(path)
+    path.write_text(json.dumps(record | {"layout": 2}))
+    with pytest.raises(UserError, match="expected layout 1 of raw results, got 2"):
+        raw.read(path)
+    del record["results"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="raw results without results"):
+        raw.read(path)
+
+
+def test_a_table_has_its_numbers_flush_right():
+    assert raw.table(["a", "b", "c"], [["1", "2", "3"]], left=2).splitlines()[1] == "|---|---|---:|"

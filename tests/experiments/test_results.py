@@ -1,0 +1,52 @@
+"""What is committed in experiments/results and docs/results.md is what rendering the JSON files gives, or is marked."""
+
+import json
+
+import pytest
+
+from attn_jax.errors import UserError
+from experiments import raw, render
+
+# Rendered by commands of their own.
+ELSEWHERE = {"output_layers.md", "output_layers.png", "length.png"}
+FILES = {path.name: path for path in raw.RESULTS.iterdir() if path.is_file()}
+MARKED = {name for name, path in FILES.items() if name.endswith(".md") and raw.NOT_KEPT in path.read_text("utf-8")}
+
+
+@pytest.mark.parametrize("name", render.PAGES)
+def test_a_committed_page_is_what_rendering_gives(name):
+    page = render.PAGES[name]
+    record = render.record_of(page)
+    if record is None:
+        assert f"{name}.md" in MARKED or f"{name}.md" not in FILES
+    else:
+        assert FILES[f"{name}.md"].read_text(encoding="utf-8") == page.text(record)
+        assert page.figures.keys() <= FILES.keys()
+
+
+def test_the_tables_of_the_document_are_what_rendering_gives():
+    text = render.DOCUMENT.read_text(encoding="utf-8")
+    assert render.render_document(text) == text
+    assert {match[2] for match in render.BLOCK.finditer(text)} == set(render.TABLES)
+
+
+def test_every_file_is_rendered_from_raw_numbers_or_marked():
+    rendered = {name for page in render.PAGES.values() for name in (f"{page.name}.md", *page.figures)} | ELSEWHERE
+    texts = "".join(FILES[name].read_text(encoding="utf-8") for name in MARKED)
+    unknown = [
+        name
+        for name in FILES
+        if not (name.endswith(".json") or name in MARKED | rendered or (name.endswith(".png") and f"({name})" in texts))
+    ]
+    assert not unknown
+    assert not [name for name in MARKED if name.removesuffix(".md") + ".json" in FILES]
+
+
+def test_a_wrong_name_or_file_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="unknown page 'kernel'; did you mean kernels"):
+        render.main(["kernel"])
+    with pytest.raises(UserError, match="unknown table 'ensemble'; did you mean ensembles"):
+        render.render_document("<!-- ensemble -->\n\n<!-- end -->\n")
+    (tmp_path / "ensembles.json").write_text(json.dumps({"runs": {}})[:-3])
+    with pytest.raises(UserError, match="not valid JSON"):
+        render.render_document("<!-- ensembles -->\n<!-- end -->\n", tmp_path)

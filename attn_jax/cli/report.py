@@ -82,7 +82,8 @@ def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, p
     The first run of the sweep is the baseline. Runs without a result are named below the table.
 
     Raises:
-        UserError: no run has a result, a result is damaged, or the runs are of different tasks or splits.
+        UserError: no run has a result, a result is damaged, or the runs are of different tasks or splits, or of several
+            seeds without any in common.
     """
     check_links(folder)
     runs = runs_of(folder)
@@ -101,6 +102,7 @@ def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, p
     for name, other in splits.items():
         if other != split:
             raise UserError(f"{folder}: {baseline} was measured on {split!r}, {name} on {other!r}; expected one split")
+    check_seeds(folder, results)
     for name in results:
         if not _is_newer(folder / name / FILE, folder / name / "result.json"):
             report_run(load_config(folder / name), folder / name)
@@ -108,6 +110,23 @@ def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, p
     missing = [run.name for run in runs if run.name not in results]
     notes = (f"Without a result yet: {', '.join(missing)}",) if missing else ()
     return save(folder / FILE, sweep_data(folder.resolve().name, results, links, notes), 0)
+
+
+def check_seeds(folder: pathlib.Path, results: dict[str, dict[str, Any]]) -> None:
+    """Checks that runs of several seeds have seeds in common with the first of them, by which they are paired.
+
+    Raises:
+        UserError: a run has none of them.
+    """
+    several = {name: result["seeds"] for name, result in results.items() if len(result["seeds"]) > 1}
+    for name, seeds in several.items():
+        baseline, first = next(iter(several.items()))
+        if not any(seed in first for seed in seeds):
+            those, these = (", ".join(map(str, some)) for some in (first, seeds))
+            raise UserError(
+                f"{folder}: {baseline} has the seeds {those}, {name} {these}; expected seeds in common, since runs are "
+                "compared seed by seed"
+            )
 
 
 def read_result(path: pathlib.Path) -> dict[str, Any]:

@@ -23,10 +23,12 @@ from attn_jax.cli.processes import run_all
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
 from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.tasks.files import check_links, is_link, load_json, save_json
 from attn_jax.training.progress import notice
 
+RESULTS = "results.json"  # of all runs of a sweep, in its folder
 LONGEST_NAME = 240
 # Overrides that change no number of a result. Options of decoding and metrics are not among them.
 UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
@@ -76,7 +78,7 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
 def run_sweep(
     path: pathlib.Path, workdir: str, common: list[str], at_once: int = 0, engine: Engine | None = None
 ) -> None:
-    """Runs all jobs, then prints a table of results.
+    """Runs all jobs, then writes their results to results.json of the folder, and prints a table of them.
 
     Args:
         path: file with the function sweep().
@@ -92,6 +94,7 @@ def run_sweep(
     check_jobs(todo, common)
     save_order(folder, [job.name for job in todo])
     failed = run_jobs(todo, folder, common, at_once, engine)
+    save_json(folder / RESULTS, joined(folder, todo, common))
     print("\n".join(map(printable, table(folder, todo).splitlines())))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
@@ -184,6 +187,24 @@ def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
     if before != asked:
         was, now = (" ".join(each["overrides"]) or "none" for each in (before, asked))
         raise UserError(f"{where} was finished with other overrides, {was}, not {now}; choose another --workdir")
+
+
+def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str, Any]:
+    """Returns the results of all runs, each with its config and overrides, and the names of those without a result.
+
+    Commit, versions, machine and date of a run are those of its result.json; the others are of the end of the sweep.
+    """
+    runs = {
+        job.name: {
+            "config": job.config,
+            "overrides": [*common, *overrides_of(job)],
+            "result": load_json(folder / job.name / "result.json"),
+        }
+        for job in todo
+        if _done(folder, job)
+    }
+    missing = [job.name for job in todo if not _done(folder, job)]
+    return {"runs": runs, "without_result": missing, **provenance()}
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:

@@ -14,7 +14,7 @@ from tiny_run import tiny_config
 from attn_jax.cli import commands, main, sweep
 from attn_jax.cli.load import load
 from attn_jax.cli.overrides import parse
-from attn_jax.cli.report import FILE, read_result, write_sweep_report
+from attn_jax.cli.report import FILE, check_seeds, read_result, write_sweep_report
 from attn_jax.cli.sweep_folder import is_sweep, runs_of, save_order
 from attn_jax.errors import UserError
 
@@ -139,6 +139,12 @@ def test_runs_that_cannot_be_compared_are_one_line(folder):
     other.write_text(json.dumps(result)[:100])
     with pytest.raises(UserError, match=f"cannot read {other}: not valid JSON"):
         write_sweep_report(folder, lambda *run: None)
+    for name, seeds in (("quickstart,seed=1", [0, 1]), ("quickstart,seed=0", [2, 3])):
+        (folder / name / "result.json").write_text(json.dumps(result | {"seeds": seeds}))
+    message = r"quickstart,seed=1 has the seeds 0, 1, quickstart,seed=0 2, 3; expected seeds in common, since runs"
+    with pytest.raises(UserError, match=message):
+        write_sweep_report(folder, lambda *run: None)
+    check_seeds(folder, {"a": {"seeds": [0]}, "b": {"seeds": [1]}, "c": {"seeds": [1, 2]}, "d": {"seeds": [2, 3]}})
     config = json.loads((folder / "quickstart,seed=0" / "config.json").read_text())
     config["task"]["name"] = "sequences"
     config.pop("crc32")

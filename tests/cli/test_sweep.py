@@ -1,5 +1,6 @@
 """Every set of overrides is a run of its own: skipped when finished, reported when failed, a row of the table."""
 
+import json
 import pathlib
 import signal
 import subprocess
@@ -97,6 +98,12 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
         f"sweep         2/2  {names[1]}",
         f"              failed: launch.py: the loss became NaN at step 7 ({log})",
     ]
+    results = json.loads((folder / "results.json").read_text())
+    assert list(results["runs"]) == names[:1] and results["without_result"] == names[1:]
+    run = results["runs"][names[0]]
+    assert run["result"] == json.loads((folder / names[0] / "result.json").read_text())
+    assert run["config"] == "configs/quickstart.py" and "--config.train.num_steps=5" in run["overrides"]
+    assert {"commit", "machine", "date", "versions"} <= results.keys()
     words = (folder / names[0] / "log.txt").read_text()
     for option in (
         "--config.train.num_steps=5",

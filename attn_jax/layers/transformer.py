@@ -170,14 +170,14 @@ class TransformerStack(nn.Module, kw_only=True):
         position: Int[Array, "b"],
         caches: tuple[AnyMemory, ...],
         source: tuple[AnyMemory, ...] | None = None,
-    ) -> tuple[Float[Array, "b d"], tuple[AnyMemory, ...]]:
-        """Computes one position, which follows those in the caches: (its state, the caches with it)."""
+    ) -> tuple[Float[Array, "b d"], tuple[AnyMemory, ...], Attended]:
+        """Computes the position after those in the caches: (its state, caches with it, result of the last attention)."""
         mask = jnp.ones((len(embedded), 1), bool)
         length = caches[0].num_keys
-        states, caches, _ = self._layers(
+        states, caches, attended = self._layers(
             embedded[:, None], mask=mask, positions=position[:, None], length=length, source=source, caches=caches
         )
-        return states[:, 0], caches
+        return states[:, 0], caches, attended
 
     def _layers(self, embedded, *, mask, positions, length, allowed=None, source=None, caches=None, train=False):
         def apply(layer, x, **arguments):

@@ -1,12 +1,15 @@
 """Data sets: text files or generated examples, their vocabularies, and batches of ids. Only numpy, no models."""
 
+from attn_jax.tasks.addition import AdditionOptions
 from attn_jax.tasks.babi.task import BabiOptions
 from attn_jax.tasks.dates import DatesOptions
+from attn_jax.tasks.flip_flop import FlipFlopOptions
 from attn_jax.tasks.inflection import InflectionOptions
 from attn_jax.tasks.labelled_text import LabelledTextOptions
 from attn_jax.tasks.language_id import LanguageIdOptions
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.parallel_text import ParallelTextOptions
+from attn_jax.tasks.permutations import PermutationsOptions
 from attn_jax.tasks.picture_files import PictureFilesOptions
 from attn_jax.tasks.pictures import PictureTask
 from attn_jax.tasks.plain_text import PlainTextOptions
@@ -29,6 +32,9 @@ TASKS = {
     "plain_text": PlainTextOptions,
     "zipf": ZipfOptions,
     "recall": RecallOptions,
+    "flip_flop": FlipFlopOptions,
+    "addition": AdditionOptions,
+    "permutations": PermutationsOptions,
     "babi": BabiOptions,
     "regression": RegressionOptions,
     "scenes": ScenesOptions,

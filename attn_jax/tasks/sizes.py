@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attn_jax.tasks.token_ids import UNK
+
 
 class TextSizes(NamedTuple):
     """Sizes of texts."""
@@ -16,6 +18,7 @@ class TextSizes(NamedTuple):
     has_tags: bool = False  # sources are "text eos tags"
     # Height, width and channels of sources that are images, whose questions are the source texts; None: texts alone.
     image: tuple[int, int, int] | None = None
+    copies: tuple[int, ...] = ()  # target id of each source id, for a pointer; (): the same ids
 
 
 class PointSizes(NamedTuple):
@@ -35,4 +38,16 @@ def text_sizes(source_vocabulary: Any, target_vocabulary: Any) -> TextSizes:
         target_counts=target_vocabulary.counts,
         has_tags=getattr(source_vocabulary, "has_tags", False),
         image=getattr(source_vocabulary, "image", None),
+        copies=copies_of(source_vocabulary, target_vocabulary),
     )
+
+
+def copies_of(source_vocabulary: Any, target_vocabulary: Any) -> tuple[int, ...]:
+    """Returns the target id of each source id, UNK for a token that the target lacks; () if all ids are the same."""
+    source, target = (
+        vocabulary.tokens(range(len(vocabulary))) for vocabulary in (source_vocabulary, target_vocabulary)
+    )
+    if source == target:
+        return ()
+    ids = {token: i for i, token in enumerate(target)}
+    return tuple(ids.get(token, UNK) for token in source)

@@ -35,6 +35,8 @@ class DecodeState:
     reads_mean: Bool[Array, "b"] | None = None  # in training: rows that read the mean context, not a sampled one
     past: Memory | None = None  # earlier hidden states of the decoder, where it attends to them
     tags: PyTree = None  # of a source with tags: one vector [b, e], or the memory that `tag_attention` reads
+    coverage: Float[Array, "..."] | None = None  # sum of the weights so far, where the scores know it
+    copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
 
 
 @struct.dataclass
@@ -47,6 +49,7 @@ class StepOutputs:
     hidden: Float[Array, "... h"]  # state of the last layer, from which `readout` reads another context
     query: Float[Array, "... q"]  # query of the attention; depends on earlier contexts, not on that of this step
     embedded: Float[Array, "... e"]
+    copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
 
 
 @struct.dataclass
@@ -83,6 +86,17 @@ class ConcatDense(nn.Module, kw_only=True):
         return sum(part @ rows for part, rows in zip(parts, jnp.split(kernel, ends), strict=True)) + bias
 
 
+class Coverage(nn.Module, kw_only=True):
+    """u_i + c_i w: projected keys u_i that know how much was read of each, c_i."""
+
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, keys: Float[Array, "b s d"], coverage: Float[Array, "b s"]) -> Float[Array, "b s d"]:
+        vector = self.param("vector", nn.initializers.normal(0.1), keys.shape[-1:])
+        return keys + (coverage[..., None] * vector).astype(keys.dtype)
+
+
 class Decoder(nn.Module, kw_only=True):
     """Base of the decoders: the start, and a loop of `advance` over the target.
 
@@ -94,12 +108,15 @@ class Decoder(nn.Module, kw_only=True):
     attention: Attention | None = None
     tag_attention: Attention | None = None  # reads the tags of a source
     selector: bool = False  # multiply the context by one number, see `select`
+    coverage: bool = False  # scores know the sum of the earlier weights of each key, see `attend`
     uses_attention: ClassVar[bool] = True  # False: `attention` stays None
     takes_self_attention: ClassVar[bool] = False  # whether there is a field `self_attention`
 
     def setup(self):
         self.combine = ConcatDense(features=self.features, dtype=self.stack.dtype)
         self.beta = nn.Dense(1, dtype=self.stack.dtype)  # without parameters where it is never called
+        if self.coverage:
+            self.cover = Coverage(dtype=self.stack.dtype)
 
     @property
     def feeds_attention(self) -> bool:
@@ -144,6 +161,8 @@ class Decoder(nn.Module, kw_only=True):
             tags = self.tag_attention.prepare(tags.embedded, mask=tags.mask)
         layers = self.stack.start(encoded)
         state = DecodeState(layers=layers, fed=fed, position=position, weights=weights, tags=tags)
+        if self.coverage:
+            state = state.replace(coverage=jnp.zeros(encoded.mask.shape))
         return self.remember(encoded), state
 
     def fed_features(self) -> int:
@@ -196,19 +215,30 @@ class Decoder(nn.Module, kw_only=True):
 
     def attend(
         self, query: Float[Array, "b d"], memory: Memory, state: DecodeState, *, train: bool
-    ) -> tuple[Attended, Float[Array, "b s"]]:
-        """Returns (the attention of one step, the weights to store in the state for the next one)."""
+    ) -> tuple[Attended, DecodeState]:
+        """Returns (the attention of one step, the state with what the next one has to know of the weights).
+
+        With coverage c_i, the sum of the earlier weights of key i, projected keys are u_i + c_i w: in the additive
+        score v . tanh(W query + u_i + c_i w + b) See 2017 (arXiv 1704.04368), equation 11.
+        """
         monotonic = self.attention.monotonic is not None
+        covered = memory
+        if self.coverage:
+            covered = memory.replace(keys=self.cover(memory.keys, state.coverage))
         attended = self.attention(
             query[:, None],
-            memory,
+            covered,
             positions=state.position[:, None],
             previous=state.weights[:, None] if monotonic else None,
             rng=self.sample_rng(train),
             train=train,
         )
         attended = self.select(jax.tree.map(lambda x: x[:, 0], attended), query, memory, state)
-        return attended, attended.weights if monotonic else state.weights
+        if monotonic:
+            state = state.replace(weights=attended.weights)
+        if self.coverage:
+            state = state.replace(coverage=state.coverage + attended.weights.astype(jnp.float32))
+        return attended, state
 
     def select(
         self, attended: Attended, query: Float[Array, "b ... d"], memory: Memory, state: DecodeState

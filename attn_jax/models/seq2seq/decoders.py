@@ -65,7 +65,7 @@ class BahdanauDecoder(Decoder, kw_only=True):
 
     def advance(self, memory, state, projected, *, masks=(), train=False):
         query = state.layers[-1][0]
-        attended, weights = self.attend(query, memory, state, train=train)
+        attended, state = self.attend(query, memory, state, train=train)
         extra = self.with_tags(attended.context, query, state)
         layers = self.stack.step(state.layers, projected, extra=extra, masks=masks, train=train)
         outputs = LoopOutputs(
@@ -76,7 +76,7 @@ class BahdanauDecoder(Decoder, kw_only=True):
             weights=attended.weights,
             log_prob=attended.log_prob,
         )
-        return state.replace(layers=layers, position=state.position + 1, weights=weights), outputs
+        return state.replace(layers=layers, position=state.position + 1), outputs
 
     def readout(self, hidden, context, embedded=None):
         return jnp.tanh(self.combine(hidden, context, embedded))
@@ -98,7 +98,7 @@ class LuongDecoder(Decoder, kw_only=True):
 
     @property
     def feeds_attention(self) -> bool:
-        return self.input_feeding
+        return self.input_feeding or self.coverage
 
     def fed_features(self) -> int:
         return self.features if self.input_feeding else 0
@@ -116,7 +116,7 @@ class LuongDecoder(Decoder, kw_only=True):
         fed = state.fed if self.input_feeding else None
         layers = self.stack.step(state.layers, projected, extra=fed, masks=masks, train=train)
         hidden = query = layers[-1][0]
-        attended, weights = self.attend(query, memory, state, train=train)
+        attended, state = self.attend(query, memory, state, train=train)
         hidden = self.with_tags(hidden, query, state)
         past = state.past
         if self.self_attention is not None:
@@ -134,10 +134,10 @@ class LuongDecoder(Decoder, kw_only=True):
         )
         fed = readout if self.input_feeding else state.fed
         position = state.position + 1
-        return state.replace(layers=layers, fed=fed, position=position, weights=weights, past=past), outputs
+        return state.replace(layers=layers, fed=fed, position=position, past=past), outputs
 
     def unroll(self, memory, state, embedded, *, train=False):
-        if self.input_feeding or self.attention.monotonic is not None:
+        if self.input_feeding or self.coverage or self.attention.monotonic is not None:
             return super().unroll(memory, state, embedded, train=train)
         hidden = query = self.stack.run(state.layers, embedded, train=train)
         positions = state.position[:, None] + jnp.arange(embedded.shape[1])

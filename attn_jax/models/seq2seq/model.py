@@ -104,7 +104,11 @@ class Seq2SeqModule(nn.Module, kw_only=True):
             coins = jax.random.bernoulli(self.make_rng("sample"), self.objective.mean_probability, shape)
             state = state.replace(reads_mean=coins)
         steps = self.decoder.unroll(memory, state, embedded, train=train)
-        return memory, steps.replace(readout=self.drop(steps.readout, deterministic=not train))
+        copied = self.objective.copied(source)
+        return memory, steps.replace(
+            readout=self.drop(steps.readout, deterministic=not train),
+            copied=None if copied is None else copied[:, None],
+        )
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
         """True at the target positions that count."""
@@ -128,22 +132,27 @@ class Seq2SeqModule(nn.Module, kw_only=True):
 
     def start(self, source: Source) -> tuple[PyTree, tuple[DecodeState, PyTree]]:
         memory, state = self.decoder.start(self.encode(source))
+        state = state.replace(copied=self.objective.copied(source))
         return memory, (state, self.objective.start(self.make_readout(), memory))
 
     def step(self, memory: PyTree, state: tuple[DecodeState, PyTree], token: Int[Array, "b"]):
         decoder_state, objective_state = state
-        decoder_state, steps = self.decoder.step(memory, decoder_state, self.embed(token, decoder_state.tags))
+        decoder_state, steps = self._advance(memory, decoder_state, token)
         objective_state, log_probs = self.objective.step(self.make_readout(), memory, objective_state, token, steps)
         return (decoder_state, objective_state), log_probs
 
     def step_top_k(self, memory: PyTree, state: tuple[DecodeState, PyTree], token: Int[Array, "b"], k: int):
         """Returns (decode state after `token`, (log-probabilities, tokens) of the k most probable next tokens)."""
         decoder_state, objective_state = state
-        decoder_state, steps = self.decoder.step(memory, decoder_state, self.embed(token, decoder_state.tags))
+        decoder_state, steps = self._advance(memory, decoder_state, token)
         k = min(k, self.target_vocab_size)
         readout = self.make_readout()
         objective_state, best = self.objective.step_top_k(readout, memory, objective_state, token, steps, k)
         return (decoder_state, objective_state), best
+
+    def _advance(self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]) -> tuple[DecodeState, StepOutputs]:
+        state, steps = self.decoder.step(memory, state, self.embed(token, state.tags))
+        return state, steps.replace(copied=state.copied)
 
     def make_readout(self) -> Readout:
         """Returns the functions that an objective uses."""

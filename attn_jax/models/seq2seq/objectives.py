@@ -30,7 +30,7 @@ from attn_jax.layers.rnn import RNN
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.outputs.top_k import top_k
-from attn_jax.types import Array, Bool, Float, Int, PyTree
+from attn_jax.types import Array, Bool, Float, Int, PyTree, Source
 
 
 class Readout(NamedTuple):
@@ -80,6 +80,10 @@ class SoftObjective(nn.Module, kw_only=True):
         """Computes the training losses; positions that are not `real` are padding."""
         loss, nll = readout.losses(steps.readout, targets)
         return TokenLosses(loss, nll)
+
+    def copied(self, source: Source) -> Int[Array, "b s"] | None:
+        """Returns the target id of each source token for `StepOutputs.copied`; None where none is copied."""
+        return None
 
     def start(self, readout: Readout, memory: PyTree) -> PyTree:
         """Returns the first state of the objective in decoding; () where it has none."""

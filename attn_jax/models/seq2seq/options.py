@@ -2,10 +2,9 @@
 
 import dataclasses
 
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, WINDOWS, Attention
+from attn_jax.attention import READINGS, WINDOWS, Attention
 from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers import sums_to_one
 from attn_jax.attention.scores import General
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS, RNN
@@ -18,6 +17,7 @@ from attn_jax.models.attention_options import (
 )
 from attn_jax.models.base import Model
 from attn_jax.models.encoder_options import EncoderOptions, width_of_head
+from attn_jax.models.pointer_options import PointerOptions, unlike_probabilities
 from attn_jax.models.seq2seq.decoder_base import Decoder
 from attn_jax.models.seq2seq.decoders import DECODERS
 from attn_jax.models.seq2seq.latent_attention import TRANSITIONS, LatentAttentionOptions
@@ -32,6 +32,7 @@ from attn_jax.models.seq2seq.objectives import (
     TrajectoryObjective,
 )
 from attn_jax.models.seq2seq.penalties import Penalties
+from attn_jax.models.seq2seq.pointer_objective import PointerObjective
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Stack
 from attn_jax.models.setting import Setting
 from attn_jax.models.tags import check_tags
@@ -77,6 +78,7 @@ class Seq2SeqOptions(EncoderOptions):
     entropy_bonus: float = option(0.0, "weight of the entropy of the attention weights, rewarded (Xu 2015)", at_least=0)
     selector: bool = option(False, "multiply the context by one number, a sigmoid of the query (Xu 2015)")
     inference_size: int = option(0, "elbo: width of the inference network, which sees the target")
+    pointer: PointerOptions = section(PointerOptions, "copies of source tokens, and coverage")
     attention: LatentAttentionOptions = section(LatentAttentionOptions, "attention to the source")
     encoder_attention: AttentionOverrides = section(AttentionOverrides, "attention in a Transformer encoder")
     decoder_attention: AttentionOverrides = section(AttentionOverrides, "attention of self_attention, and to tags")
@@ -142,7 +144,11 @@ class Seq2SeqOptions(EncoderOptions):
                 "model.selector multiplies the context that enters the decoder; a loss for contexts of single keys, by "
                 f"model.objective {self.objective} or model.attention.transition, does not have it"
             )
+        if self.pointer.coverage:
+            decoder = self.with_coverage(decoder)
         read, objective = build_objective(self, decoder)
+        if self.pointer.copy:
+            objective = self.build_pointer(sizes, setting)
         if decoder.uses_attention:
             decoder = decoder.clone(attention=self.attention.build(self.hidden_size, read=read))
         if self.tags != "read":
@@ -170,14 +176,36 @@ class Seq2SeqOptions(EncoderOptions):
 
     def build_penalties(self, decoder: Decoder) -> Penalties | None:
         """Builds the terms of the loss that are about attention weights; None without any."""
-        if not self.doubly_stochastic and not self.entropy_bonus:
+        penalties = Penalties(self.doubly_stochastic, self.entropy_bonus, self.pointer.coverage_penalty)
+        if penalties == Penalties():
             return None
         if not decoder.uses_attention or TRANSITIONS[self.attention.transition] is not None:
             raise UserError(
-                "model.doubly_stochastic and model.entropy_bonus need attention weights, of model.attention.transition "
-                f"independent; got model.decoder {self.decoder} and transition {self.attention.transition}"
+                "model.doubly_stochastic, model.entropy_bonus and model.pointer.coverage_penalty need attention "
+                "weights, of model.attention.transition independent; got model.decoder "
+                f"{self.decoder} and transition {self.attention.transition}"
             )
-        return Penalties(self.doubly_stochastic, self.entropy_bonus)
+        return penalties
+
+    def with_coverage(self, decoder: Decoder) -> Decoder:
+        """Returns the decoder with scores that know the earlier weights."""
+        if not decoder.uses_attention or self.attention.is_monotonic:
+            raise UserError(
+                "model.pointer.coverage needs attention whose scores make the weights; got model.decoder "
+                f"{self.decoder}, model.attention.normalize {self.attention.normalize}"
+            )
+        return decoder.clone(coverage=True)
+
+    def build_pointer(self, sizes: TextSizes, setting: Setting) -> PointerObjective:
+        """Builds the objective of a model that copies tokens of the source."""
+        if not DECODERS[self.decoder].uses_attention:
+            raise UserError(f"model.pointer.copy needs attention, but model.decoder is {self.decoder}")
+        if self.is_latent:
+            raise UserError(
+                "model.pointer.copy mixes the weights of the mean context; a loss for contexts of single keys, by "
+                f"model.objective {self.objective} or model.attention.transition, does not have it"
+            )
+        return PointerObjective(pointer=self.pointer.build(sizes, setting, self.output.chosen, self.attention))
 
     def build_decoder(self, setting: Setting) -> Decoder:
         """Builds the decoder without attention, which depends on it and is added later."""
@@ -266,20 +294,8 @@ def check_sum(options: Seq2SeqOptions) -> None:
     Raises:
         UserError: window, normalizer or score give weights that need not sum to one.
     """
-    attention = options.attention
-    entries = {
-        "window": attention.window not in WINDOWS,
-        "normalize": not attention.is_monotonic and sums_to_one(NORMALIZERS[attention.normalize]),
-        "score": not SCORES[attention.score].compact,
-        "fit": attention.fit == "mean",
-        "difference": not attention.difference,
-    }
-    for name, fine in entries.items():
-        if not fine:
-            raise UserError(
-                f"model.objective {options.objective} needs weights that sum to one; those of model.attention.{name} "
-                f"{getattr(attention, name)} need not"
-            )
+    if found := unlike_probabilities(options.attention):
+        raise UserError(f"model.objective {options.objective} needs weights that sum to one; those of {found} need not")
 
 
 def choose_baseline(options: Seq2SeqOptions, reading: Reading) -> str:

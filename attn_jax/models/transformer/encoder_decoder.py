@@ -122,7 +122,15 @@ class Transformer(TeacherForced, kw_only=True):
     def advance(
         self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
     ) -> tuple[DecodeState, Float[Array, "b d"]]:
-        states, caches = self.decoder.step(
+        state, states, _ = self.advance_with_weights(memory, state, token)
+        return state, states
+
+    def advance_with_weights(
+        self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
+    ) -> tuple[DecodeState, Float[Array, "b d"], Float[Array, "b s"]]:
+        """Returns (decode state, states, weights on the source: the mean over the heads of the last layer)."""
+        states, caches, attended = self.decoder.step(
             self.target_embedding(token), position=state.position, caches=state.caches, source=memory
         )
-        return DecodeState(position=state.position + 1, caches=caches), states
+        weights = jnp.mean(attended.weights, axis=-3)[:, 0]
+        return DecodeState(position=state.position + 1, caches=caches), states, weights

@@ -78,7 +78,7 @@ class LanguageModel(TeacherForced, kw_only=True):
         self, memory: tuple, state: DecodeState, token: Int[Array, "b"]
     ) -> tuple[DecodeState, Float[Array, "b d"]]:
         token = jnp.where(state.first >= 0, state.first, token)
-        states, caches = self.stack.step(self.target_embedding(token), position=state.position, caches=state.caches)
+        states, caches, _ = self.stack.step(self.target_embedding(token), position=state.position, caches=state.caches)
         first = jnp.full_like(state.first, -1)
         return DecodeState(position=state.position + 1, first=first, caches=caches), states
 

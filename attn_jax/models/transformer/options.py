@@ -1,6 +1,7 @@
 """Options of Transformers: encoder-decoders and language models."""
 
 import dataclasses
+from typing import Any
 
 from attn_jax.attention import Attention
 from attn_jax.errors import UserError
@@ -9,10 +10,12 @@ from attn_jax.models.base import Model
 from attn_jax.models.embedding_options import SharedEmbeddingOptions
 from attn_jax.models.encoder_options import WITHOUT_ATTENTION, EncoderOptions, StackOptions, width_of_head
 from attn_jax.models.memory_options import MemoryOptions, MemoryOverrides
+from attn_jax.models.pointer_options import PointerOptions
 from attn_jax.models.setting import Setting
 from attn_jax.models.tags import check_tags
 from attn_jax.models.transformer.encoder_decoder import Transformer
 from attn_jax.models.transformer.language_model import LanguageModel
+from attn_jax.models.transformer.pointer import PointerTransformer
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.token_ids import BOS, EOS
@@ -31,6 +34,7 @@ class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
         "task.tags apart: read: as tokens of the source; invariant: a set of tokens without order (Wu 2021)",
         choices=TAGS,
     )
+    pointer: PointerOptions = section(PointerOptions, "copies of source tokens, and coverage")
     attention: MemoryOptions = section(MemoryOptions, "attention in all places")
     decoder_attention: MemoryOverrides = section(MemoryOverrides, "the decoder's self-attention")
     source_attention: MemoryOverrides = section(MemoryOverrides, "the decoder's attention to the source")
@@ -59,7 +63,10 @@ class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
                     f"model.tags {self.tags} needs model.encoder transformer and model.positions "
                     f"{', '.join(WITHOUT_ATTENTION)}; got {self.encoder} and {self.positions}"
                 )
-        module = Transformer(
+        source_attention = self.source_attention.over(self.attention)
+        pointer = self.pointer_fields(sizes, setting, source_attention)
+        kind = PointerTransformer if pointer else Transformer
+        module = kind(
             source_vocab_size=sizes.source_vocab_size,
             target_vocab_size=sizes.target_vocab_size,
             features=self.hidden_size,
@@ -68,7 +75,7 @@ class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
             decoder=self.build_stack(
                 setting,
                 self.decoder_attention.over(self.attention),
-                source_attention=self.source_attention.over(self.attention),
+                source_attention=source_attention,
                 causal=True,
                 num_layers=self.num_decoder_layers,
             ),
@@ -78,8 +85,23 @@ class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
             invariant_tags=self.tags != "read",
             eos=EOS,
             dtype=setting.dtype,
+            **pointer,
         )
         return Model(module)
+
+    def pointer_fields(self, sizes: TextSizes, setting: Setting, attention: MemoryOptions) -> dict[str, Any]:
+        """Returns the fields of a Transformer that copies source tokens; {} for one that does not."""
+        if self.pointer.coverage:
+            raise UserError(
+                "model.pointer.coverage needs the weights of a token before the scores of the next, but a Transformer "
+                "computes all at once; expected model.name seq2seq, or model.pointer.coverage_penalty"
+            )
+        if not self.pointer.copy:
+            if self.pointer.coverage_penalty:
+                raise UserError("model.pointer.coverage_penalty of a Transformer needs model.pointer.copy")
+            return {}
+        pointer = self.pointer.build(sizes, setting, self.output.chosen, attention)
+        return {"pointer": pointer, "coverage_penalty": self.pointer.coverage_penalty}
 
     @property
     def main_attention(self) -> tuple[Attention, int] | None:

@@ -143,7 +143,7 @@ def test_a_coin_decides_for_a_sentence(soft):
             dict(HARD, selector=True, attention=dict(read="reinforce")),
             "model.selector multiplies the context that enters",
         ),
-        (dict(decoder="none", doubly_stochastic=1.0), "model.doubly_stochastic and model.entropy_bonus need attention"),
+        (dict(decoder="none", doubly_stochastic=1.0), "model.pointer.coverage_penalty need attention"),
     ],
 )
 def test_what_does_not_go_together(options, message):

@@ -1,0 +1,57 @@
+"""The flip-flop language: every read by a scan of the text, and the entropy by enumeration of all texts."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.flip_flop import WORDS, entropy, flip_flop, is_read, sample
+
+SMALL = dict(num_instructions=12, ignored=0.5, test_ignored=0.9, num_examples=60, valid_size=20)
+
+
+def test_what_is_read_was_written_last_and_texts_have_the_form():
+    task = flip_flop(**SMALL)
+    texts = [text for split in task.splits.values() for text in split.target]
+    for text in texts:
+        assert re.fullmatch("w [01]( [wir] [01])* r [01]", text) and len(text.split()) == 24
+        for read in re.finditer(r"r ([01])", text):
+            *_, written = re.findall(r"w ([01])", text[: read.start()])
+            assert read[1] == written
+    assert {text for split in task.splits.values() for text in split.source} == {""}
+    assert flip_flop(**SMALL).splits == task.splits
+
+
+def test_the_entropy_is_that_of_all_texts():
+    share = {"w": 0.2, "i": 0.6, "r": 0.2}
+    total = mass = 0.0
+    for middle in itertools.product("wir", repeat=2):
+        order = ("w", *middle, "r")
+        free = sum(letter != "r" for letter in order)  # bits that are random
+        p = share[middle[0]] * share[middle[1]] / 2**free
+        total, mass = total - 2**free * p * np.log(p), mass + 2**free * p
+    np.testing.assert_allclose([entropy(4, 0.6), 1], [total, mass])
+
+
+def test_the_shares_are_those_of_the_options():
+    instructions, _ = sample(400, 50, 0.9, np.random.default_rng(0))
+    shares = [(instructions[:, 1:-1] == i).mean() for i in range(3)]
+    np.testing.assert_allclose(shares, [0.05, 0.9, 0.05], atol=0.01)
+
+
+def test_reads_are_found_in_batches():
+    task = flip_flop(**SMALL)
+    text = task.splits["train"].target[0]
+    tokens = np.array([task.target_vocabulary.encode(text)])
+    found = is_read(tokens, task.target_vocabulary)[0]
+    words = text.split()
+    assert [words[i - 1] for i in np.flatnonzero(found)] == ["r"] * words.count("r")
+    assert task.stats["lowest possible perplexity"] == pytest.approx(np.exp(entropy(12, 0.9) / 25), abs=1e-4)
+    assert len(task.target_vocabulary) == len(WORDS) + 4
+
+
+def test_a_text_has_a_write_and_a_read():
+    with pytest.raises(UserError, match=r"task.num_instructions is 1; expected at least 2"):
+        flip_flop(**SMALL | dict(num_instructions=1))

@@ -1,12 +1,16 @@
-"""Trained on short sequences, tested on longer ones: does the normalizer of attention decide?
+"""Trained on short sequences, tested on longer ones: do the normalizer of attention and the positions decide?
 
     python launch.py --sweep=experiments/length.py
     python experiments/length.py
+    python experiments/length.py --render
 
 Sort and reverse (attn_jax/tasks/sequences.py), trained up to length L = 16, tested at L, 2 L, 4 L and 8 L, with
 softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped
-program. The first command trains, the second decodes and writes experiments/results/length.md and .png. Vasylenko 2025
-(arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
+program; half of its heads have a bias by distance (nape). Sorting also without positions: softmax, stick-breaking
+attention (Tan 2024, arXiv 2410.17980) and forgetting attention (Lin 2025, arXiv 2503.02130), whose bias is learned from
+the data. The first command trains, the second decodes and writes experiments/results/length.json, .md and .png, and the
+third writes the last two again from the first. Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with
+softmax, 100/100/80/0 with ASEntmax.
 
 Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 """
@@ -26,10 +30,15 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
-from experiments.benchmarks.machine import circumstances  # noqa: E402
+from experiments import raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 CONFIGS = {"softmax": "sort_softmax", "1.5-entmax": "sort_entmax", "adaptive-scalable entmax": "sort_asentmax"}
+WITHOUT_POSITIONS = {  # for sorting, over configs/sort_softmax.py
+    "softmax, no positions": {"model.positions": "none"},
+    "stick-breaking": {"model.positions": "none", "model.attention.normalize": "stick_breaking"},
+    "forgetting attention": {"model.positions": "forgetting"},
+}
 OVERRIDES = {  # reversing needs more layers (6 in the paper), and is learned sooner
     "sort": {},
     "reverse": {"model.num_layers": 4, "optimizer.learning_rate": 2e-3, "train.num_epochs": 0.64},
@@ -42,6 +51,14 @@ def sweep():
         for config in CONFIGS.values():
             run = {"config": f"configs/{config}.py", "task.operation": operation, "seeds": (0, 1, 2)}
             yield run | OVERRIDES[operation]
+    for changes in WITHOUT_POSITIONS.values():
+        yield {"config": "configs/sort_softmax.py", "task.operation": "sort", "seeds": (0, 1, 2)} | changes
+
+
+def names() -> list[tuple[str, str]]:
+    """Returns (task, mechanism) of each run of the sweep, in its order."""
+    first = [(operation, name) for operation in OVERRIDES for name in CONFIGS]
+    return first + [("sort", name) for name in WITHOUT_POSITIONS]
 
 
 def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
@@ -61,9 +78,9 @@ def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
 
 
 def report(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> str:
-    """Formats a Markdown table: a row per task and normalizer, exact match of greedy decoding per length."""
+    """Formats a Markdown table: a row per task and mechanism, exact match of greedy decoding per length."""
     lengths = list(next(iter(results.values())))
-    head = ["task", "normalizer", *(f"length {length}" for length in lengths)]
+    head = ["task", "attention", *(f"length {length}" for length in lengths)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (operation, name), rows in results.items():
         cells = [f"{row['exact_match']['mean']:.1f} ± {row['exact_match']['std']:.1f}" for row in rows.values()]
@@ -103,22 +120,36 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "length")
     parser.add_argument("--count", type=int, default=200, help="test sequences of each length")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "length.md")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "length.json")
+    parser.add_argument("--render", action="store_true", help="write the page of an earlier measurement")
     args = parser.parse_args(argv)
-    names = [(operation, name) for operation in OVERRIDES for name in CONFIGS]
-    results = {}
-    for key, job in zip(names, jobs(pathlib.Path(__file__)), strict=True):
-        if (args.runs / job.name / "result.json").exists():
-            results[key] = measure(args.runs / job.name, args.count)
-    if not results:
-        parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    title = "# Trained short, tested long: normalizers and length"
-    lines = [title, "", circumstances(("jax", "flax"))]
+    if not args.render:
+        begun, found = raw.Begun.now(), []
+        for (operation, name), job in zip(names(), jobs(pathlib.Path(__file__)), strict=True):
+            if (args.runs / job.name / "result.json").exists():
+                lengths = {str(length): row for length, row in measure(args.runs / job.name, args.count).items()}
+                found.append({"task": operation, "attention": name, "lengths": lengths})
+        if not found:
+            parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
+        command = "python experiments/length.py"
+        raw.write(args.out, {"runs": found, "count": args.count}, command=command, begun=begun)
+    render(args.out)
+
+
+def render(path: pathlib.Path) -> None:
+    """Writes the page and the picture beside a JSON file."""
+    record = raw.read(path)
+    found, count = record["results"]["runs"], record["results"]["count"]
+    results = {
+        (run["task"], run["attention"]): {int(length): row for length, row in run["lengths"].items()} for run in found
+    }
+    title = "# Trained short, tested long: normalizers, positions and length"
     note = "mean ± standard deviation of three seeds, percent of the sequences decoded without a mistake"
-    text = "\n".join([*lines, f"- {args.count} sequences of each length; {note}", "", report(results), ""])
+    lines = [title, "", raw.circumstances(record), f"- {count} sequences of each length; {note}"]
+    text = "\n".join([*lines, "", report(results), ""])
     print(text)
-    args.out.write_text(text, encoding="utf-8")
-    draw(results, args.out.with_suffix(".png"))
+    path.with_suffix(".md").write_text(text, encoding="utf-8")
+    draw(results, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

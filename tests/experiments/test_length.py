@@ -7,15 +7,15 @@ import pytest
 
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
-from experiments import length, scores
+from experiments import length, raw, scores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("module", [length, scores])
-def test_every_run_of_the_sweep_is_a_valid_config(module):
+@pytest.mark.parametrize(("module", "count"), [(length, 9), (scores, 6)])
+def test_every_run_of_the_sweep_is_a_valid_config(module, count):
     runs = list(module.sweep())
-    assert len(runs) == 6 and all(len(run["seeds"]) == 3 for run in runs)
+    assert len(length.names()) == 9 and len(runs) == count and all(len(run["seeds"]) == 3 for run in runs)
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
         config.update_from_flattened_dict(run)
@@ -35,6 +35,18 @@ def test_the_ladder_has_every_length_and_seed(tmp_path):
     assert "reverse, 1.5-entmax, length 32: 0.0 / 50.0, 1.0 / 51.0, 2.0 / 52.0" in text
     length.draw(results, tmp_path / "length.png")
     assert (tmp_path / "length.png").stat().st_size > 1000
+
+
+def test_the_page_and_the_picture_are_made_of_the_json_file(tmp_path, capsys):
+    rows = {"16": metrics(exact_match=[100.0, 99.0, 98.0], accuracy=[100.0, 99.9, 99.8])}
+    runs = [{"task": task, "attention": name, "lengths": rows} for task, name in length.names()]
+    path = tmp_path / "length.json"
+    raw.write(path, {"runs": runs, "count": 5}, command="a command", begun=raw.Begun.now())
+    length.main(["--render", f"--out={path}"])
+    text = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert text in capsys.readouterr().out and "5 sequences of each length" in text and "a command" in text
+    assert "| sort | stick-breaking | 99.0 ± 1.0 |" in text and "reverse | forgetting" not in text
+    assert path.with_suffix(".png").stat().st_size > 1000
 
 
 def test_confidence_intervals():

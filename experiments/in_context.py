@@ -1,0 +1,208 @@
+"""How near does attention come to the best regression on the pairs in its context?
+
+    python experiments/in_context.py
+    python experiments/in_context.py --render
+
+Linear regression in context (attn_jax/tasks/in_context.py), whose Bayes error is known exactly: pairs (x, y), then a
+query x, whose y is to be predicted. The same causal stack of two layers of width 32 with four heads, without positions,
+reads softmax attention over all keys, linear attention, the delta rule, MesaNet, or a local line; the mean context is
+Nadaraya-Watson regression, a local line is local linear regression (Zuo 2025, arXiv 2510.01450), MesaNet ridge
+regression (von Oswald 2025, arXiv 2506.05233). Five seeds train in one vmapped program, all mechanisms on the same
+batches. What is reported is the excess error, the mean of (prediction - posterior mean)^2: the expected squared error
+is this much above the Bayes error. The first command trains, measures and writes experiments/results/in_context.json
+and .md; the second writes the Markdown and the section of docs/written_memory.md again from the JSON file.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
+from attn_jax.layers.transformer import TransformerStack  # noqa: E402
+from attn_jax.models.memory_options import MemoryOptions, WrittenOptions  # noqa: E402
+from attn_jax.models.setting import Setting  # noqa: E402
+from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
+from attn_jax.tasks.in_context import InContextOptions, Regressions  # noqa: E402
+from attn_jax.types import Array, Bool, Float, Params  # noqa: E402
+from experiments import raw  # noqa: E402
+
+RESULT = ROOT / "experiments" / "results" / "in_context.json"
+PAGE = ROOT / "docs" / "written_memory.md"
+BEGIN, END = "<!-- in_context: begin -->", "<!-- in_context: end -->"
+MECHANISMS: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "linear attention": {"memory": "linear"},
+    "delta rule": {"memory": "delta"},
+    "MesaNet": {"memory": "mesa", "written": WrittenOptions(steps=8)},  # a head has 8 columns
+    "local line": {"fit": "line"},
+}
+BASELINE = "softmax"
+TASK = InContextOptions(features=4, num_pairs=16, noise=0.25)
+COUNTS = (2, 4, 8, 16, 32)  # pairs in the test; training has up to 16
+SEEDS = (0, 1, 2, 3, 4)
+STEPS, BATCH_SIZE, TEST_SIZE = 3000, 64, 4000
+
+
+class Regressor(nn.Module, kw_only=True):
+    """A causal stack over the tokens [x; y; 0] of the pairs and [query; 0; 1]; the last state is the prediction."""
+
+    stack: TransformerStack
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "b n d"], y: Float[Array, "b n"], given: Bool[Array, "b n"], query: Float[Array, "b d"]
+    ) -> Float[Array, " b"]:
+        pairs = jnp.concatenate([x, y[..., None], jnp.zeros_like(y)[..., None]], axis=-1)
+        last = jnp.pad(query, ((0, 0), (0, 2))).at[:, -1].set(1)[:, None]
+        embedded = nn.Dense(self.stack.features)(jnp.concatenate([pairs, last], axis=1))
+        mask = jnp.pad(given, ((0, 0), (0, 1)), constant_values=True)
+        states, _, _ = self.stack.run(embedded, mask)
+        return nn.Dense(1)(states[:, -1])[:, 0]
+
+
+def build(mechanism: dict[str, Any], *, width: int = 32) -> Regressor:
+    """Builds the model of a mechanism."""
+    options = LanguageModelOptions(
+        hidden_size=width,
+        num_layers=2,
+        num_heads=4,
+        feed_forward_size=2 * width,
+        positions="none",
+        dropout=0.0,
+        attention=MemoryOptions(score="scaled_dot", **mechanism),
+    )
+    return Regressor(stack=options.build_stack(Setting(), options.attention, causal=True))
+
+
+def arrays(examples: Regressions) -> tuple[np.ndarray, ...]:
+    """Returns the arguments of a Regressor."""
+    given = np.arange(examples.inputs.shape[-2]) < examples.counts[..., None]
+    x, y, query = (part.astype(np.float32) for part in (examples.inputs, examples.outputs, examples.query))
+    return x, y, given, query
+
+
+def train(model: Regressor, seeds: Sequence[int], steps: int, batch_size: int) -> Params:
+    """Trains all seeds side by side; the batches of a seed and step are the same for every mechanism."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 2e-3, steps // 20 + 1, steps + 1)
+    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+
+    def loss(params, batch, answer):
+        return jnp.mean(jnp.square(model.apply({"params": params}, *batch) - answer))
+
+    @jax.jit
+    @jax.vmap
+    def step(params, state, batch, answer):
+        updates, state = tx.update(jax.grad(loss)(params, batch, answer), state, params)
+        return optax.apply_updates(params, updates), state
+
+    def batch_at(number: int) -> Regressions:
+        rows = [TASK.sample(batch_size, np.random.default_rng((0, seed, number))) for seed in seeds]
+        return Regressions(*(np.stack(parts) for parts in zip(*rows, strict=True)))
+
+    first = arrays(batch_at(0))
+    rngs = jax.vmap(jax.random.key)(jnp.array(seeds))
+    params = jax.jit(jax.vmap(lambda rng, *batch: model.init(rng, *batch)["params"]))(rngs, *first)
+    state = jax.vmap(tx.init)(params)
+    for number in range(steps):
+        examples = batch_at(number)
+        params, state = step(params, state, arrays(examples), examples.answer.astype(np.float32))
+        jax.block_until_ready(params) if number % 50 == 0 else None  # bounds the number of steps in flight
+    return params
+
+
+def excess(model: Regressor, params: Params, examples: Regressions) -> np.ndarray:
+    """Returns the mean of (prediction - posterior mean)^2 for each seed."""
+    predict = jax.jit(jax.vmap(lambda params, batch: model.apply({"params": params}, *batch), in_axes=(0, None)))
+    predicted = np.asarray(predict(params, arrays(examples)), np.float64)
+    return np.mean((predicted - TASK.bayes(examples).mean) ** 2, axis=-1)
+
+
+def measure(
+    seeds: Sequence[int] = SEEDS, steps: int = STEPS, batch_size: int = BATCH_SIZE, test_size: int = TEST_SIZE
+) -> dict[str, Any]:
+    """Trains every mechanism; returns its excess error for each number of pairs and seed, and the Bayes errors."""
+    tests = {count: TASK.sample(test_size, np.random.default_rng((1, count)), num_pairs=count) for count in COUNTS}
+    found: dict[str, Any] = {}
+    for name, mechanism in MECHANISMS.items():
+        model = build(mechanism)
+        params = train(model, seeds, steps, batch_size)
+        found[name] = {str(count): excess(model, params, examples).tolist() for count, examples in tests.items()}
+        print(name, {count: round(float(np.mean(values)), 4) for count, values in found[name].items()}, file=sys.stderr)
+    bayes = {str(count): float(TASK.bayes(examples).error.mean()) for count, examples in tests.items()}
+    sizes = {"steps": steps, "batch_size": batch_size, "test_size": test_size}
+    return {"excess": found, "bayes": bayes, "seeds": list(seeds), **sizes}
+
+
+def report(results: dict[str, Any]) -> str:
+    """Formats two tables: the excess errors, and their paired differences to softmax."""
+    counts, found = list(results["bayes"]), results["excess"]
+    head = ["", *(f"{count} pairs" for count in counts)]
+    rows = [["Bayes error", *(f"{results['bayes'][count]:.4f}" for count in counts)]]
+    rows += [[name, *(_interval(t_interval(values[count])) for count in counts)] for name, values in found.items()]
+    apart = [
+        [name, *(_interval(compare(values[count], found[BASELINE][count]).difference) for count in counts)]
+        for name, values in found.items()
+        if name != BASELINE
+    ]
+    return "\n".join(
+        [
+            f"Excess error above the Bayes error, mean of {len(results['seeds'])} seeds with its 95 % interval:",
+            "",
+            raw.table(head, rows),
+            "",
+            f"Difference to {BASELINE}, paired by seed:",
+            "",
+            raw.table(head, apart),
+        ]
+    )
+
+
+def _interval(interval: Any) -> str:
+    return f"{interval.mean:.4f} ± {interval.half_width:.4f}"
+
+
+def render(path: pathlib.Path, page: pathlib.Path) -> None:
+    """Writes the Markdown beside a JSON file, and the section between the two marks of a page.
+
+    Raises:
+        UserError: the page has not the two marks.
+    """
+    record = raw.read(path)
+    text = report(record["results"])
+    title = "# In-context regression: excess error by mechanism"
+    path.with_suffix(".md").write_text(f"{title}\n\n{raw.circumstances(record)}\n\n{text}\n", encoding="utf-8")
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"{page} has not the lines {BEGIN} and {END}")
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--out", type=pathlib.Path, default=RESULT)
+    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    parser.add_argument("--render", action="store_true", help="write the pages of an earlier measurement")
+    args = parser.parse_args(argv)
+    if not args.render:
+        begun = raw.Begun.now()
+        raw.write(args.out, measure(steps=args.steps), command="python experiments/in_context.py", begun=begun)
+    render(args.out, args.page)
+
+
+if __name__ == "__main__":
+    with one_line("in_context.py"):
+        main()

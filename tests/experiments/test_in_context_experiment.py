@@ -1,0 +1,46 @@
+"""Two steps of two mechanisms; padding of pairs changes nothing; the pages say what the JSON file says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attn_jax.errors import UserError
+from experiments import in_context, raw
+
+
+@pytest.mark.parametrize("name", ["MesaNet", "local line"])
+def test_seeds_train_side_by_side_and_padding_of_pairs_changes_nothing(name):
+    model = in_context.build(in_context.MECHANISMS[name], width=8)
+    params = in_context.train(model, (0, 1), 2, 3)
+    short = in_context.TASK.sample(5, np.random.default_rng(0), num_pairs=2)
+    padded = short._replace(
+        inputs=np.pad(short.inputs, ((0, 0), (0, 2), (0, 0))), outputs=np.pad(short.outputs, ((0, 0), (0, 2)))
+    )
+    found = [in_context.excess(model, params, examples) for examples in (short, padded)]
+    np.testing.assert_allclose(*found, rtol=1e-4)
+    assert found[0].shape == (2,) and found[0][0] != found[0][1]
+
+
+def test_the_posterior_mean_has_no_excess(monkeypatch):
+    examples = in_context.TASK.sample(5, np.random.default_rng(0), num_pairs=2)
+    best = jnp.asarray(in_context.TASK.bayes(examples).mean)
+    model = in_context.build({}, width=8)
+    monkeypatch.setattr(type(model), "apply", lambda *_: best)
+    np.testing.assert_allclose(in_context.excess(model, {"one": jax.numpy.zeros(1)}, examples), 0, atol=1e-12)
+
+
+def test_the_pages_are_made_of_the_json_file(tmp_path):
+    excess = {"softmax": {"2": [0.3, 0.5]}, "delta rule": {"2": [0.1, 0.3]}}
+    results = {"excess": excess, "bayes": {"2": 0.25}, "seeds": [0, 1]}
+    path, page = tmp_path / "in_context.json", tmp_path / "page.md"
+    raw.write(path, results, command="a command", begun=raw.Begun.now())
+    page.write_text(f"before\n\n{in_context.BEGIN}\nold\n{in_context.END}\n\nafter\n", encoding="utf-8")
+    in_context.render(path, page)
+    text = page.read_text(encoding="utf-8")
+    assert "| Bayes error | 0.2500 |" in text and "old" not in text and text.endswith("after\n")
+    assert "| delta rule | 0.2000 ± 1.2706 |" in text and "| delta rule | -0.2000 ± 0.0000 |" in text
+    assert "a command" in path.with_suffix(".md").read_text(encoding="utf-8")
+    page.write_text("without marks", encoding="utf-8")
+    with pytest.raises(UserError, match="has not the lines"):
+        in_context.render(path, page)

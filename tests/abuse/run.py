@@ -42,12 +42,14 @@ import flips  # noqa: E402
 import input_lines  # noqa: E402
 import links  # noqa: E402
 import option_values  # noqa: E402
+import reports  # noqa: E402
 import unread_options  # noqa: E402
 import workdirs  # noqa: E402
 from case import GOOD, VERDICTS  # noqa: E402
 from sandbox import Sandbox  # noqa: E402
 
-SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, checkpoints, links, faults)
+SUBJECTS = (command_line, option_values, unread_options, data_files, input_lines, workdirs, checkpoints, links)
+SUBJECTS += (faults, reports)
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml_collections", "numpy")
 
 

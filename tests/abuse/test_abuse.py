@@ -35,6 +35,8 @@ CHOSEN = (
     "stories/two answers",
     "links/train new: lock",
     "links/train new: config.json to nothing",
+    "clusters/nobody listens",
+    "clusters/no port",
 )
 
 

@@ -1,0 +1,51 @@
+"""Configuration of the site: python -m sphinx -W --keep-going -b html docs build/site.
+
+Every code cell is executed. A cell that raises, a warning or a link that leads nowhere ends the build. For a quick look
+at the text alone add -D nb_execution_mode=off.
+"""
+
+import os
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
+# Cells run in processes of their own, which import the package of this clone.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
+
+import attn_jax  # noqa: E402
+
+project = "attn_jax"
+author = "the authors of attn_jax"
+project_copyright = "Apache-2.0"
+version = release = attn_jax.__version__
+language = "en"
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "source_pages"]
+exclude_patterns = ["_ext/**"]
+templates_path = []
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
+myst_heading_anchors = 4
+# Links to files of the repository: _ext/source_pages.py.
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "repository": "{{path}}"}
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120  # seconds of a cell; a chapter is meant to take less than a minute
+nb_merge_streams = True
+suppress_warnings = ["myst-nb.lexer"]  # of cells that are not executed
+
+nitpicky = True
+# Annotations of signatures; names in the text are links to files and pages, which are checked.
+nitpick_ignore_regex = [(r"py:.*", r".*")]
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+
+html_theme = "sphinx_book_theme"
+html_title = "attn_jax"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "use_download_button": True}

@@ -1,0 +1,64 @@
+"""Chapters of the book have all their parts, their cells run, and their exercises have answers."""
+
+import ast
+import pathlib
+import re
+
+import matplotlib
+import pytest
+from book_cells import BOOK, cells, chapters, run
+
+EXERCISES = pathlib.Path(__file__).parent / "book"
+PARTS = ("## The equation", "## Ten lines", "## Picture", "## Experiment", "## Exercises")
+FAST = ("04_the_formula.md", "09_kernels.md")  # all chapters run when the site is built
+
+
+def named(chapter):
+    """The name of a chapter, for the list of tests."""
+    return chapter.stem
+
+
+def test_there_are_ten_chapters_in_the_order_of_the_contents():
+    names = [chapter.stem for chapter in chapters()]
+    assert [name[:2] for name in names] == [f"{i:02}" for i in range(1, 11)]
+    contents = (BOOK / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^(\d\d_\w+)$", contents, re.MULTILINE) == names
+
+
+@pytest.mark.parametrize("chapter", chapters(), ids=named)
+def test_a_chapter_has_all_its_parts(chapter):
+    text = chapter.read_text(encoding="utf-8")
+    headings = re.findall(r"^## .*$", text, re.MULTILINE)
+    for part in PARTS:
+        assert any(heading.startswith(part) for heading in headings), part
+    assert re.search(r"## The equation\n[^#]*?\$\$", text), "no formula under The equation"
+    assert re.search(r"^## By hand", text, re.MULTILINE), "no worked example"
+    assert any("plt.show()" in code for code in cells(chapter)), "no picture"
+    assert any("import attn_jax" in code or "from attn_jax" in code for code in cells(chapter))
+
+
+@pytest.mark.parametrize("chapter", chapters(), ids=named)
+def test_the_cells_of_a_chapter_are_python_with_short_lines(chapter):
+    for code in cells(chapter):
+        ast.parse(code)
+        assert max(map(len, code.splitlines())) <= 140
+
+
+@pytest.mark.parametrize("chapter", chapters(), ids=named)
+def test_every_exercise_has_an_answer_that_is_a_test(chapter):
+    text = chapter.read_text(encoding="utf-8").split("## Exercises")[1]
+    (file,) = re.findall(r"`tests/docs/book/(test_exercises_\w+\.py)`", text)
+    answers = (EXERCISES / file).read_text(encoding="utf-8")
+    for number in re.findall(r"^(\d)\. ", text, re.MULTILINE):
+        assert f"Chapter {int(chapter.stem[:2])}, exercise {number}" in answers, number
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_the_cells_of_fast_chapters_run(name, capsys):
+    matplotlib.use("Agg", force=True)
+    import matplotlib.pyplot as plt
+
+    (chapter,) = (chapter for chapter in chapters() if chapter.name == name)
+    run(chapter)
+    plt.close("all")
+    assert capsys.readouterr().out.count("\n") > 10

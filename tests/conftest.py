@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import pathlib
+import signal
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -29,9 +30,11 @@ SLOWEST = ("tests/test_configs.py", "tests/attention/hard/test_estimators.py", "
 
 
 def pytest_configure(config):
-    """Hands the files to the workers in the order below, not by their number of tests."""
+    """Hands the files to the workers in the order below, not by their number of tests; lets Ctrl-C end processes."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+    # A shell starts a job in the background with SIGINT ignored, which the processes of the tests would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -52,10 +52,10 @@ def test_every_page_is_in_the_index_or_the_readme():
 
 def test_the_blocks_for_ci_are_there():
     text = README.read_text(encoding="utf-8")
-    for name in ("tests", "quickstart"):
-        assert len(re.findall(rf"^<!-- ci: {name} -->\n```bash\n", text, re.MULTILINE)) == 1
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert "block tests" in run and "block quickstart" in run
+    for name in ("tests", "quickstart", "site"):
+        assert len(re.findall(rf"^<!-- ci: {name} -->\n```bash\n", text, re.MULTILINE)) == 1
+        assert f"block {name}" in run
 
 
 def test_the_library_example_runs():

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from attn_jax.cli.build import Setup
 from attn_jax.cli.checks import best_metric
 from attn_jax.cli.options import resolve
+from attn_jax.cli.start import Source
 from attn_jax.cli.workdir import plain
 from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.batching import Batches
@@ -43,6 +44,7 @@ class Run:
     seeds: tuple[int, ...]
     num_steps: int
     lock: TextIO | None  # lock of the work directory; None in all processes but the first
+    source: Source | None = None  # the run that a new run starts from, train.start_from
 
     def __post_init__(self):
         self.seconds, self.started = 0.0, None

@@ -12,11 +12,12 @@ from ml_collections import ConfigDict
 from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
 from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
-from attn_jax.cli.workdir import check_checkpoint, claim, holds, save_config
+from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
+from attn_jax.cli.workdir import check_checkpoint, claim, holds, load_config, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
 from attn_jax.models.base import RowLoss
-from attn_jax.tasks import PointsTask, Task
+from attn_jax.tasks import PointsTask, Task, task_class
 from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size
@@ -27,6 +28,7 @@ from attn_jax.training.optimizers import plateau_scale
 from attn_jax.training.options import ON_NAN
 from attn_jax.training.parallel import choose
 from attn_jax.training.progress import Progress, notice
+from attn_jax.training.pytrees import to_numpy
 from attn_jax.types import Params, PyTree
 
 
@@ -70,7 +72,12 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         if stored is not None:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
+        source = None
+        if stored is None and config.train.get("start_from", ""):
+            source = read_source(config.train.start_from, seeds)
         task = build_task(config, stored)
+        if source is not None:
+            check_tokens(source, config, task.kept)
         setup = build_setup(config, task.kept)
         strategy = choose(config.parallel)
         devices = len(jax.devices()) if strategy.across_devices else 1
@@ -105,7 +112,34 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             seeds=seeds,
             num_steps=num_steps,
             lock=locked,
+            source=source,
         )
+
+
+def read_source(path: str, seeds: tuple[int, ...]) -> Source:
+    """Reads the trained run at a path, which `seeds` start from.
+
+    Raises:
+        UserError: there is no such run, it has no readable checkpoint, or not as many seeds.
+    """
+    folder = pathlib.Path(path)
+    if not folder.is_dir():
+        raise UserError(f"train.start_from {path}: there is no such folder; expected the work directory of a run")
+    try:
+        config = load_config(folder)
+        if not task_class(config.task.name).of_pairs:
+            raise UserError(
+                f"{path} has a regression of task.name {config.task.name}; expected a run with vocabularies"
+            )
+        check_seeds(path, seeds_of(config), seeds)
+        vocabularies = Task.load(folder)
+        with open_checkpoints(config, folder, read_only=True) as checkpoints:
+            if checkpoints.latest_step() is None:
+                raise UserError(f"{path} has no checkpoint yet; train it first")
+            params, used = final_params(config, checkpoints, build_setup(config, vocabularies))
+    except UserError as error:
+        raise UserError(f"train.start_from: {error}") from error
+    return Source(path, config, vocabularies, [jax.tree.map(to_numpy, one) for one in params], used)
 
 
 def check_reads_rows(setup: Setup) -> None:
@@ -163,7 +197,10 @@ def train(run: Run) -> FitResult:
 
 
 def _train(run: Run) -> FitResult:
-    """Trains from the newest checkpoint, or from the beginning, without the batches that are to be left out."""
+    """Trains from the newest checkpoint, or from the beginning, without the batches that are to be left out.
+
+    The beginning is random, or the parameters of another run, train.start_from, with a new state of the optimizer.
+    """
     model, several = run.setup.model, len(run.seeds) > 1
 
     def create(rng: jax.Array) -> TrainState:
@@ -183,6 +220,9 @@ def _train(run: Run) -> FitResult:
         if run.finished:
             return FitResult(run.parallel.put_state(state), start, Reason.FINISHED_BEFORE)
     check_size(run, shapes, example)
+    begins = restored is None and run.source is not None
+    if begins:
+        notice(announcement(run.source, jax.eval_shape(create, rngs[0]).params))
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
     opened = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
@@ -191,6 +231,9 @@ def _train(run: Run) -> FitResult:
         if restored is None:
             # One seed after the other: the batched QR of orthogonal initializers can deadlock on a CPU with few cores.
             states = [jax.jit(create)(rng) for rng in rngs]
+            if begins:
+                params = [take(state.params, run.source.of_seed(i)) for i, state in enumerate(states)]
+                states = [TrainState.create(x, run.tx, state.rng) for x, state in zip(params, states, strict=True)]
             state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
         callbacks = Callbacks(run=run, writer=writer, progress=progress)
         return _fit(run, callbacks, run.parallel.put_state(state), start)

@@ -56,6 +56,10 @@ class TextTrainOptions(TrainOptions):
         "seed to predict with: the first, the lowest training loss (train), the best best_metric (valid)",
         choices=SEED_CHOICES,
     )
+    start_from: str = option(
+        "",
+        "work directory of a trained run with equal vocabularies, whose parameters a new run starts from; empty: none",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -37,6 +37,11 @@ SECTIONS = {
         "The models of the two tables above, 500 sentences, as many tokens for each as its reference has. A step is a "
         "batch; with one sentence at a time its percentiles are the latency of a sentence.",
     ),
+    "long_decoding": (
+        "Decoding after many tokens",
+        "One more token of a decoder-only Transformer of two layers of width 64: milliseconds, and in brackets the "
+        "megabytes of its caches. With keys a step reads all of them; a memory that is written has one size.",
+    ),
     "memn2n_speed": (
         "Memory networks and several seeds",
         "Epochs of the end-to-end memory network (three hops, width 20, batches of 32) on task 1 of bAbI, with one "
@@ -167,6 +172,17 @@ def by_vocabulary(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def by_length(found: dict[str, Any]) -> list[str]:
+    """Returns a table of memories by the number of tokens before."""
+    groups = found["groups"]
+    lines = ["| | " + " | ".join(f"{group['title']} tokens" for group in groups) + " |"]
+    lines.append("|---" + "|--:" * len(groups) + "|")
+    for rows in zip(*(group["rows"] for group in groups), strict=True):
+        cells = (f"{row['step_ms']['p50']:.3f} ({row['cache_bytes'] / 1e6:.2f})" for row in rows)
+        lines.append(f"| `{rows[0]['name']}` | " + " | ".join(cells) + " |")
+    return lines
+
+
 def starts(found: dict[str, Any]) -> list[str]:
     """Returns a table of configs: seconds of the first start and of later ones."""
     lines = ["| config | first | later |", "|---|--:|--:|"]
@@ -204,6 +220,7 @@ TABLES = {
     "blockwise_memory": memory_and_time,
     "output_speed": by_vocabulary,
     "kernel_speed": kernels,
+    "long_decoding": by_length,
     "start_speed": starts,
 }  # all others: turns
 

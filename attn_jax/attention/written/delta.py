@@ -64,7 +64,7 @@ class Delta:
 def updates_of_values(writes: Writes, total: Float[Array, "... n g"]) -> Float[Array, "... n n"]:
     """Computes (I + diag(b) A)^-1 diag(b), A_ji = k_j . (exp(c_j - c_i) k_i) for i < j: values to updates.
 
-    Yang 2024 (arXiv 2406.06484), section 3.2.
+    Yang 2024 (arXiv 2406.06484).
     """
     lower = writes.rates[..., None] * jnp.tril(faded_products(writes.keys, writes.keys, total), -1)
     return unit_lower_inverse(lower) * writes.rates[..., None, :]

@@ -24,7 +24,7 @@ class FixedDecay(nn.Module, kw_only=True):
 class HeadDecay(nn.Module, kw_only=True):
     """g = log sigmoid(W x + b) / 16, one for each head and position.
 
-    The gate of gated linear attention (Yang 2023, arXiv 2312.06635, section 4.4), here one for a head.
+    The gate of gated linear attention (Yang 2023, arXiv 2312.06635), here one for a head.
     """
 
     num_heads: int
@@ -44,7 +44,7 @@ class HeadDecay(nn.Module, kw_only=True):
 
 
 class ColumnDecay(HeadDecay, kw_only=True):
-    """g = log sigmoid(W x + b) / 16, one for each column of the keys, head and position. Yang 2023, section 4.4."""
+    """g = log sigmoid(W x + b) / 16, one for each column of the keys, head and position. Yang 2023."""
 
     @property
     def columns(self) -> int:
@@ -53,7 +53,7 @@ class ColumnDecay(HeadDecay, kw_only=True):
 
 
 class Rates(nn.Module, kw_only=True):
-    """b = sigmoid(W x), one for each head and position. Yang 2024 (arXiv 2406.06484), section 2.2."""
+    """b = sigmoid(W x), one for each head and position. Yang 2024 (arXiv 2406.06484)."""
 
     num_heads: int
     dtype: Dtype = jnp.float32
@@ -67,7 +67,7 @@ class Rates(nn.Module, kw_only=True):
 class ShortConvolution(nn.Module, kw_only=True):
     """y_t = silu(sum_i w_i x_{t-i}), i = 0 ... size - 1, with weights for each column: it sees no later position.
 
-    Over queries, keys and values, as in DeltaNet (Yang 2024, arXiv 2406.06484, section 3.4) and Mamba.
+    Over queries, keys and values, as in DeltaNet (Yang 2024, arXiv 2406.06484) and Mamba.
     """
 
     size: int

@@ -5,8 +5,8 @@
 S is [dk, dv], whatever the number of keys. The weights that it does not make are W_tj = b_j q_t . (exp(c_t - c_j) k_j)
 for j <= t, c the cumulated log decay g. Without decay: Katharopoulos 2020 (arXiv 2006.16236), equations 16 to 20, and
 the outer-product memory of Schmidhuber 1992; with one g for all positions: retention (Sun 2023, arXiv 2307.08621,
-equation 6); with a g for each position and column of the keys: gated linear attention (Yang 2023, arXiv 2312.06635,
-equation 3).
+equation 6); with a g for each position and column of the keys: gated linear attention (Yang 2023, arXiv
+2312.06635).
 """
 
 from typing import ClassVar

@@ -1,0 +1,20 @@
+"""Python blocks of pages run from the first to the last in one namespace, as a reader would type them."""
+
+import pathlib
+import re
+
+import pytest
+
+DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["faq", "how_to"])
+def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
+    text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for match in BLOCK.finditer(text):
+        above = "\n" * (text[: match.start()].count("\n") + 1)  # so that an error names the line of the page
+        exec(compile(above + match[1], f"{name}.md", "exec"), names)
+    assert text.count("```python") >= 8

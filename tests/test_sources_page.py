@@ -1,0 +1,87 @@
+"""docs/sources.md: every section has a command or a reason, and what a command names is there and can be set."""
+
+import importlib.util
+import pathlib
+import re
+import shlex
+
+import pytest
+
+from attn_jax.cli.commands import COMMANDS
+from attn_jax.cli.overrides import load_config_file, overridden_keys, override
+from attn_jax.cli.unread import check_read
+from attn_jax.tasks.sources import DATASETS
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "sources.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+HEADER = "| section | book | file | config | command, or why there is none | figure |"
+TEXTS = 5
+
+
+def rows():
+    """The rows of the tables of sections: (section, book, file, config, command, figure)."""
+    found = []
+    for table in TEXT.split(HEADER)[1:]:
+        for line in table.split("\n\n")[0].strip().splitlines()[1:]:
+            found.append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    return found
+
+
+ROWS = rows()
+COMMAND = re.compile(r"`([^`]*python [^`]*)`")
+ALL = sorted({command.replace("\\|", "|") for row in ROWS for command in COMMAND.findall(row[4])})
+
+
+def test_there_are_five_texts_and_every_row_is_complete():
+    assert TEXT.count(HEADER) == TEXTS and len(ROWS) > 50
+    for row in ROWS:
+        assert len(row) == 6, row
+        section, book, file, _, command, _ = row
+        assert COMMAND.search(command) or command.startswith("no command: "), section
+        assert book or file or "see below" in command, section
+
+
+def test_links_of_a_column_are_of_its_kind():
+    for section, book, file, config, _, _ in ROWS:
+        assert all(link.startswith("book/") for link in links(book)), section
+        assert all((PAGE.parent / link).exists() for link in links(file)), section
+        for name, link in re.findall(r"\[(\w+)\]\(([^)]+)\)", config):
+            assert link == f"../configs/{name}.py" and (PAGE.parent / link).is_file(), section
+
+
+def links(cell):
+    return re.findall(r"\]\(([^)#]+)[^)]*\)", cell)
+
+
+def test_a_row_that_trains_a_config_names_it():
+    for section, _, _, config, command, _ in ROWS:
+        for name in re.findall(r"--config=configs/(\w+)\.py", command):
+            assert f"[{name}]" in config, f"{section}: {name}"
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_a_command_can_be_given(command):
+    """Its program, config, options, mode and data are there. Nothing is run."""
+    words = shlex.split(command.split(" | ")[-1])
+    assert words[0] == "python"
+    for folder in re.findall(r"data_dir=(\S+)", command):
+        assert re.fullmatch(r"data/\w+", folder), folder
+    if words[1] == "-m":
+        assert importlib.util.find_spec(words[2]) and words[3] in DATASETS
+    elif words[1] == "launch.py":
+        given = dict(word.partition("=")[::2] for word in words[2:] if not word.startswith("--config."))
+        overrides = [word for word in words[2:] if word.startswith("--config.")]
+        assert set(given) <= {"--config", "--mode", "--workdir", "--sweep", "--options"}
+        assert given.get("--mode", "eval") in COMMANDS
+        if "--sweep" in given:
+            assert (ROOT / given["--sweep"]).is_file() and overridden_keys(overrides) in ([], ["data_dir"])
+        else:
+            config = given.get("--config") or f"configs/{pathlib.Path(given['--workdir']).name}.py"
+            changed = override(load_config_file(str(ROOT / config)), overrides)
+            check_read(changed, overridden_keys(overrides))
+    else:
+        program = (ROOT / words[1]).read_text(encoding="utf-8")
+        for word in words[2:]:
+            if word.startswith("--"):
+                assert f'"{word.partition("=")[0]}"' in program, word

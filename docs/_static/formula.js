@@ -77,9 +77,9 @@ window.attnFormula = (() => {
 
   const RIDGE = 0.01;  // share of the variance of the keys, so that a query far from all keys has a line
   const READINGS = {
-    expectation: { text: "mean (soft)" },
+    expectation: { text: "mean" },
     line: { text: "local line" },
-    sample: { text: "sample (hard)" },
+    sample: { text: "sample" },
   };
 
   /** w_i (1 + (key_i - m) (query - m) / (variance + ridge)): a line fitted under w, read at the query. */
@@ -87,7 +87,8 @@ window.attnFormula = (() => {
     const total = sum(weights);
     const share = total === 0 ? weights : scaled(weights, 1 / total);
     const mean = dot(share, keys);
-    const apart = keys.map((key) => key - mean);
+    const rest = dot(share, keys.map((key) => key - mean));  // of rounding: it would count where one key has nearly all weight
+    const apart = keys.map((key) => key - mean - rest);
     const variance = dot(share, apart.map((x) => x * x));
     const rounding = (Number.EPSILON * mean) ** 2;
     const slope = (query - mean) / (variance > 1e3 * rounding ? (1 + RIDGE) * variance : 1);

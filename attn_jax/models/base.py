@@ -44,7 +44,8 @@ class Model:
         start(source) and step(memory, state, token) as above, without the params
 
     It may have two class variables: `one_token`, a target is one token and eos; `reads_target`, the weights on the
-    source sum to less than one, because the model attends to the target as well. With `one_token` it may also have
+    source sum to less than one, because the model attends to the target as well. With `takes_step`, the fourth argument
+    of `losses` is the number of updates so far. With `one_token` it may also have
     query_weights(source) -> [b, r, s], the weights of each of r queries. With step_top_k(memory, state, token, k), the
     k best tokens need not be found among all.
     """
@@ -152,7 +153,8 @@ class Model:
 
     def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array | Picture, ...]:
         """Returns the arguments of the module's `losses`."""
-        return batch["source"], batch["target_in"], batch["target_out"]
+        arguments = batch["source"], batch["target_in"], batch["target_out"]
+        return (*arguments, step) if getattr(self.module, "takes_step", False) else arguments
 
     def _apply(self, params: Params, batch: Batch, method: str):
         args = batch["source"], batch["target_in"], batch["target_out"]

@@ -6,17 +6,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_model as tiny
-from launch_server import ROOT, Server
+from launch_server import Server
 from test_runs import on_host, stop_after
-from tiny_run import TINY, timeless, tiny_config, train
+from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
 from attn_jax.cli import runs
+from attn_jax.cli.options import change
+from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, match, take
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
+from attn_jax.options import flatten
 from attn_jax.tasks.vocabulary import Words
 from attn_jax.training.loop import FitResult, Reason
-from attn_jax.training.pytrees import flatten
+from attn_jax.training.pytrees import flatten as arrays_of
 
 HARD = {"model__objective": "hard", "model__attention__read": "reinforce", "model__attention__baseline": "learned"}
 
@@ -35,16 +38,18 @@ def first_state(config, workdir, *, saved=False):
 
 @pytest.fixture(scope="module")
 def soft(tmp_path_factory):
-    """(work directory of a soft run of two seeds, its parameters)."""
-    workdir = tmp_path_factory.mktemp("soft")
-    return workdir, first_state(tiny_config(seeds=(3, 4)), workdir, saved=True).params
+    """(work directory of a soft run of two seeds, its parameters, its options)."""
+    workdir, data = tmp_path_factory.mktemp("soft"), tmp_path_factory.mktemp("data")
+    write_pairs(data)
+    config = files_config(data, task__valid_size=8, decode__max_length=8)
+    return workdir, first_state(change(config, {"seeds": (3, 4)}), workdir, saved=True).params, config
 
 
 def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path, capsys):
-    config = tiny_config(seeds=(0, 1), train__start_from=str(soft[0]), **HARD)
-    state = first_state(config, tmp_path / "hard")
-    without = first_state(tiny_config(seeds=(0, 1), **HARD), tmp_path / "without")
-    there, here, own = flatten(soft[1]), flatten(state.params), flatten(without.params)
+    config = change(soft[2], {"seeds": (0, 1)} | {key.replace("__", "."): value for key, value in HARD.items()})
+    state = first_state(change(config, {"train.start_from": str(soft[0])}), tmp_path / "hard")
+    without = first_state(config, tmp_path / "without")
+    there, here, own = map(arrays_of, (soft[1], state.params, without.params))
     new = here.keys() - there.keys()
     assert new and there.keys() < here.keys() and {path[0] for path in new} == {"alignment"}  # the baseline
     for path, x in here.items():
@@ -59,7 +64,8 @@ def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path,
 def test_a_resumed_run_does_not_start_over(tmp_path, monkeypatch, capsys):
     """The source is gone when the run goes on, and all is as in a run that nothing interrupted."""
     first_state(tiny_config(), tmp_path / "source", saved=True)
-    config = tiny_config(seed=5, train__num_steps=5, train__start_from=str(tmp_path / "source"))
+    hard = HARD | {"model__attention__soft_steps": 4, "train__num_steps": 5}
+    config = tiny_config(seed=5, train__start_from=str(tmp_path / "source"), **hard)
     run, fitted = train(config, tmp_path / "whole")
     for last in (2, None):
         stop_after(monkeypatch, last)
@@ -69,7 +75,7 @@ def test_a_resumed_run_does_not_start_over(tmp_path, monkeypatch, capsys):
     assert timeless(tmp_path / "resumed") == timeless(tmp_path / "whole")
     assert capsys.readouterr().err.count("\nstart_from") == 2  # once in each run
     with pytest.raises(UserError, match=r"holds the run of another config: train\.start_from is"):
-        train(tiny_config(seed=5, train__num_steps=5), tmp_path / "resumed")
+        train(tiny_config(seed=5, **hard), tmp_path / "resumed")
 
 
 def test_one_seed_is_the_start_of_all_and_other_numbers_are_refused():
@@ -154,8 +160,10 @@ def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
 
 
 def test_the_program_starts_a_run_from_another(soft, tmp_path):
-    options = TINY | {"seeds": (0, 1), "train.num_steps": 2, "train.start_from": soft[0], "task.valid_size": 8}
-    given = [f"--config={ROOT}/configs/quickstart.py", *(f"--config.{key}={value}" for key, value in options.items())]
+    config = change(soft[2], {"seeds": (0, 1), "train.num_steps": 2, "train.start_from": str(soft[0])})
+    before = flatten(load_config_file("quickstart"))
+    options = {key: value for key, value in flatten(config).items() if value != before.get(key, "")}
+    given = ["--config=quickstart", *(f"--config.{key}={value}" for key, value in options.items())]
     with Server(tmp_path) as server:
         code, out, err = server.run(*given, f"--workdir={tmp_path / 'run'}")
         assert code == 0, err

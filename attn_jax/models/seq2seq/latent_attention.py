@@ -50,6 +50,12 @@ class LatentAttentionOptions(DroppedAttentionOptions):
         at_least=0,
         at_most=1,
     )
+    soft_steps: int = option(
+        0,
+        "latent contexts: number of training steps over which the loss turns from that of the mean context into its "
+        "own; feed read: over which the probability of mean contexts falls from 1 to mean_probability; 0: none",
+        at_least=0,
+    )
     k_max: int = option(
         0,
         "latent contexts: number of most probable keys that evaluation sums over; 0: all",

@@ -87,7 +87,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         return jnp.concatenate([embedded, jnp.broadcast_to(tags, embedded.shape)], axis=-1)
 
     def unroll(
-        self, source: Source, target_in: Int[Array, "b t"], *, train: bool = False
+        self, source: Source, target_in: Int[Array, "b t"], *, train: bool = False, step: Int[Array, ""] | int = 0
     ) -> tuple[PyTree, StepOutputs]:
         """Returns the teacher-forced pass: (memory, outputs of all steps).
 
@@ -99,9 +99,9 @@ class Seq2SeqModule(nn.Module, kw_only=True):
             repeat = partial(jnp.repeat, repeats=self.objective.num_trajectories, axis=0)
             encoded, embedded = jax.tree.map(repeat, (encoded, embedded))
         memory, state = self.decoder.start(encoded)
-        if train and self.objective.mean_probability:
-            shape = embedded.shape[:1]
-            coins = jax.random.bernoulli(self.make_rng("sample"), self.objective.mean_probability, shape)
+        share = self.objective.mean_share(step)
+        if train and share is not None:
+            coins = jax.random.bernoulli(self.make_rng("sample"), share, embedded.shape[:1])
             state = state.replace(reads_mean=coins)
         steps = self.decoder.unroll(memory, state, embedded, train=train)
         copied = self.objective.copied(source)
@@ -114,11 +114,26 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         """True at the target positions that count."""
         return targets != self.pad
 
-    def losses(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> TokenLosses:
+    @property
+    def takes_step(self) -> bool:
+        """True if the training loss depends on the number of updates so far."""
+        return self.objective.soft_steps > 0
+
+    def losses(
+        self,
+        source: Source,
+        target_in: Int[Array, "b t"],
+        targets: Int[Array, "b t"],
+        step: Int[Array, ""] | int = 0,
+    ) -> TokenLosses:
         """Computes the training loss of each target token, and its negative log-likelihood."""
-        memory, steps = self.unroll(source, target_in, train=True)
-        real = targets != self.pad
-        losses = self.objective.losses(self.make_readout(), memory, steps, targets=targets, real=real)
+        memory, steps = self.unroll(source, target_in, train=True, step=step)
+        real, readout = targets != self.pad, self.make_readout()
+        losses = self.objective.losses(readout, memory, steps, targets=targets, real=real)
+        share = self.objective.soft_share(step)
+        if share is not None:
+            soft, _ = readout.losses(steps.readout, targets)
+            losses = losses._replace(loss=share * soft + (1 - share) * losses.loss)
         if self.penalties is None:
             return losses
         n = self.objective.num_trajectories

@@ -59,6 +59,11 @@ class TokenLosses(NamedTuple):
     nll: Float[Array, "b t"]
 
 
+def falling(step: Int[Array, ""] | int, num_steps: int) -> Float[Array, ""]:
+    """Computes max(0, 1 - step / num_steps), which is 1 before the first of `num_steps` steps."""
+    return jnp.maximum(0.0, 1 - jnp.asarray(step, jnp.float32) / num_steps)
+
+
 class SoftObjective(nn.Module, kw_only=True):
     """-log p(y | context): for soft attention, and for every reading that is differentiable or deterministic.
 
@@ -66,7 +71,15 @@ class SoftObjective(nn.Module, kw_only=True):
     """
 
     num_trajectories = 1  # runs of the decoder over each sentence in training
-    mean_probability = 0.0  # of a trajectory that reads the mean contexts, not sampled ones
+    soft_steps = 0  # training steps over which soft attention gives way to the objective
+
+    def soft_share(self, step: Int[Array, ""] | int) -> Float[Array, ""] | None:
+        """Returns the share that the loss of the mean context has at a training step; None: none at any step."""
+        return None
+
+    def mean_share(self, step: Int[Array, ""] | int) -> Float[Array, ""] | float | None:
+        """Returns the probability that a trajectory reads mean contexts, not sampled ones; None: none ever does."""
+        return None
 
     def losses(
         self,
@@ -128,13 +141,20 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
     b_t is computed from the query of step t, which depends on x_1 ... x_{t-1} but not on x_t: the hidden state after
     the step may depend on the sampled context, and such a baseline would bias the gradient. With `leave_one_out`, b_t
     is the mean R_t of the other trajectories. With `mean_probability` some trajectories read the mean context at every
-    step, which is soft attention, and have no second term (section 4.1: 1/2).
+    step, which is soft attention, and have no second term (section 4.1: 1/2); in the first `soft_steps` steps of the
+    training there are more of them, at first all.
     """
 
     num_trajectories: int = 1
     mean_probability: float = 0.0
+    soft_steps: int = 0
     leave_one_out: bool = False
     baseline: nn.Module = NoBaseline()
+
+    def mean_share(self, step):
+        if not self.soft_steps:
+            return self.mean_probability or None
+        return self.mean_probability + (1 - self.mean_probability) * falling(step, self.soft_steps)
 
     def losses(self, readout, memory, steps, *, targets, real):
         n = self.num_trajectories
@@ -174,13 +194,18 @@ class HardObjective(MixtureObjective, kw_only=True):
     The keys of different steps are independent, so the loss of a token needs the samples of its own step alone.
     `reading` samples the keys at which f is evaluated in training; with `soft_baseline` the baseline is f(E[z]). In
     evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or over the `k_max` most probable ones,
-    renormalized (Deng 2018, "K-max").
+    renormalized (Deng 2018, "K-max"). In the first `soft_steps` steps of the training the loss is s f(E[z]) +
+    (1 - s) E[f(z)], where s falls from 1 to 0: what a coin for each token would give in expectation.
     """
 
     reading: Reading = READINGS["enumeration"]
     baseline: nn.Module = NoBaseline()
     soft_baseline: bool = False
     k_max: int = 0
+    soft_steps: int = 0
+
+    def soft_share(self, step):
+        return falling(step, self.soft_steps) if self.soft_steps else None
 
     def losses(self, readout, memory, steps, *, targets, real):
         log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)

@@ -284,7 +284,13 @@ def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading,
         return build_trajectories(options, reading, baseline, module)
     kind = LATENT[options.objective]
     network = {"inference": build_inference(options)} if kind is ElboObjective else {}
-    fields = dict(reading=reading, baseline=module, soft_baseline=baseline == "soft", k_max=attention.k_max)
+    fields = dict(
+        reading=reading,
+        baseline=module,
+        soft_baseline=baseline == "soft",
+        k_max=attention.k_max,
+        soft_steps=attention.soft_steps,
+    )
     return READINGS["expectation"], kind(**fields, **network)
 
 
@@ -368,12 +374,13 @@ def build_trajectories(
             f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
             "none, running_mean, learned, leave_one_out"
         )
-    mean = options.attention.mean_probability
+    attention = options.attention
+    fields = dict(baseline=module, mean_probability=attention.mean_probability, soft_steps=attention.soft_steps)
     if "leave_one_out" not in reading.options:
-        return reading, TrajectoryObjective(baseline=module, mean_probability=mean)
+        return reading, TrajectoryObjective(**fields)
     one = reading.configure(num_samples=1, leave_one_out=False)
-    several, own = options.attention.num_samples, baseline == "leave_one_out"
-    return one, TrajectoryObjective(num_trajectories=several, leave_one_out=own, mean_probability=mean, baseline=module)
+    several, own = attention.num_samples, baseline == "leave_one_out"
+    return one, TrajectoryObjective(num_trajectories=several, leave_one_out=own, **fields)
 
 
 def build_inference(options: Seq2SeqOptions) -> InferenceNetwork:

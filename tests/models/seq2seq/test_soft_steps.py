@@ -1,0 +1,87 @@
+"""model.attention.soft_steps: the first step is soft attention, the last is the objective, and between lies a line."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+from tiny_seq2seq import build, random_params, sentences
+
+from attn_jax.cli.options import change
+from attn_jax.cli.unread import check_read
+from attn_jax.errors import UserError
+from attn_jax.models.seq2seq.objectives import falling
+from configs.base import get_config
+
+BATCH = jax.tree.map(jnp.asarray, sentences([(4, 3), (3, 2)], 4, 3))
+SMALL = dict(decoder="bahdanau", cell="gru", bidirectional=False)
+STEPS = 8
+
+
+def gradients(model, params):
+    """step -> ((loss, metrics), gradients), always with the same samples."""
+    run = compiled(jax.value_and_grad(model.loss_fn, has_aux=True))
+    return lambda step: run(params, BATCH, jax.random.key(3), jnp.asarray(step))
+
+
+def same(a, b):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=1e-5), a, b)
+
+
+@pytest.fixture(scope="module")
+def soft():
+    model = build(**SMALL)
+    params = jax.tree.map(jnp.asarray, random_params(model, BATCH))
+    return params, gradients(model, params)(0)
+
+
+def pair(soft, objective, **attention):
+    """(parameters, the model, the model with soft_steps); the parameters are those of the soft model and further."""
+    models = [build(attention=attention | new, objective=objective, **SMALL) for new in ({}, {"soft_steps": STEPS})]
+    params = jax.tree.map(jnp.asarray, random_params(models[0], BATCH)) | soft[0]
+    return params, *models
+
+
+@pytest.mark.parametrize("objective", ["hard", "marginal"])
+def test_the_loss_goes_on_a_line_from_soft_to_the_objective(soft, objective):
+    read = {
+        "hard": dict(read="reinforce", num_samples=2, baseline="leave_one_out"),
+        "marginal": {"read": "enumeration"},
+    }
+    params, plain, model = pair(soft, objective, **read[objective])
+    found = gradients(model, params)
+    (first, _), begin = found(0)
+    same((first, begin), (soft[1][0][0], soft[1][1]))
+    (last, metrics), end = gradients(plain, params)(0)
+    for step in (STEPS, STEPS + 5):
+        same(found(step), ((last, metrics), end))
+    (middle, _), between = found(STEPS // 4)
+    mixed = jax.tree.map(lambda a, b: 0.75 * a + 0.25 * b, (first, begin), (last, end))
+    same((middle, between), mixed)
+    assert abs(first - last) > 1e-3
+
+
+def test_all_trajectories_read_the_mean_at_first_and_the_usual_share_at_last(soft):
+    attention = dict(read="reinforce", feed="read", num_samples=1, baseline="none", mean_probability=0.5)
+    params, plain, model = pair(soft, "hard", **attention)
+    found = gradients(model, params)
+    (first, _), begin = found(0)
+    same((first, begin), (soft[1][0][0], soft[1][1]))
+    same(found(STEPS), gradients(plain, params)(0))
+    for step, share in ((0, 1.0), (2, 0.875), (8, 0.5), (9, 0.5)):
+        np.testing.assert_allclose(model.module.objective.mean_share(step), share, rtol=1e-6)
+    assert plain.module.objective.mean_share(3) == 0.5 and not plain.module.takes_step
+
+
+def test_the_share_falls_to_zero():
+    np.testing.assert_allclose([falling(jnp.asarray(step), 4) for step in (0, 1, 4, 9)], [1, 0.75, 0, 0])
+
+
+def test_it_is_an_option_of_latent_contexts_alone():
+    config = get_config(model="seq2seq")
+    given = {"model.attention.soft_steps": 10}
+    with pytest.raises(UserError, match=r"nothing reads model\.attention\.soft_steps"):
+        check_read(change(config, given), given)
+    hard = {"model.objective": "hard", "model.attention.read": "reinforce"}
+    check_read(change(config, hard | given), given)
+    check_read(change(config, hard | {"model.attention.feed": "read"} | given), given)

@@ -140,6 +140,13 @@ def test_the_effective_number_of_equal_weights_is_their_number(browser):
     assert browser.execute_script(count, [0, 0]) == 0
 
 
+def test_a_line_keeps_the_sum_of_the_weights_at_every_width(browser):
+    sums = browser.execute_script("""
+        const { weights, sum } = attnFormula, choice = { score: "gaussian", normalize: "softmax", read: "line" };
+        return [0.01, 0.05, 0.3, 5].flatMap((width) => weights({ ...choice, width }).map(sum));""")
+    np.testing.assert_allclose(sums, 1, atol=1e-6)
+
+
 def press(browser, *keys):
     from selenium.webdriver.common.keys import Keys
 

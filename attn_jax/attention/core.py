@@ -58,7 +58,8 @@ class Attention(nn.Module, kw_only=True):
     monotonic: nn.Module | None = None  # in place of normalize: the weights depend on the previous ones
     dropout: float = 0.0  # rate at which weights are dropped in training; `Attended.weights` are those before dropout
     block_size: int = 0  # number of keys whose scores are in memory at a time; 0 is all
-    top_keys: int = 0  # number of keys of largest score that a query attends to, see selection.py; 0 is all
+    top_keys: int = 0  # number of keys, or blocks of keys, of largest score that are read, see selection.py; 0 is all
+    keys_per_block: int = 1  # number of keys that top_keys selects together
     iterations: int = 1  # number of reads; after each, the mean of the keys is the next query
     gate: bool = False  # multiply the context by a sigmoid of the query, see gates.py
     fit: nn.Module | None = None  # LocalLine or Parallax of signed.py: read a line in place of the mean of the values
@@ -84,6 +85,8 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError(f"dropout is {self.dropout}; expected at least 0 and less than 1")
         if self.top_keys < 0:
             raise ValueError(f"top_keys is {self.top_keys}; expected at least 1, or 0 for all keys")
+        if self.keys_per_block < 1:
+            raise ValueError(f"keys_per_block is {self.keys_per_block}; expected at least 1")
         if self.iterations < 1:
             raise ValueError(f"iterations is {self.iterations}; expected at least 1, which is attention itself")
         signed = {"fit": self.fit is not None, "difference": self.difference is not None}
@@ -307,7 +310,8 @@ class Attention(nn.Module, kw_only=True):
         return self._normalized(scores, allowed & near, query) * factor.astype(scores.dtype)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
-        allowed = top_keys_mask(scores, allowed, self.top_keys) if self.top_keys else allowed
+        if self.top_keys:
+            allowed = top_keys_mask(scores, allowed, self.top_keys, self.keys_per_block)
         if isinstance(self.normalize, nn.Module):
             return self.normalize(scores, allowed, query=query)
         return self.normalize(scores, allowed)

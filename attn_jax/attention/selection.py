@@ -9,13 +9,27 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Bool, Float
 
 
-def top_keys_mask(scores: Float[Array, "... k"], mask: Bool[Array, "... #k"], number: int) -> Bool[Array, "... k"]:
+def top_keys_mask(
+    scores: Float[Array, "... k"], mask: Bool[Array, "... #k"], number: int, keys_per_block: int = 1
+) -> Bool[Array, "... k"]:
     """Returns the mask of the `number` unmasked keys with the largest scores in each row, the first of equal ones.
 
     Zhao 2019 (arXiv 1912.11637), explicit sparse transformer: softmax over them. The choice has no gradient; the scores
     of the chosen keys have that of the normalizer. A row with fewer keys keeps all of them.
+
+    With `keys_per_block` above 1, the unmasked keys of the `number` blocks with the largest mean score; block i has the
+    keys i * keys_per_block and following ones, and the mean is over its unmasked keys. For a score that is linear in
+    the key this is the score of their mean, as in mixture of block attention (Lu 2025, arXiv 2502.13189), which in
+    addition always keeps the block of the query itself.
     """
     mask = jnp.broadcast_to(mask, scores.shape)
+    if keys_per_block > 1:
+        padding = [(0, 0)] * (scores.ndim - 1) + [(0, -scores.shape[-1] % keys_per_block)]
+        blocks = (*scores.shape[:-1], -1, keys_per_block)
+        count = jnp.sum(jnp.pad(mask, padding).reshape(blocks), axis=-1)
+        total = jnp.sum(jnp.pad(jnp.where(mask, scores, 0.0), padding).reshape(blocks), axis=-1)
+        chosen = top_keys_mask(total / jnp.maximum(count, 1), count > 0, number)
+        return mask & jnp.repeat(chosen, keys_per_block, axis=-1)[..., : scores.shape[-1]]
     falling = jax.lax.stop_gradient(jnp.where(mask, -scores, jnp.inf))
     rank = jnp.argsort(jnp.argsort(falling, axis=-1), axis=-1)  # stable: of equal scores the first is above
     return mask & (rank < number)

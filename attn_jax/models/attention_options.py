@@ -19,6 +19,7 @@ from attn_jax.types import Dtype
 
 # Names of read-outs that need one evaluation and no rng.
 DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
+TOP_KEYS = "number of keys, or blocks of keys_per_block keys, of largest score that a query attends to; 0: all"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,8 @@ class AttentionOptions:
     max_length: int = option(100, "location score: largest number of keys", at_least=1)
     num_features: int = option(64, "random_features score: number of random directions", at_least=1)
     softcap: float = option(0.0, "scores become softcap * tanh(score / softcap); 0: as they are", at_least=0)
-    top_keys: int = option(0, "number of keys of largest score that a query attends to; 0: all", at_least=0)
+    top_keys: int = option(0, TOP_KEYS, at_least=0)
+    keys_per_block: int = option(1, "top_keys: number of neighbouring keys that are selected together", at_least=1)
     iterations: int = option(
         1, "number of reads, the mean of the keys as next query (Hopfield network)", at_least=1, at_most=100
     )
@@ -94,6 +96,7 @@ class AttentionOptions:
                 dropout=options.get("dropout", 0.0),
                 block_size=self.block_size,
                 top_keys=self.top_keys,
+                keys_per_block=self.keys_per_block,
                 iterations=self.iterations,
                 gate=options["gate"],
                 fit=fit and make(fit, options),
@@ -140,7 +143,8 @@ class AttentionOverrides:
     max_length: int | None = option(None, "location score: largest number of keys", at_least=1)
     num_features: int | None = option(None, "random_features score: number of random directions", at_least=1)
     softcap: float | None = option(None, "scores become softcap * tanh(score / softcap); 0: as they are", at_least=0)
-    top_keys: int | None = option(None, "number of keys of largest score that a query attends to; 0: all", at_least=0)
+    top_keys: int | None = option(None, TOP_KEYS, at_least=0)
+    keys_per_block: int | None = option(None, "top_keys: number of neighbouring keys selected together", at_least=1)
     iterations: int | None = option(
         None, "number of reads, the mean of the keys as next query (Hopfield network)", at_least=1, at_most=100
     )

@@ -49,6 +49,40 @@ def test_selecting_is_deleting_the_other_keys_for_any_normalizer(normalize):
     assert np.all(got[np.setdiff1d(np.arange(7), best)] == 0)
 
 
+@pytest.mark.parametrize("size", [2, 3, 7, 9])
+def test_a_block_is_chosen_by_the_mean_of_its_unmasked_scores(size):
+    scores = np.where(MASK, SCORES, np.nan).astype(np.float32)
+    starts = range(0, 7, size)
+    for number in (1, 2):
+        got = compiled(lambda x, m, n=number: top_keys_mask(x, m, n, size))(scores, MASK)
+        for row, keep, chosen in zip(scores, MASK, got, strict=True):
+            there = [i for i in starts if keep[i : i + size].any()]
+            best = sorted(there, key=lambda i, row=row: -np.nanmean(row[i : i + size]))[:number]
+            expected = [any(i <= key < i + size for i in best) and keep[key] for key in range(7)]
+            np.testing.assert_array_equal(chosen, expected)
+
+
+def test_for_a_dot_product_the_score_of_a_block_is_that_of_its_mean_key():
+    query, keys = (RNG.normal(size=(n, 4)).astype(np.float32) for n in (6, 8))
+    got = compiled(lambda x: top_keys_mask(x, jnp.ones((6, 8), bool), 1, 4))(query @ keys.T)
+    best = np.argmax(query @ keys.reshape(2, 4, 4).mean(axis=1).T, axis=1)
+    np.testing.assert_array_equal(got, np.arange(8) // 4 == best[:, None])
+
+
+def test_selecting_blocks_is_deleting_the_other_keys_with_gradients():
+    query, keys = (jnp.asarray(RNG.normal(size=(n, 4)), jnp.float32) for n in (1, 7))
+    make = lambda **options: Attention(score="dot", **options)  # noqa: E731
+    total = lambda k, **options: jnp.sum(jnp.sin(make(**options).apply({}, query, k).context))  # noqa: E731
+    means = [float((keys[i : i + 3] @ query[0]).mean()) for i in (0, 3, 6)]
+    start = 3 * int(np.argmax(means))
+    chosen = slice(start, start + 3)
+    value, gradient = compiled(jax.value_and_grad(lambda k: total(k, top_keys=1, keys_per_block=3)))(keys)
+    alone, expected = compiled(jax.value_and_grad(total))(keys[chosen])
+    np.testing.assert_allclose(value, alone, rtol=1e-5)
+    np.testing.assert_allclose(gradient[chosen], expected, rtol=1e-4, atol=1e-6)
+    assert np.all(np.delete(np.asarray(gradient), np.arange(7)[chosen], axis=0) == 0)
+
+
 def test_derivatives_in_float64():
     keep = jnp.asarray(MASK)
     total = lambda x: jnp.sum(jnp.sin(4 * softmax(x, top_keys_mask(x, keep, 3))))  # noqa: E731
@@ -69,6 +103,8 @@ def test_each_head_selects_its_own_keys_and_causal_masks_come_first():
 def test_what_cannot_be_selected():
     with pytest.raises(ValueError, match="top_keys is -1; expected at least 1"):
         Attention(score="dot", top_keys=-1)
+    with pytest.raises(ValueError, match="keys_per_block is 0; expected at least 1"):
+        Attention(score="dot", top_keys=2, keys_per_block=0)
     with pytest.raises(ValueError, match="block_size does not go together with top_keys=2"):
         Attention(score="dot", top_keys=2, block_size=3)
     with pytest.raises(ValueError, match="takes none of top_keys, iterations, fit, difference"):

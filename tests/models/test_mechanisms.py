@@ -13,7 +13,14 @@ from configs import base
 
 TOGETHER = {
     "bounded, selected, iterated, gated lines": dict(
-        score="qk_norm", softcap=5.0, normalize="learned_sink", top_keys=2, iterations=2, gate=True, fit="line"
+        score="qk_norm",
+        softcap=5.0,
+        normalize="learned_sink",
+        top_keys=2,
+        keys_per_block=2,
+        iterations=2,
+        gate=True,
+        fit="line",
     ),
     "a difference of broken sticks": dict(score="scaled_dot", normalize="stick_breaking", difference=True),
 }

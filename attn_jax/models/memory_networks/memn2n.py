@@ -54,7 +54,8 @@ class MemN2N(nn.Module, kw_only=True):
     attend_empty: bool = False  # False: empty slots are masked
     noise: float = 0.0  # empty memories inserted in training, at most this share of the statements (section 4.1)
     linear_steps: int = 0  # linear start: number of training steps without the normalizer (section 4.2)
-    top_keys: int = 0  # number of statements that a hop reads; 0: all
+    top_keys: int = 0  # number of statements, or blocks of them, that a hop reads; 0: all
+    keys_per_block: int = 1
     iterations: int = 1  # number of reads of a hop, the mean of its keys as next query
     gate: bool = False  # multiply the context of a hop by a sigmoid of u
     fit: nn.Module | None = None  # read a line in place of the mean of the values
@@ -69,7 +70,13 @@ class MemN2N(nn.Module, kw_only=True):
             self.question = self.param("question", INIT, words)
             self.between = self.param("between", INIT, (self.features, self.features))
             self.out = self.param("out", INIT, words)
-        options = dict(top_keys=self.top_keys, iterations=self.iterations, gate=self.gate, fit=self.fit)
+        options = dict(
+            top_keys=self.top_keys,
+            keys_per_block=self.keys_per_block,
+            iterations=self.iterations,
+            gate=self.gate,
+            fit=self.fit,
+        )
         self.attention = Attention(score=self.score, normalize=self.normalize, difference=self.difference, **options)
         self.linear = Attention(score=self.score, normalize=linear, difference=self.difference)
 

@@ -150,6 +150,7 @@ class MemN2NOptions(SoftmaxStoryOptions):
             noise=self.noise,
             linear_steps=self.linear_steps,
             top_keys=attention.top_keys,
+            keys_per_block=attention.keys_per_block,
             iterations=attention.iterations,
             gate=attention.gate,
             fit=attention.fit,

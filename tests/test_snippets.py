@@ -18,3 +18,10 @@ def test_the_blocks_of_a_page_run(name, tmp_path, monkeypatch):
         above = "\n" * (text[: match.start()].count("\n") + 1)  # so that an error names the line of the page
         exec(compile(above + match[1], f"{name}.md", "exec"), names)
     assert text.count("```python") >= 8
+
+
+def test_every_answer_has_a_link_or_code():
+    answers = re.split(r"^### ", (DOCS / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert len(answers) >= 20
+    for answer in answers:
+        assert "](" in answer or "```" in answer or "--config." in answer, answer.splitlines()[0]

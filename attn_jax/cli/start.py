@@ -22,6 +22,7 @@ from attn_jax.training.pytrees import describe, flatten
 from attn_jax.types import Params, PyTree
 
 SHOWN = 4  # arrays named in a message, of each kind
+NUMBERING = ("kind", "tokens", "model")  # of a vocabulary as JSON: what numbers its tokens; the rest is about the data
 
 
 class Source(NamedTuple):
@@ -140,8 +141,8 @@ def _some(names: list[str]) -> str:
 
 
 def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
-    """Describes the first difference of two vocabularies as JSON; "" if they are equal."""
-    for key in sorted(there.keys() | here.keys()):
+    """Describes the first difference of two vocabularies as JSON; "" if they number the same tokens alike."""
+    for key in NUMBERING:
         before, now = there.get(key), here.get(key)
         if before == now:
             continue

@@ -17,7 +17,7 @@ from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, 
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
 from attn_jax.options import flatten
-from attn_jax.tasks.vocabulary import Words
+from attn_jax.tasks.vocabulary import PictureQuestions, Words
 from attn_jax.training.loop import FitResult, Reason
 from attn_jax.training.pytrees import flatten as arrays_of
 
@@ -115,6 +115,10 @@ def test_another_vocabulary_is_refused():
     words, longer, swapped = Words(["a", "b"]), Words(["a", "b", "c"]), Words(["b", "a"])
     config = tiny_config()
     check_tokens(source_of(config, words, words), config, (Words(["a", "b"]), words))
+    worlds = [PictureQuestions(["red"], (8, 8, 3), {"clutter": number}) for number in (0, 5)]
+    check_tokens(source_of(config, worlds[0], words), config, (worlds[1], words))  # other images, the same words
+    with pytest.raises(UserError, match="its source vocabulary is another one: kind differs"):
+        check_tokens(source_of(config, worlds[0], words), config, (words, words))
     with pytest.raises(UserError, match="its source vocabulary is another one: number 1 of its tokens is 'b', and 'a'"):
         check_tokens(source_of(config, swapped, words), config, (words, words))
     with pytest.raises(UserError, match="its target vocabulary is another one: it has 3 tokens, and this run has 2;"):

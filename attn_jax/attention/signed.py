@@ -47,6 +47,8 @@ def local_line_weights(
     """
     share, mean = centred_keys(weights, keys)
     apart = keys[..., None, :, :] - mean[..., :, None, :]  # [..., q, k, d]
+    # The mean is rounded, and a steep slope would multiply what that leaves of the sum of the deviations.
+    apart = apart - jnp.einsum("...qk,...qkd->...qd", share, apart)[..., None, :]
     covariance = jnp.einsum("...qk,...qki,...qkj->...qij", share, apart, apart)
     size = query.shape[-1]
     level = jnp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / size

@@ -42,6 +42,15 @@ def test_it_reads_linear_functions_exactly_and_has_the_sum_of_the_weights():
     np.testing.assert_allclose(half, lines / 2, rtol=1e-10)
 
 
+def test_a_line_keeps_the_sum_of_the_weights_where_one_key_has_nearly_all_of_them():
+    """In float32, between points that are many widths apart."""
+    x, query = jnp.sort(jnp.asarray(5 * RNG.random((40, 1)), jnp.float32), axis=0), jnp.arange(0, 5, 0.1)[:, None]
+    for width in (0.05, 0.02):
+        weights = jax.nn.softmax(-0.5 * ((query - x.T) / width) ** 2)
+        lines = compiled(lambda w: local_line_weights(w, query, x, 0.01))(weights)
+        np.testing.assert_allclose(lines.sum(axis=-1), 1, atol=1e-4)
+
+
 def test_it_is_the_local_line_of_kernel_regression():
     ours = in_float64(lambda *x: local_line_weights(*x), WEIGHTS, QUERY, KEY)
     theirs = in_float64(lambda *x: effective_weights(*x, degree=1), WEIGHTS, QUERY, KEY)  # with its own ridge

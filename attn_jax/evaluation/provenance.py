@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOT_RESULTS = ":(exclude)experiments/results"
 PACKAGES = {"jax": "jax", "jaxlib": "jaxlib", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
 PACKAGES |= {"numpy": "numpy", "attn_jax": "attn_jax"}
 
@@ -43,6 +44,7 @@ def version(package: str) -> str | None:
 def commit(root: pathlib.Path) -> str | None:
     """Returns the commit of the git checkout at `root`, with "+changes" if files of it were changed.
 
+    Results that an experiment has just written are no changes: one may follow another.
     None outside a checkout, and if git is missing or fails.
     """
     if not (root / ".git").exists():  # as part of another repository its commit would say nothing
@@ -56,7 +58,8 @@ def commit(root: pathlib.Path) -> str | None:
 
     try:
         revision = git("rev-parse", "HEAD")
-        return revision + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", NOT_RESULTS)
+        return revision + ("+changes" if changed else "")
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 

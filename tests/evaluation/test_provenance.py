@@ -39,6 +39,13 @@ def test_the_commit_and_whether_files_of_it_were_changed(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "b").write_text("not part of it")
     assert provenance.commit(tmp_path) == revision
+    (tmp_path / "experiments" / "results").mkdir(parents=True)
+    (tmp_path / "experiments" / "results" / "c").write_text("1")
+    git(tmp_path, "add", "experiments")
+    git(tmp_path, "commit", "-m", "second")
+    revision = provenance.commit(tmp_path)
+    (tmp_path / "experiments" / "results" / "c").write_text("2")
+    assert provenance.commit(tmp_path) == revision  # the next experiment may follow
     assert provenance.commit(tmp_path / "runs") is None  # the checkout around it is another project
     (tmp_path / "a").write_text("2")
     assert provenance.commit(tmp_path) == revision + "+changes"

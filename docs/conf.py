@@ -31,7 +31,7 @@ myst_heading_anchors = 4
 myst_url_schemes = {"http": None, "https": None, "mailto": None, "repository": "{{path}}"}
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120  # seconds of a cell; a chapter is meant to take less than a minute
+nb_execution_timeout = 600  # seconds of a cell; a chapter is meant to take less than a minute
 nb_merge_streams = True
 suppress_warnings = ["myst-nb.lexer"]  # of cells that are not executed
 
@@ -47,5 +47,6 @@ html_theme = "sphinx_book_theme"
 html_title = "attn_jax"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_context = {"default_mode": "auto"}  # without it the theme logs an error at the first visit
 html_copy_source = False
 html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "use_download_button": True}

@@ -171,7 +171,7 @@ class TransformerStack(nn.Module, kw_only=True):
         caches: tuple[AnyMemory, ...],
         source: tuple[AnyMemory, ...] | None = None,
     ) -> tuple[Float[Array, "b d"], tuple[AnyMemory, ...], Attended]:
-        """Computes the position after those in the caches: (its state, caches with it, result of the last attention)."""
+        """Computes the position after those in the caches: its state, caches with it, result of the last attention."""
         mask = jnp.ones((len(embedded), 1), bool)
         length = caches[0].num_keys
         states, caches, attended = self._layers(

@@ -185,8 +185,13 @@ def lowest_perplexity(workdir: pathlib.Path) -> float | None:
 
 def train_briefly(path: pathlib.Path, folder: pathlib.Path, common: list[str]) -> None:
     """Trains a few steps of each run of the sweep in a file, to measure their speed."""
-    short = {"train.num_steps": 50, "train.eval_every": 50, "train.log_every": 10}
-    run_jobs([Job(job.name, job.config, job.overrides | short) for job in jobs(path)], folder, common)
+    run_jobs([briefly(job) for job in jobs(path)], folder, common)
+
+
+def briefly(job: Job) -> Job:
+    """Returns a run of 50 steps with the settings and the work directory of another one."""
+    kept = {key: value for key, value in job.overrides.items() if key != "train.num_epochs"}
+    return Job(job.name, job.config, kept | {"train.num_steps": 50, "train.eval_every": 50, "train.log_every": 10})
 
 
 def report(

@@ -1,0 +1,37 @@
+"""Every run of the two sweeps over output layers, and every short run that measures its speed, is a valid config."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from attn_jax.cli.overrides import load_config_file
+from attn_jax.cli.runs import check
+from attn_jax.cli.sweep import jobs
+from attn_jax.cli.unread import check_read
+from experiments.output_layers import briefly, compare, table
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", ["output_layers", "output_layers_brown"])
+def test_every_run_and_its_short_form_are_valid_configs(name):
+    for job in jobs(ROOT / "experiments" / f"{name}.py"):
+        for each in (job, briefly(job)):
+            config = load_config_file(str(ROOT / each.config))
+            config.update_from_flattened_dict(each.overrides)
+            check(config)
+            check_read(config, each.overrides)
+        assert each.name == job.name and config.train.num_steps == 50
+
+
+def test_layers_are_compared_where_both_have_been():
+    """At the last step, and the last second, that the layer and the baseline have both reached."""
+    full = {"steps": [10, 20, 30], "seconds": [10.0, 20.0, 30.0], "losses": [[4.0, 4.2], [3.0, 3.2], [2.0, 2.2]]}
+    fast = {"steps": [10, 20, 30, 40], "seconds": [1.0, 2.0, 3.0, 20.0]}
+    fast["losses"] = [[4.0, 4.2], [3.5, 3.7], [2.5, 2.7], [1.0, 1.2]]
+    rows = compare({"full": full, "fast": fast})
+    assert rows["fast"]["steps"]["at"] == 30 and rows["fast"]["seconds"]["at"] == 20
+    np.testing.assert_allclose(rows["fast"]["steps"]["difference"], 0.5)
+    np.testing.assert_allclose(rows["fast"]["seconds"]["difference"], -2.0)
+    assert "(30 steps) | +0.5000 ± 0.0000" in table(rows)

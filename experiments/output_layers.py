@@ -17,7 +17,8 @@ import argparse
 import json
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,24 @@ def table(rows: dict[str, dict[str, Any]], baseline: str = "full") -> str:
     return "\n".join(lines)
 
 
+def made_by(workdir: pathlib.Path) -> dict[str, Any]:
+    """Returns commit, date, steps, checkpoint and, of a test split, the perplexities of the seeds of a run."""
+    result = json.loads((workdir / "result.json").read_text(encoding="utf-8"))
+    kept = {key: result[key] for key in ("commit", "date", "steps", "checkpoint")}
+    return kept | ({"test": result["metrics"]["perplexity"]["seeds"]} if result["split"] == "test" else {})
+
+
+def at_the_end(runs: dict[str, dict[str, Any]]) -> str:
+    """Returns a table in Markdown: perplexities of the test split, of the checkpoints that were best in validation."""
+    tested = {name: run for name, run in runs.items() if "test" in run}
+    lines = ["| layer | checkpoint | test perplexity | each seed |", "|---|---|--:|---|"]
+    for name, run in tested.items():
+        mean = t_interval(run["test"])
+        each = ", ".join(f"{value:.1f}" for value in run["test"])
+        lines.append(f"| {name} | {run['checkpoint']} | {mean.mean:.1f} ± {mean.half_width:.1f} | {each} |")
+    return "\n".join(lines) if tested else ""
+
+
 def plot(curves: dict[str, dict[str, list]], lowest: float | None, path: pathlib.Path) -> None:
     """Plots the mean perplexity over training seconds and over steps."""
     from matplotlib.figure import Figure
@@ -183,15 +202,21 @@ def lowest_perplexity(workdir: pathlib.Path) -> float | None:
     return float(np.exp(source.entropy(task.length) / (task.length + 1)))
 
 
-def train_briefly(path: pathlib.Path, folder: pathlib.Path, common: list[str]) -> None:
-    """Trains a few steps of each run of the sweep in a file, to measure their speed."""
-    run_jobs([briefly(job) for job in jobs(path)], folder, common)
+def train_briefly(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
+    """Trains a few steps of each run, to measure their speed."""
+    run_jobs([briefly(job) for job in todo], folder, common)
 
 
 def briefly(job: Job) -> Job:
-    """Returns a run of 50 steps with the settings and the work directory of another one."""
-    kept = {key: value for key, value in job.overrides.items() if key != "train.num_epochs"}
+    """Returns a run of 50 steps with the settings and the work directory of another one, without its test."""
+    kept = {key: value for key, value in job.overrides.items() if key not in ("train.num_epochs", "task.test")}
     return Job(job.name, job.config, kept | {"train.num_steps": 50, "train.eval_every": 50, "train.log_every": 10})
+
+
+def with_layer(job: Job, name: str) -> Job:
+    """Returns a run with another output layer."""
+    overrides = job.overrides | {"model.output.name": name}
+    return Job(job.name.replace(f"name={job.overrides['model.output.name']}", f"name={name}"), job.config, overrides)
 
 
 def report(
@@ -201,34 +226,44 @@ def report(
     *,
     baseline: str = "full",
     converged: tuple[str, ...] = (),
+    same: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Compares the runs of the sweep in a file, and writes the results beside each other: .md, .json, .png."""
+    """Compares the runs of the sweep in a file, and writes the results beside each other: .md, .json, .png.
+
+    A layer in `same` computes what the named layer of the sweep computes, at another speed: of it only the speed is
+    measured.
+    """
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / path.stem)
     parser.add_argument("--timed", type=pathlib.Path, default=ROOT / "runs" / f"{path.stem}_time", help="short runs")
     parser.add_argument("--time", action="store_true", help="train the short runs")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS / f"{path.stem}.md")
     args, common = parser.parse_known_args(argv)
+    todo = {job.overrides["model.output.name"]: job for job in jobs(path)}
+    timed = todo | {name: with_layer(todo[of], name) for name, of in same.items()}
     if args.time:
-        train_briefly(path, args.timed, common)
+        train_briefly(list(timed.values()), args.timed, common)
         return
     if common:
         parser.error(f"unrecognized arguments: {' '.join(common)}")
-    found = {job.overrides["model.output.name"]: args.runs / job.name for job in jobs(path)}
-    curves = {name: curve(run, args.timed / run.name) for name, run in found.items() if (run / "result.json").exists()}
+    found = {name: args.runs / todo[same.get(name, name)].name for name in timed}
+    curves = {
+        name: curve(run, args.timed / timed[name].name) for name, run in found.items() if (run / "result.json").exists()
+    }
     if baseline not in curves:
         parser.exit(1, f"{path.name}: no finished run in {args.runs}; train with launch.py --sweep={path}\n")
     lowest, rows = lowest_perplexity(found[baseline]), compare(curves, baseline, converged)
+    runs = {name: made_by(found[name]) for name in curves}
     text = [
         f"# {title}",
         f"`python experiments/{path.name}`; 95 % intervals of the mean over three seeds, paired",
         table(rows, baseline),
+        at_the_end(runs),
         f"Lowest possible perplexity: {lowest:.2f}." if lowest else "",
     ]
-    print("\n\n".join(text))
-    args.out.write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    made_by = {name: json.loads((found[name] / "result.json").read_text(encoding="utf-8")) for name in curves}
-    runs = {name: {key: result[key] for key in ("commit", "date", "steps")} for name, result in made_by.items()}
+    text = "\n\n".join(filter(None, text))
+    print(text)
+    args.out.write_text(text + "\n", encoding="utf-8")
     stored = {**provenance(), "runs": runs, "lowest_perplexity": lowest, "rows": rows, "curves": curves}
     args.out.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     plot(curves, lowest, args.out.with_suffix(".png"))

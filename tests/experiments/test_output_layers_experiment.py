@@ -9,7 +9,7 @@ from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import jobs
 from attn_jax.cli.unread import check_read
-from experiments.output_layers import briefly, compare, table
+from experiments.output_layers import at_the_end, briefly, compare, table, with_layer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -17,12 +17,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("name", ["output_layers", "output_layers_brown"])
 def test_every_run_and_its_short_form_are_valid_configs(name):
     for job in jobs(ROOT / "experiments" / f"{name}.py"):
-        for each in (job, briefly(job)):
+        for each in (job, briefly(job), briefly(with_layer(job, "full"))):
             config = load_config_file(str(ROOT / each.config))
             config.update_from_flattened_dict(each.overrides)
             check(config)
             check_read(config, each.overrides)
-        assert each.name == job.name and config.train.num_steps == 50
+        assert (
+            each.name == job.name.replace(job.overrides["model.output.name"], "full") and config.train.num_steps == 50
+        )
 
 
 def test_layers_are_compared_where_both_have_been():
@@ -35,3 +37,10 @@ def test_layers_are_compared_where_both_have_been():
     np.testing.assert_allclose(rows["fast"]["steps"]["difference"], 0.5)
     np.testing.assert_allclose(rows["fast"]["seconds"]["difference"], -2.0)
     assert "(30 steps) | +0.5000 ± 0.0000" in table(rows)
+
+
+def test_the_test_split_has_a_table_of_its_own():
+    run = {"commit": "c", "date": "d", "steps": 9, "checkpoint": "best checkpoint (step 5)"}
+    text = at_the_end({"full": run, "sampled": run | {"test": [100.0, 102.0, 104.0]}})
+    assert "| sampled | best checkpoint (step 5) | 102.0 ± 5.0 | 100.0, 102.0, 104.0 |" in text and "full" not in text
+    assert at_the_end({"full": run}) == ""

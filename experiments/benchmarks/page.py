@@ -27,6 +27,11 @@ SECTIONS = {
         "parameters, batches of 32 sentence pairs, Adam. Share of the peak: products of matrices alone, of the rate of "
         "one large product in the same process.",
     ),
+    "translation_profile": (
+        "Where the time of a step goes",
+        "The same model, one batch of the most frequent shape. Each part is compiled by itself, forward and backward, "
+        "and takes turns with the whole step; compiled together they can share memory traffic.",
+    ),
     "transformer_speed": (
         "Training: Transformer",
         "3 + 3 layers of 256, 4 heads, feed forward 1,024, 8,000 pieces a side, batches of 64 pairs of similar length, "
@@ -142,6 +147,15 @@ def costs(groups: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def shares(found: dict[str, Any]) -> list[str]:
+    """Returns a table of the parts of a step: milliseconds, and the share of the whole step."""
+    lines = ["| | ms | of the step |", "|---|--:|--:|"]
+    for row in found["rows"]:
+        share = 1 / row["ratio"]["median"]
+        lines.append(f"| {row['name']} | {number(row['step_ms']['p50'])} | {share:.0%} |")
+    return lines
+
+
 def memory_and_time(found: dict[str, Any]) -> list[str]:
     """Returns two tables of programs by the number of keys, context / context and gradient."""
     lines = []
@@ -220,6 +234,7 @@ TABLES = {
     "blockwise_memory": memory_and_time,
     "output_speed": by_vocabulary,
     "kernel_speed": kernels,
+    "translation_profile": shares,
     "long_decoding": by_length,
     "start_speed": starts,
 }  # all others: turns

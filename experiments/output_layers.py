@@ -208,9 +208,13 @@ def train_briefly(todo: list[Job], folder: pathlib.Path, common: list[str]) -> N
 
 
 def briefly(job: Job) -> Job:
-    """Returns a run of 50 steps with the settings and the work directory of another one, without its test."""
+    """Returns a run of 50 steps with the settings and the work directory of another one.
+
+    It is validated on ten examples and not tested.
+    """
     kept = {key: value for key, value in job.overrides.items() if key not in ("train.num_epochs", "task.test")}
-    return Job(job.name, job.config, kept | {"train.num_steps": 50, "train.eval_every": 50, "train.log_every": 10})
+    short = {"train.num_steps": 50, "train.eval_every": 50, "train.log_every": 10, "task.valid_size": 10}
+    return Job(job.name, job.config, kept | short)
 
 
 def with_layer(job: Job, name: str) -> Job:

@@ -168,8 +168,7 @@ def make_fresh(number: int, known: set[str]) -> Any:
 
 def wrong(evaluator: Any, params: Any, pairs: Any) -> float:
     """Returns the share of wrong answers, in percent."""
-    results, _ = evaluator.measure([params], pairs, ["accuracy"])
-    return 100 - results["accuracy"]["mean"]
+    return 100 - evaluator.measure([params], pairs, ["accuracy"]).values["accuracy"]["mean"]
 
 
 def table(name: str, rows: list[Row]) -> str:

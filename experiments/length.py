@@ -73,7 +73,7 @@ def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:
         rng = np.random.default_rng((2, factor))  # never the generator of a split
         pairs = make_pairs(config.task.operation, config.task.num_symbols, (factor * longest,), count, rng)
         names = ("exact_match", "accuracy")
-        results[factor * longest], _ = trained.evaluator.measure(trained.params, pairs, names)
+        results[factor * longest] = trained.evaluator.measure(trained.params, pairs, names).values
     return results
 
 

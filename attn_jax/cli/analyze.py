@@ -7,6 +7,7 @@ target words from 1, p: possible. Without one, tasks that know their alignment g
 """
 
 import math
+import pathlib
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,7 +18,7 @@ from attn_jax.evaluation.attention_measures import Gold, Links, Row, measure_att
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.tables import markdown
-from attn_jax.tasks.files import reason
+from attn_jax.tasks.files import load_json, reason
 from attn_jax.tasks.options import TaskOptions
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.vocabulary import Vocabulary
@@ -113,12 +114,38 @@ def words_of(vocabulary: Vocabulary, text: str) -> list[int | None]:
 
 def analysis_table(rows: Sequence[dict]) -> str:
     """Formats rows of analysis.json as Markdown: a line per place, layer, head and hop, without empty columns."""
+    return markdown(analysis_rows(rows))
+
+
+def analysis_rows(rows: Sequence[dict]) -> list[list[str]]:
+    """Returns the cells of `analysis_table`, the head first."""
     axes = [axis for axis in AXES if any(axis in row for row in rows)]
     measures = measures_of(rows)
     lines = [["place", *axes, *measures]]
     for row in rows:
         lines.append([row["place"], *(str(row.get(axis, "")) for axis in axes), *map(partial(_cell, row), measures)])
-    return markdown(lines)
+    return lines
+
+
+def read_analysis(path: pathlib.Path) -> dict:
+    """Reads an analysis.json.
+
+    Raises:
+        UserError: it is damaged, or something else.
+    """
+    found = load_json(path)
+    rows = found.get("rows")
+    sound = isinstance(rows, list) and all(
+        isinstance(row, dict) and isinstance(row.get("values"), dict) and isinstance(row.get("place"), str)
+        for row in rows
+    )
+    for values in (one for row in (rows if sound else ()) for one in row["values"].values()):
+        sound &= isinstance(values, dict) and {"mean", "std", "seeds"} <= values.keys()
+        sound = sound and all(x is None or isinstance(x, int | float) for x in (values["mean"], values["std"]))
+        sound = sound and isinstance(values["seeds"], list)
+    if not sound:
+        raise UserError(f"cannot read {path}: expected what --mode=analyze writes; remove it, or analyze again")
+    return found
 
 
 def measures_of(rows: Sequence[dict]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands: train, eval, predict, score, visualize, analyze, report, export. Results go to standard output.
+"""Commands: train, eval, compare, predict, score, visualize, analyze, report, export. Results go to standard output.
 
 Each command takes (config, workdir, files). All but `train` need only a work directory with a checkpoint.
 """
@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import jax
 from ml_collections import ConfigDict
 
-from attn_jax.cli import build, runs
+from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
 from attn_jax.cli.checks import check, check_metrics, seeds_of
+from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.export import export_model
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
@@ -68,13 +69,14 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         index = runs.choose_seed(config, run.setup.evaluator, params, run.task)
         snapshot = ensembled(config, Snapshot(run.setup, params, used, index), run.task.kept)
         name, split = own_split(run.task)
-        result = measure(config, snapshot, split, name, files.overrides)
+        result, of_each = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if run.skipped:
             result["skipped_steps"] = sorted(run.skipped)  # their loss was not finite
         if jax.process_index() == 0:
             say_examples(result)
             say(table(result, path))  # printed before anything is saved, in case the disk is full
+            sentences.save_sentences(workdir / sentences.FILE, of_each)
             save_json(path, result)
             plot(config, workdir, run, snapshot.chosen, split)
     example, where = run.task.examples[0], shlex.quote(str(workdir))
@@ -107,11 +109,21 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     snapshot, path = restore(config, workdir), workdir / "result.json"
     name, split = split_of(config, workdir, files, snapshot)
     before = load_json(path) if path.exists() else {}
-    result = measure(config, snapshot, split, name, files.overrides)
+    result, of_each = measure(config, snapshot, split, name, files.overrides)
     result |= {key: before[key] for key in ("chosen_seed", "steps", "train_seconds") if key in before}
     say_examples(result)
     say(table(result, workdir / "eval.json"))
+    sentences.save_sentences(workdir / sentences.EVAL_FILE, of_each)
     save_json(workdir / "eval.json", result)
+
+
+def compare(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
+    """Prints the paired differences of the run to a baseline and writes comparison.json; see attn_jax.cli.compare."""
+    check_links(workdir)
+    found = compare_runs(workdir, pathlib.Path(files.baseline), files.measured)
+    save_json(workdir / "comparison.json", found | provenance())
+    for line in comparison_lines(found):
+        say(line)
 
 
 def predict(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -258,6 +270,7 @@ def example_ids(snapshot: Snapshot) -> list[int]:
 COMMANDS = {
     "train": train,
     "eval": evaluation,
+    "compare": compare,
     "predict": predict,
     "score": score,
     "visualize": visualize,

@@ -18,6 +18,8 @@ class Files(NamedTuple):
     overrides: tuple[str, ...] = ()
     gold: str = ""  # true alignments, for analyze
     num_examples: int = 50  # of a report
+    baseline: str = ""  # work directory, for compare
+    measured: str = "result"  # whose numbers compare reads, those of the training or of eval
 
 
 def lines_of(files: Files) -> Iterable[str]:

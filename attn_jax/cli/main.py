@@ -2,6 +2,7 @@
 
 python launch.py --config=configs/quickstart.py [--workdir=runs/quickstart] [--config.model.hidden_size=64 ...]
 python launch.py --mode=eval|predict|score|visualize|analyze|report|export --workdir=DIR [--config.KEY=VALUE ...]
+python launch.py --mode=compare --workdir=DIR --baseline=DIR
 python launch.py --sweep=experiments/X.py
 """
 
@@ -20,13 +21,17 @@ from attn_jax.cli.noise import silence
 from attn_jax.cli.overrides import parse
 from attn_jax.errors import Interrupted, Lost, UserError, printable
 
-COMMANDS = ["train", "eval", "predict", "score", "visualize", "analyze", "report", "export"]
+COMMANDS = ["train", "eval", "compare", "predict", "score", "visualize", "analyze", "report", "export"]
 MODE = flags.DEFINE_enum("mode", "train", COMMANDS, "Command to run.")
 WORKDIR = flags.DEFINE_string("workdir", "", "Work directory of the run; by default runs/<name of the config>.")
-SOURCE = flags.DEFINE_string("source", "", "UTF-8 text file of source sentences (all modes but train and export).")
+SOURCE = flags.DEFINE_string(
+    "source", "", "UTF-8 text file of source sentences (all modes but train, compare and export)."
+)
 TARGET = flags.DEFINE_string("target", "", "UTF-8 text file of target sentences (eval, score, analyze, report).")
 GOLD = flags.DEFINE_string("gold", "", "File of the true word alignments of the pairs in Talp format (analyze).")
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whose attention a report shows (report).")
+BASELINE = flags.DEFINE_string("baseline", "", "Work directory that --workdir is compared with (compare).")
+MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers of the training or of eval (compare).")
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
 SWEEP = flags.DEFINE_string("sweep", "", "File whose sweep() yields dicts of overrides; each is a run.")
 AT_ONCE = flags.DEFINE_integer("at_once", 0, "Number of runs of a sweep at the same time; 0: as the engine does.")
@@ -88,7 +93,15 @@ def main(argv: list[str]) -> int:
             if NUM_PROCESSES.value > 1:
                 commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
             commands.check_overrides(config, overrides)
-            files = commands.Files(SOURCE.value, TARGET.value, tuple(overrides), GOLD.value, NUM_EXAMPLES.value)
+            files = commands.Files(
+                SOURCE.value,
+                TARGET.value,
+                tuple(overrides),
+                GOLD.value,
+                NUM_EXAMPLES.value,
+                BASELINE.value,
+                MEASURED.value,
+            )
             commands.COMMANDS[MODE.value](config, workdir, files)
         sys.stdout.flush()
     except UserError as error:

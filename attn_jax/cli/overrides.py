@@ -27,6 +27,8 @@ MODES = {  # option -> modes
     "target": ("eval", "score", "analyze", "report"),
     "gold": ("analyze",),
     "num_examples": ("report",),
+    "baseline": ("compare",),
+    "measured": ("compare",),
 }
 
 
@@ -51,6 +53,8 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
         raise UserError(f"unknown option --{error.flagname}; {nearest(error.flagname, known)}") from None
     except (flags.Error, TypeError, ValueError) as error:
         raise UserError(_explain_flag(str(error), given)) from None
+    if overrides and given.get("mode") == "compare":
+        raise UserError(f"{overrides[0]}: --mode=compare reads results, which no option of a config changes")
     if rest:
         raise UserError(f"unexpected argument {rest[0]!r}; options look like --mode=eval")
     _check_options({name: flags.FLAGS[name].value for name in given if name in flags.FLAGS and _is_own(name)})
@@ -133,6 +137,13 @@ def _check_options(given: dict[str, Any]) -> None:
     for name, modes in MODES.items():
         if given.get(name) and mode not in modes:
             raise UserError(f"--mode={mode} takes no --{name}; it is for --mode={' or --mode='.join(modes)}")
+    if mode == "compare":
+        if not given.get("baseline"):
+            raise UserError(
+                "--mode=compare needs --baseline=DIR, the work directory that --workdir=DIR is compared with"
+            )
+        if "config" in given:
+            raise UserError(f"--mode=compare takes no --config={given['config']}: it reads the results of two runs")
     if number < 1:
         raise UserError(f"--num_processes={number}: expected at least 1")
     coordinator, place = given.get("coordinator", ""), given.get("process_id", 0)

@@ -9,7 +9,9 @@ from urllib.parse import quote
 
 from ml_collections import ConfigDict
 
+from attn_jax.cli.analyze import MEASURES, analysis_rows, measures_of, read_analysis
 from attn_jax.cli.options import schema_of
+from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import runs_of
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
@@ -72,8 +74,24 @@ def write_report(
         result=result,
         curves=curves_of(metrics, evaluator.loss_unit) if metrics.exists() else [],
         examples=examples,
+        analysis=analysis_in(workdir),
     )
     return save(workdir / FILE, data, len(examples["items"]))
+
+
+def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
+    """Returns the table of analysis.json with the meanings of its columns; None without the file.
+
+    Raises:
+        UserError: it is damaged.
+    """
+    path = workdir / "analysis.json"
+    if not path.exists():
+        return None
+    found = read_analysis(path)
+    meanings = {name: MEASURES[name] for name in measures_of(found["rows"])}
+    of = f"Means over {found.get('split', 'a split')}, measured {str(found.get('date', ''))[:10]}."
+    return {"table": analysis_rows(found["rows"]), "meanings": list(map(list, meanings.items())), "of": of}
 
 
 def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, pathlib.Path], None]) -> Written:
@@ -109,7 +127,8 @@ def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, p
     links = {name: f"{quote(name)}/{FILE}" for name in results if (folder / name / FILE).exists()}
     missing = [run.name for run in runs if run.name not in results]
     notes = (f"Without a result yet: {', '.join(missing)}",) if missing else ()
-    return save(folder / FILE, sweep_data(folder.resolve().name, results, links, notes), 0)
+    sentences = sentences_in(folder, results)
+    return save(folder / FILE, sweep_data(folder.resolve().name, results, links, notes, sentences), 0)
 
 
 def check_seeds(folder: pathlib.Path, results: dict[str, dict[str, Any]]) -> None:

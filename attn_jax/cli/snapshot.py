@@ -10,15 +10,16 @@ from attn_jax.cli import build, runs
 from attn_jax.cli.checks import check_ensemble, seeds_of
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import label
-from attn_jax.cli.workdir import check_model
+from attn_jax.cli.workdir import check_model, plain
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
+from attn_jax.evaluation.paired import sentences_of
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
 from attn_jax.models.ensemble import stacked
 from attn_jax.models.kernel_regression.model import KernelRegression
-from attn_jax.tasks import PointsTask, Task, task_class
-from attn_jax.tasks.files import check_links, load_json, short
+from attn_jax.tasks import Pairs, PointsTask, Task, task_class
+from attn_jax.tasks.files import check_links, load_json, short, text_checksum
 from attn_jax.training.model_size import num_parameters
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
@@ -103,15 +104,24 @@ def own_split(task: Task | PointsTask) -> tuple[str, Split]:
     return name, task.splits[name]
 
 
-def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()) -> dict:
-    """Computes the metrics of config.eval on a split; returns the content of result.json."""
+def measure(
+    config: ConfigDict, snapshot: Snapshot, split: Split, name: str, overrides: tuple[str, ...] = ()
+) -> tuple[dict, dict | None]:
+    """Computes the metrics of config.eval on a split; returns the contents of result.json and of sentences.json.
+
+    The second has the statistics of each sentence, None for a model that reads none.
+    """
     begin = time.monotonic()
     evaluator = snapshot.evaluator
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
-    values, signatures, examples = evaluator.measure(snapshot.params, split, config.eval.metrics)
+    found = evaluator.measure(snapshot.params, split, config.eval.metrics, each=True)
     seeds = list(seeds_of(config))
     chooses = config.train.get("choose_seed", "") and len(snapshot.params) == len(seeds)
-    return {
+    sentences = None
+    if found.statistics and isinstance(split, Pairs):
+        content = text_checksum([split.source, split.target])
+        sentences = sentences_of(seeds, found.statistics, found.outputs, content)
+    result = {
         "name": config.name,
         "split": name,
         evaluator.unit: len(split),
@@ -120,10 +130,12 @@ def measure(config: ConfigDict, snapshot: Snapshot, split: Split, name: str, ove
         "checkpoint": snapshot.used,
         "num_parameters": num_parameters(snapshot.params[0]),
         "decode": config.decode.to_dict(),
-        "metrics": values,
-        "signatures": signatures,
-        "examples": [example._asdict() for example in examples],
+        "metrics": found.values,
+        "signatures": found.signatures,
+        "examples": [example._asdict() for example in found.examples],
         "eval_seconds": round(time.monotonic() - begin, 2),
         "overrides": list(overrides),
+        "config": plain(config),
         **provenance(),
     }
+    return result, sentences

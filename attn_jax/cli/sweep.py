@@ -20,11 +20,12 @@ from attn_jax.cli.engines.local import Local
 from attn_jax.cli.live import Live
 from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
 from attn_jax.cli.processes import run_all
+from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.evaluation.tables import differences_table, results_table
+from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
 from attn_jax.tasks.files import check_links, is_link, load_json, save_json
 from attn_jax.training.progress import notice
 
@@ -209,8 +210,11 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
     """Formats the results in Markdown: a row per run, and its paired differences to the first run."""
-    results = {job.name: load_json(folder / job.name / "result.json") for job in todo if _done(folder, job)}
-    return "\n\n".join(filter(None, (results_table(results), differences_table(results))))
+    done = [job.name for job in todo if _done(folder, job)]
+    results = {name: load_json(folder / name / "result.json") for name in done}
+    sentences = sentences_in(folder, done)
+    tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
+    return "\n\n".join(filter(None, tables))
 
 
 def _done(folder: pathlib.Path, job: Job) -> bool:

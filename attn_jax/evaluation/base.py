@@ -6,6 +6,7 @@ parameters for each seed of a run.
 
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,12 +21,15 @@ Split = Pairs | Points
 class Metric(NamedTuple):
     """A number that says how good a model is.
 
-    `best` is "min" or "max", or None where neither a low nor a high value is better. The arguments of `compute` are
-    those of the table that the metric is in.
+    `best` is "min" or "max", or None where neither a low nor a high value is better. The arguments of `compute` and of
+    `statistics` are those of the table that the metric is in. A metric with statistics is a function of their sum over
+    the examples: score(sum of statistics [n, k] over n) = compute.
     """
 
     compute: Callable
     best: str | None
+    statistics: Callable | None = None  # of each example: [n, k]
+    score: Callable | None = None  # [k] -> value
 
 
 class Example(NamedTuple):
@@ -42,6 +46,8 @@ class Results(NamedTuple):
     values: dict[str, dict[str, Any]]  # metric -> {"mean", "std", "seeds": the value of each seed}
     signatures: dict[str, str]  # metric -> settings that the value depends on, for those that have any
     examples: tuple[Example, ...] = ()  # the first ones, by the first seed, where outputs were computed
+    statistics: Mapping[str, list[np.ndarray]] = MappingProxyType({})  # metric -> of each seed, [n, k], if asked for
+    outputs: tuple[list[str], ...] = ()  # of each seed, of n examples, if asked for
 
 
 @runtime_checkable
@@ -58,8 +64,12 @@ class Evaluator(Protocol):
     unit: str
     loss_unit: str
 
-    def measure(self, params_of_seeds: Sequence[Params], split: Split, names: Sequence[str]) -> Results:
+    def measure(
+        self, params_of_seeds: Sequence[Params], split: Split, names: Sequence[str], each: bool = False
+    ) -> Results:
         """Computes the loss and the metrics `names` of a split of n examples, for each seed.
+
+        With `each` the results also have the statistics and the outputs of each example, where there are any.
 
         Raises:
             UserError: a metric is unknown, or cannot be computed.

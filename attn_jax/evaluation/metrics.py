@@ -1,5 +1,6 @@
 """Metrics: perplexity, scores of texts such as BLEU, and means over seeds."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,6 +60,18 @@ def _levenshtein(a: str, b: str) -> int:
     return row[-1]
 
 
+def exact_match_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Returns (1 if the hypothesis equals its reference else 0, 1) of each pair: [n, 2]."""
+    _check_pairs(hypotheses, references)
+    return np.array([(h.strip() == r.strip(), 1) for h, r in zip(hypotheses, references, strict=True)], np.int64)
+
+
+def edit_distance_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Returns (Levenshtein distance, 1) of each pair: [n, 2]."""
+    _check_pairs(hypotheses, references)
+    return np.array([(_levenshtein(h, r), 1) for h, r in zip(hypotheses, references, strict=True)], np.int64)
+
+
 def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> tuple[float, str]:
     """BLEU (0 to 100) of a corpus with one reference each, and its signature, the settings of the measurement.
 
@@ -72,19 +85,39 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: 
 
     Papineni et al. 2002, "BLEU"; Post 2018, "A Call for Clarity in Reporting BLEU Scores".
     """
+    _check_pairs(hypotheses, references)
+    metric = _bleu(tokenize)
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return float(score), str(metric.get_signature())
+
+
+def bleu_statistics(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a") -> np.ndarray:
+    """Counts what BLEU is made of in each pair: lengths of both, then matching and all n-grams for n = 1 to 4; [n, 10].
+
+    Raises:
+      UserError: as `corpus_bleu`.
+    """
+    _check_pairs(hypotheses, references)
+    return np.array(_bleu(tokenize)._extract_corpus_statistics(list(hypotheses), [list(references)]), np.int64)
+
+
+def bleu_of(total: np.ndarray) -> float:
+    """BLEU of a corpus, of the sum of `bleu_statistics` over its pairs."""
+    return float(_bleu("none")._compute_score_from_stats(list(total)).score)
+
+
+@functools.cache
+def _bleu(tokenize: str):
     from sacrebleu.metrics import BLEU
 
-    _check_pairs(hypotheses, references)
     if tokenize not in BLEU.TOKENIZERS:
         raise UserError(f"unknown BLEU tokenizer {tokenize!r}; {nearest(tokenize, BLEU.TOKENIZERS)}")
     try:
         # force only silences the warning about text that looks tokenized: the signature states the tokenization.
-        metric = BLEU(tokenize=tokenize, force=True)
+        return BLEU(tokenize=tokenize, force=True)
     except (ImportError, RuntimeError, OSError) as error:  # a package is missing, or a model cannot be downloaded
         reason = " ".join(str(error).split())
         raise UserError(f"BLEU tokenizer {tokenize!r} cannot be used here: {reason}") from error
-    score = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return float(score), str(metric.get_signature())
 
 
 def corpus_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
@@ -93,9 +126,25 @@ def corpus_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[f
     The F-score (beta = 2) of character 1- to 6-grams. It needs no tokenizer, so it suits text without spaces.
     Popović 2015, "chrF: character n-gram F-score for automatic MT evaluation".
     """
-    from sacrebleu.metrics import CHRF
-
     _check_pairs(hypotheses, references)
-    metric = CHRF()
+    metric = _chrf()
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return float(score), str(metric.get_signature())
+
+
+def chrf_statistics(hypotheses: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Counts the character n-grams of the hypothesis, the reference and both in each pair, for n = 1 to 6: [n, 18]."""
+    _check_pairs(hypotheses, references)
+    return np.array(_chrf()._extract_corpus_statistics(list(hypotheses), [list(references)]), np.int64)
+
+
+def chrf_of(total: np.ndarray) -> float:
+    """chrF2 of a corpus, of the sum of `chrf_statistics` over its pairs."""
+    return float(_chrf()._compute_score_from_stats(list(total)).score)
+
+
+@functools.cache
+def _chrf():
+    from sacrebleu.metrics import CHRF
+
+    return CHRF()

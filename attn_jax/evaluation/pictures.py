@@ -171,14 +171,16 @@ class PictureEvaluator(TextEvaluator):
         super().__init__(predictor.translator, buckets=buckets, tokenize=tokenize)
         self.predictor = predictor
 
-    def measure(self, params_of_seeds: Sequence[Params], split: Pairs, names: Sequence[str]) -> Results:
+    def measure(
+        self, params_of_seeds: Sequence[Params], split: Pairs, names: Sequence[str], each: bool = False
+    ) -> Results:
         """Computes the loss and the metrics `names` of n images, for each seed.
 
         Raises:
             UserError: a metric needs true boxes, and the images have none.
         """
         others = [name for name in names if name not in PLACE_METRICS]
-        found = super().measure(params_of_seeds, split, others)
+        found = super().measure(params_of_seeds, split, others, each)
         wanted = [name for name in dict.fromkeys(names) if name in PLACE_METRICS]
         if not wanted:
             return found

@@ -49,7 +49,9 @@ class PointsEvaluator:
     def __init__(self, regressor: Regressor):
         self.regressor = regressor
 
-    def measure(self, params_of_seeds: Sequence[Params], split: Points, names: Sequence[str]) -> Results:
+    def measure(
+        self, params_of_seeds: Sequence[Params], split: Points, names: Sequence[str], each: bool = False
+    ) -> Results:
         """Computes the loss and the metrics `names` of n points, for each seed.
 
         Gives a notice of a metric that is not defined, and of points without a training point within reach.

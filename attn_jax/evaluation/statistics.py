@@ -117,7 +117,7 @@ def compare(values: Values, baseline: Values, level: float = LEVEL) -> Compariso
     return Comparison(t_interval(differences, level), sign_flip_test(differences), smallest, effect)
 
 
-def common(results: Mapping[Any, float], baseline: Mapping[Any, float]) -> tuple[list[float], list[float]]:
+def common(results: Mapping[Any, Any], baseline: Mapping[Any, Any]) -> tuple[list, list]:
     """Returns the values of the seeds that two results have in common, in the same order.
 
     Raises:
@@ -161,7 +161,7 @@ def paired_bootstrap(
         seed: of the resampling; the default is sacrebleu's.
 
     Returns:
-        The difference of the scores, with the p-value of sacrebleu; the effect size is in standard deviations of the
+        The difference of the scores, with the p-value of sacrebleu (1 if all differences are 0); the effect size is in standard deviations of the
         resampled differences.
 
     Raises:
@@ -172,11 +172,12 @@ def paired_bootstrap(
         raise ValueError(f"paired_bootstrap: expected the same sentences, got {len(a)} and {len(b)}")
     observed = score(a.sum(0)) - score(b.sum(0))
     index = np.random.default_rng(seed).choice(len(a), size=(num_resamples, len(a)), replace=True)
-    resampled = np.array([score(a[rows].sum(0)) - score(b[rows].sum(0)) for rows in index])
+    counts = np.array([np.bincount(rows, minlength=len(a)) for rows in index])
+    resampled = np.array([score(one) - score(other) for one, other in zip(counts @ a, counts @ b, strict=True)])
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     # The null hypothesis moves the resampled differences to a mean of zero.
     sizes = np.abs(resampled)
-    p_value = (np.sum(sizes - sizes.mean() > abs(observed)) + 1) / (num_resamples + 1)
+    p_value = (np.sum(sizes - sizes.mean() > abs(observed)) + 1) / (num_resamples + 1) if np.any(sizes) else 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = float(np.divide(observed, np.std(resampled, ddof=1)))
     interval = Interval(float(observed), float(low), float(high), len(a), level)

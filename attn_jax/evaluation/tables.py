@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, holm
-
-Result = Mapping[str, Any]  # content of a result.json: {"metrics": {name: {"mean", "std", "seeds"}}, "seeds"}
+from attn_jax.evaluation.paired import Result, Sentences, can_compare, over_seeds, over_sentences
+from attn_jax.evaluation.statistics import LEVEL, Comparison, holm
 
 
 def results_table(results: Mapping[str, Result]) -> str:
@@ -41,26 +40,68 @@ def differences_rows(results: Mapping[str, Result], level: float = LEVEL) -> tup
         return [], ""
     (baseline, first), *others = results.items()
     metrics = [name for name in _metrics(results) if name in first["metrics"]]
-    columns = {metric: _comparisons(first, dict(others), metric, level) for metric in metrics}
-    columns = {metric: found for metric, found in columns.items() if found}
-    if not columns:
+    columns = {
+        metric: {name: c for name, result in others if (c := over_seeds(result, first, metric, level)) is not None}
+        for metric in metrics
+    }
+    rows = _rows(f"difference to {baseline}", [name for name, _ in others], columns, level)
+    if not rows:
         return [], ""
-    rows, concludes = [[f"difference to {baseline}", *columns]], True
-    adjusted = {metric: holm({name: c.p_value for name, c in found.items()}) for metric, found in columns.items()}
-    for name, _ in others:
-        cells = []
-        for metric, found in columns.items():
-            if name not in found:
-                cells.append("")
-                continue
-            interval = found[name].difference
-            star = " *" if found[name].concludes(level) and adjusted[metric][name] <= 1 - level else ""
-            concludes &= found[name].concludes(level)
-            cells.append(f"{interval.mean:+.3g} [{interval.low:+.3g}, {interval.high:+.3g}]{star}")
-        rows.append([name, *cells])
     note = f"{level:.0%} intervals of paired differences (Student's t)"
-    note += "; * differs by the exact sign test, adjusted by Holm." if concludes else _too_few(level)
-    return rows, note
+    return rows, note + (_too_few(columns, level) or "; * differs by the exact sign test, adjusted by Holm.")
+
+
+def sentence_differences_table(
+    results: Mapping[str, Result], sentences: Mapping[str, Sentences], level: float = LEVEL
+) -> str:
+    """Formats the differences of each run to the first one by the paired bootstrap over sentences: mean [interval].
+
+    A star marks a p-value that is at most 1 - level after adjustment for all comparisons of its column (Holm). Metrics
+    and runs without statistics of sentences, or of other sentences, are left out; "" if nothing is left.
+    """
+    rows, note = sentence_differences_rows(results, sentences, level)
+    return f"{markdown(rows)}\n\n{note}" if rows else ""
+
+
+def sentence_differences_rows(
+    results: Mapping[str, Result], sentences: Mapping[str, Sentences], level: float = LEVEL
+) -> tuple[list[list[str]], str]:
+    """Returns the cells of `sentence_differences_table`, the head first, and the line below it; none if it is empty."""
+    if not results or (baseline := next(iter(results))) not in sentences:
+        return [], ""
+    first, *_ = results.values()
+    others = [name for name in results if name != baseline]
+    columns: dict[str, dict[str, Comparison]] = {}
+    for metric in (name for name in _metrics(results) if name in first["metrics"]):
+        columns[metric] = {}
+        for name in others:
+            if can_compare(sentences.get(name), sentences[baseline]):
+                found = over_sentences(sentences[name], sentences[baseline], metric, level)
+                columns[metric] |= {name: found} if found else {}
+    rows = _rows(f"over sentences, to {baseline}", others, columns, level)
+    note = (
+        f"{level:.0%} intervals of the paired bootstrap over sentences; * differs on other sentences like these, "
+        "adjusted by Holm: of these trained models, not of other seeds."
+    )
+    return rows, note if rows else ""
+
+
+def _rows(
+    head: str, names: list[str], columns: Mapping[str, Mapping[str, Comparison]], level: float
+) -> list[list[str]]:
+    """Returns the cells of a table of differences, the head first; [] if there are none."""
+    columns = {metric: found for metric, found in columns.items() if found}
+    adjusted = {metric: holm({name: c.p_value for name, c in found.items()}) for metric, found in columns.items()}
+    rows = [[head, *columns]]
+    for name in names:
+        cells = [""] * len(columns)
+        for place, (metric, found) in enumerate(columns.items()):
+            if name in found:
+                interval = found[name].difference
+                star = " *" if found[name].concludes(level) and adjusted[metric][name] <= 1 - level else ""
+                cells[place] = f"{interval.mean:+.3g} [{interval.low:+.3g}, {interval.high:+.3g}]{star}"
+        rows.append([name, *cells])
+    return rows if columns else []
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -69,28 +110,19 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *others])
 
 
-def _too_few(level: float) -> str:
-    needed = next(n for n in range(2, 64) if 2.0 ** (1 - n) <= 1 - level)
-    return f". Fewer than {needed} seeds in common: no test can tell a difference from chance at {1 - level:.2g}."
+def _too_few(columns: Mapping[str, Mapping[str, Comparison]], level: float) -> str:
+    """Returns what to say if some column has too few seeds for any star; "" if none has."""
+    for found in columns.values():
+        if any(len(found) * c.smallest_p_value > 1 - level for c in found.values()):
+            needed = next(n for n in range(2, 64) if len(found) * 2.0 ** (1 - n) <= 1 - level)
+            of = f" of {len(found)} comparisons" if len(found) > 1 else ""
+            chance = f"a difference from chance at {1 - level:.2g}"
+            return f". Fewer than {needed} seeds in common: no test{of} can tell {chance}."
+    return ""
 
 
 def _metrics(results: Mapping[str, Result]) -> list[str]:
     return list(dict.fromkeys(name for result in results.values() for name in result["metrics"]))
-
-
-def _comparisons(first: Result, others: dict[str, Result], metric: str, level: float) -> dict[str, Comparison]:
-    """Compares a metric of each run with that of the first, where at least two seeds are in common."""
-    found, baseline = {}, _by_seed(first, metric)
-    for name, result in others.items():
-        values = _by_seed(result, metric)
-        if len(set(values) & set(baseline)) >= 2:
-            found[name] = compare(*common(values, baseline), level)
-    return found
-
-
-def _by_seed(result: Result, metric: str) -> dict[int, float]:
-    values = result["metrics"].get(metric, {"seeds": []})["seeds"]
-    return dict(zip(result["seeds"], values, strict=True)) if len(values) == len(result["seeds"]) else {}
 
 
 def _cell(values: Mapping[str, Any] | None) -> str:

@@ -1,36 +1,74 @@
 """Evaluation of models of text: losses per token, and scores of translations such as BLEU."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import jax
+import numpy as np
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation.base import Example, Metric, Results
-from attn_jax.evaluation.metrics import corpus_bleu, corpus_chrf, edit_distance, exact_match, perplexity, summarize
+from attn_jax.evaluation.metrics import (
+    bleu_of,
+    bleu_statistics,
+    chrf_of,
+    chrf_statistics,
+    corpus_bleu,
+    corpus_chrf,
+    edit_distance,
+    edit_distance_statistics,
+    exact_match,
+    exact_match_statistics,
+    perplexity,
+    summarize,
+)
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.ensemble import Ensemble
+from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.types import Metrics, Params
 
 NUM_EXAMPLES = 3  # shown with the results
+
+
+def _token_metric(name: str, best: str | None, value: Callable[[Mean], float]) -> Metric:
+    """Returns a metric of the mean over tokens `name` of eval_fn; its statistics are the total and the count."""
+    return Metric(
+        lambda metrics: value(metrics[name]),
+        best,
+        lambda metrics: np.stack([metrics[name].total, metrics[name].count], axis=-1),
+        lambda total: float(value(Mean(*total))),
+    )
+
+
 TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signature)
-    "bleu": Metric(corpus_bleu, "max"),
-    "chrf": Metric(lambda hypotheses, references, tokenize: corpus_chrf(hypotheses, references), "max"),
+    "bleu": Metric(corpus_bleu, "max", bleu_statistics, bleu_of),
+    "chrf": Metric(
+        lambda hypotheses, references, tokenize: corpus_chrf(hypotheses, references),
+        "max",
+        lambda hypotheses, references, tokenize: chrf_statistics(hypotheses, references),
+        chrf_of,
+    ),
     "exact_match": Metric(
-        lambda hypotheses, references, tokenize: (100 * exact_match(hypotheses, references), "percent"), "max"
+        lambda hypotheses, references, tokenize: (100 * exact_match(hypotheses, references), "percent"),
+        "max",
+        lambda hypotheses, references, tokenize: exact_match_statistics(hypotheses, references),
+        lambda total: float(100 * total[0] / total[1]),
     ),
     "edit_distance": Metric(
-        lambda hypotheses, references, tokenize: (edit_distance(hypotheses, references), "characters"), "min"
+        lambda hypotheses, references, tokenize: (edit_distance(hypotheses, references), "characters"),
+        "min",
+        lambda hypotheses, references, tokenize: edit_distance_statistics(hypotheses, references),
+        lambda total: float(total[0] / total[1]),
     ),
 }
 TOKEN_METRICS = {  # compute(metrics of eval_fn) -> value
-    "loss": Metric(lambda metrics: metrics["loss"].compute(), "min"),
-    "perplexity": Metric(lambda metrics: perplexity(metrics["loss"]), "min"),
-    "accuracy": Metric(lambda metrics: 100 * metrics["accuracy"].compute(), "max"),
-    "attention_entropy": Metric(lambda metrics: metrics["attention_entropy"].compute(), None),
+    "loss": _token_metric("loss", "min", lambda mean: mean.compute()),
+    "perplexity": _token_metric("loss", "min", perplexity),
+    "accuracy": _token_metric("accuracy", "max", lambda mean: 100 * mean.compute()),
+    "attention_entropy": _token_metric("attention_entropy", None, lambda mean: mean.compute()),
 }
 
 
@@ -53,6 +91,7 @@ class TextEvaluator:
     def __init__(self, translator: Translator, *, buckets: Sequence = (), tokenize: str = "13a"):
         self.translator, self.buckets, self.tokenize = translator, buckets, tokenize
         self._losses = jax.jit(translator.model.eval_fn)
+        self._each = jax.jit(translator.model.eval_each)
 
     def losses(self, params: Params, pairs: EncodedPairs) -> Metrics:
         """Sums the model's eval_fn over all pairs: {"loss": Mean, "accuracy": Mean, ...} per real target token."""
@@ -62,8 +101,19 @@ class TextEvaluator:
             merged = {k: merged[k].merge(m) if merged else m for k, m in metrics.items()}
         return merged
 
-    def measure(self, params_of_seeds: Sequence[Params], split: Pairs, names: Sequence[str]) -> Results:
-        """Computes the loss and the metrics `names` of n pairs, for each seed."""
+    def losses_of_each(self, params: Params, pairs: EncodedPairs) -> Metrics:
+        """Computes the means of `losses` for each of n pairs by itself: total and count are [n], on the host."""
+        found: dict[str, Mean] = {}
+        for indices, batch in eval_batches(pairs, self.translator.options.batch_size, self.buckets):
+            for name, mean in jax.device_get(self._each(params, batch)).items():
+                own = found.setdefault(name, Mean(np.zeros(len(pairs)), np.zeros(len(pairs))))
+                own.total[indices], own.count[indices] = mean.total[: len(indices)], mean.count[: len(indices)]
+        return found
+
+    def measure(
+        self, params_of_seeds: Sequence[Params], split: Pairs, names: Sequence[str], each: bool = False
+    ) -> Results:
+        """Computes the loss and the metrics `names` of n pairs, for each seed; see Evaluator."""
         check_text_metrics(names, self.tokenize)
         names = list(dict.fromkeys(["loss", *names]))
         token_names = [name for name in names if name in TOKEN_METRICS]
@@ -72,11 +122,15 @@ class TextEvaluator:
         if isinstance(self.translator.model, Ensemble):
             check_lengths(encoded, self.translator.options.max_length)
         values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
-        signatures, examples = {}, ()
+        statistics: dict[str, list[np.ndarray]] = {name: [] for name in values} if each else {}
+        signatures, examples, outputs = {}, (), []
         for params in params_of_seeds:
             metrics = self.losses(params, encoded)
+            of_each = self.losses_of_each(params, encoded) if each else {}
             for name in token_names:
                 values[name].append(float(TOKEN_METRICS[name].compute(metrics)))
+                if each:
+                    statistics[name].append(TOKEN_METRICS[name].statistics(of_each))
             if text_names:
                 hypotheses = [found[0].text for found in self.translator.translate(params, split.source)]
                 rows = zip(split.source, hypotheses, split.target, strict=True)
@@ -84,7 +138,11 @@ class TextEvaluator:
                 for name in text_names:
                     value, signatures[name] = TEXT_METRICS[name].compute(hypotheses, split.target, self.tokenize)
                     values[name].append(value)
-        return Results({name: summarize(list_) for name, list_ in values.items()}, signatures, examples)
+                    if each:
+                        statistics[name].append(TEXT_METRICS[name].statistics(hypotheses, split.target, self.tokenize))
+                outputs += [hypotheses] if each else []
+        means = {name: summarize(list_) for name, list_ in values.items()}
+        return Results(means, signatures, examples, statistics, tuple(outputs))
 
 
 def check_lengths(pairs: EncodedPairs, max_length: int) -> None:

@@ -90,11 +90,21 @@ class Model:
         `loss` is the negative log-likelihood, `accuracy` the share of tokens that are the model's first choice,
         `attention_entropy` the entropy of the attention weights in nats.
         """
-        nll, correct, weights = self._apply(params, batch, "evaluate")
-        real = self._real(batch)
+        values, real = self._evaluated(params, batch)
         count = jnp.sum(real)
-        values = {"loss": nll, "accuracy": correct, "attention_entropy": entropy(weights)}
         return {name: Mean(jnp.sum(value * real), count) for name, value in values.items()}
+
+    def eval_each(self, params: Params, batch: Batch) -> Metrics:
+        """Computes the means of `eval_fn` for each pair by itself: total and count are [b]."""
+        values, real = self._evaluated(params, batch)
+        count = jnp.sum(real.reshape(len(real), -1), axis=-1)
+        totals = {name: jnp.sum((value * real).reshape(len(real), -1), axis=-1) for name, value in values.items()}
+        return {name: Mean(total, count) for name, total in totals.items()}
+
+    def _evaluated(self, params: Params, batch: Batch) -> tuple[dict[str, Array], Array]:
+        """Returns the values that `eval_fn` averages, and 1 for each real one, else 0; [b, ...]."""
+        nll, correct, weights = self._apply(params, batch, "evaluate")
+        return {"loss": nll, "accuracy": correct, "attention_entropy": entropy(weights)}, self._real(batch)
 
     def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:
         """log p(target | source) of each pair, eos included."""

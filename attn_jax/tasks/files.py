@@ -103,10 +103,10 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
-def save_json(path: pathlib.Path, data: Any) -> None:
-    """Writes data as JSON, atomically."""
+def save_json(path: pathlib.Path, data: Any, indent: int | None = 1) -> None:
+    """Writes data as JSON, atomically; on one line without indent."""
     try:
-        write(path, (json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode())
+        write(path, (json.dumps(data, ensure_ascii=False, indent=indent) + "\n").encode())
     except OSError as error:
         raise UserError(f"cannot write {path}: {reason(error)}") from error
 

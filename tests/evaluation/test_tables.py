@@ -39,7 +39,13 @@ def test_a_star_needs_a_difference_and_enough_seeds():
     few = {name: run(range(3), bleu=result["metrics"]["bleu"]["seeds"][:3]) for name, result in results.items()}
     table = differences_table(few)
     assert "*" not in table
-    assert table.endswith("Fewer than 6 seeds in common: no test can tell a difference from chance at 0.05.")
+    assert table.endswith(
+        "Fewer than 7 seeds in common: no test of 2 comparisons can tell a difference from chance at 0.05."
+    )
+    del few["same"]
+    assert differences_table(few).endswith(
+        "Fewer than 6 seeds in common: no test can tell a difference from chance at 0.05."
+    )
 
 
 def test_several_comparisons_need_more_than_one():

@@ -24,6 +24,11 @@ function results(data) {
   return [table([head, ...rows]), notes.length ? el("p", { class: "note" }, notes.join("; ")) : null];
 }
 
+function analysis(data) {
+  return [table(data.table), el("p", { class: "note" }, data.of),
+    el("dl", { class: "facts" }, data.meanings.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text))))];
+}
+
 function options(rows) {
   const changed = rows.filter(([, , differs]) => differs).length;
   const body = rows.map(([key, value, differs]) => el("tr", { class: differs ? "changed" : "" }, el("th", { scope: "row" }, key), el("td", {}, value)));
@@ -38,6 +43,7 @@ function runPage(data) {
     section("results", "Results", ...results(data.results)),
     data.curves.length ? section("curves", "Curves", el("div", { class: "charts" }, data.curves.map(lineChart))) : null,
     explorer ? section("attention", "Attention", leftOut, explorer.node) : null,
+    data.analysis ? section("analysis", "Analysis", ...analysis(data.analysis)) : null,
     section("config", "Config", options(data.config)),
   ];
   return { parts: parts.filter(Boolean), start: () => explorer && explorer.start() };
@@ -49,6 +55,7 @@ function sweepPage(data) {
     section("results", "Results", table(data.table, linked), el("p", { class: "note" }, "Mean ± standard deviation over the seeds; a name leads to the report of the run."),
       data.notes.map((note) => el("p", { class: "note" }, note))),
     data.differences.length ? section("differences", "Differences", table(data.differences, linked), el("p", { class: "note" }, data.note)) : null,
+    data.sentence_differences.length ? section("sentences", "Over sentences", table(data.sentence_differences, linked), el("p", { class: "note" }, data.sentence_note)) : null,
     section("figure", "Figure", el("p", { class: "note" }, `Points are seeds; the bar is the ${Math.round(100 * data.level)} % interval of their mean (Student's t); the dashed line is the mean of the first run.`),
       el("div", { class: "charts" }, data.figure.map(intervalChart))),
   ];

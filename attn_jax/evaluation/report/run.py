@@ -38,6 +38,7 @@ def run_data(
     result: Mapping[str, Any],
     curves: Sequence[dict],
     examples: dict,
+    analysis: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the data of a run's page.
 
@@ -49,6 +50,7 @@ def run_data(
         result: content of result.json.
         curves: of `curves_of`.
         examples: of `examples_of`.
+        analysis: {"table": rows of cells, "meanings": [(column, text)], "of": line}, None if there is none.
     """
     return {
         "kind": "run",
@@ -59,6 +61,7 @@ def run_data(
         "results": results_of(result),
         "curves": list(curves),
         "examples": examples,
+        "analysis": analysis,
     }
 
 

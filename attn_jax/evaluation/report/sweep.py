@@ -1,14 +1,22 @@
 """The data of a sweep's page: the table of results, paired differences, and a figure with intervals."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from attn_jax.evaluation.paired import Result, Sentences
 from attn_jax.evaluation.report.page import rounded
 from attn_jax.evaluation.statistics import LEVEL, t_interval
-from attn_jax.evaluation.tables import Result, differences_rows, results_rows
+from attn_jax.evaluation.tables import differences_rows, results_rows, sentence_differences_rows
 
 
-def sweep_data(title: str, results: Mapping[str, Result], links: Mapping[str, str], notes: tuple = ()) -> dict:
+def sweep_data(
+    title: str,
+    results: Mapping[str, Result],
+    links: Mapping[str, str],
+    notes: tuple = (),
+    sentences: Mapping[str, Sentences] = MappingProxyType({}),
+) -> dict:
     """Returns the data of a sweep's page.
 
     Args:
@@ -16,10 +24,13 @@ def sweep_data(title: str, results: Mapping[str, Result], links: Mapping[str, st
         results: content of each run's result.json, in the order of the sweep; the first run is the baseline.
         links: address of each run's report, for those that have one, relative to the page.
         notes: lines about runs that are not in the table.
+        sentences: content of each run's sentences.json, for those that have one.
     """
     shown, shared = short_names(list(results))
     named = {shown[name]: result for name, result in results.items()}
     differences, note = differences_rows(named)
+    of_sentences = {shown[name]: found for name, found in sentences.items()}
+    sentence_differences, sentence_note = sentence_differences_rows(named, of_sentences)
     return {
         "kind": "sweep",
         "title": title,
@@ -27,6 +38,8 @@ def sweep_data(title: str, results: Mapping[str, Result], links: Mapping[str, st
         "table": results_rows(named),
         "differences": differences,
         "note": note,
+        "sentence_differences": sentence_differences,
+        "sentence_note": sentence_note,
         "notes": list(notes),
         "links": {shown[name]: link for name, link in links.items()},
         "level": LEVEL,

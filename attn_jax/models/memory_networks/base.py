@@ -26,11 +26,10 @@ from flax import struct
 from attn_jax.attention.hard.estimators import entropy
 from attn_jax.models.base import Model, one_word
 from attn_jax.models.ensemble import mean_log_prob
-from attn_jax.models.metrics import Mean
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.tasks.vocabulary import PERIOD_ID, QUESTION_ID
-from attn_jax.types import Array, Batch, Bool, Float, Int, Metrics, Params
+from attn_jax.types import Array, Batch, Bool, Float, Int, Params
 
 
 @struct.dataclass
@@ -150,8 +149,8 @@ class StoryModel(Model):
     are unk and always count as wrong.
     """
 
-    def eval_fn(self, params: Params, batch: Batch) -> Metrics:
-        """Means over the answers of the nll, the accuracy, and the entropy of the weights of the hops."""
+    def _evaluated(self, params: Params, batch: Batch) -> tuple[dict[str, Array], Array]:
+        """Returns (nll, accuracy and mean entropy of the hops of each answer, 1 where there is an answer), all [b]."""
         answers = _first(batch["target_out"])
         answered = self.answer(params, batch["source"])
         nll, correct = nll_and_correct(answered.log_probs, answers)
@@ -160,8 +159,7 @@ class StoryModel(Model):
             "accuracy": correct * (answers != UNK),
             "attention_entropy": jnp.mean(entropy(answered.hops), axis=-1),
         }
-        real = self._real(batch)
-        return {name: Mean(jnp.sum(value * real), jnp.sum(real)) for name, value in values.items()}
+        return values, self._real(batch)
 
     def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:
         """log p(answer | story)."""

@@ -1,0 +1,153 @@
+"""Comparison of two runs: over the seeds they have in common, and over the sentences they were measured on.
+
+    python launch.py --mode=compare --workdir=DIR --baseline=DIR [--measured=eval]
+
+Prints a row for each metric of both, and writes comparison.json. It reads result.json and sentences.json or, with
+--measured=eval, what --mode=eval wrote: eval.json and eval_sentences.json.
+"""
+
+import pathlib
+from typing import Any
+
+from attn_jax.cli.report import read_result
+from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
+from attn_jax.errors import UserError
+from attn_jax.evaluation.paired import Result, by_seed, can_compare, over_seeds, over_sentences
+from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm
+from attn_jax.evaluation.tables import markdown
+from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS
+
+FILES = {"result": ("result.json", FILE), "eval": ("eval.json", EVAL_FILE)}
+BEST = {name: metric.best for name, metric in (TEXT_METRICS | TOKEN_METRICS).items()}
+UNITS = ("sentences", "images", "points")
+
+
+def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = "result") -> dict[str, Any]:
+    """Compares a run with a baseline, metric by metric.
+
+    Returns:
+        {"workdir", "baseline", "split", "seeds": those in common, "without_sentences": folders without statistics of
+        sentences, "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
+        "sentences" are comparisons or None, {"difference", "low", "high", "p_value", "adjusted" (by Holm),
+        "effect_size", "concludes"}; "order" is the bound of almost stochastic order that the run is better, None for
+        fewer than two seeds.
+
+    Raises:
+        UserError: a file is missing or damaged, or the two have no metric, no seed or not the sentences in common.
+    """
+    name, statistics = FILES[measured]
+    ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
+    check_same_split(workdir, ours, baseline, theirs)
+    metrics = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
+    if not metrics:
+        raise UserError(f"{workdir} and {baseline} have no metric in common")
+    seeds = [seed for seed in ours["seeds"] if seed in theirs["seeds"]]
+    if not seeds:
+        raise UserError(
+            f"{baseline} has the seeds {_listed(theirs)}, {workdir} {_listed(ours)}; expected seeds in common, since "
+            "runs are compared seed by seed"
+        )
+    paths = {folder: folder / statistics for folder in (workdir, baseline)}
+    found = {folder: read_sentences(path) for folder, path in paths.items() if path.exists()}
+    mine, other = found.get(workdir), found.get(baseline)
+    if mine and other and mine["checksum"] != other["checksum"]:
+        raise UserError(f"{workdir} and {baseline} were measured on other sentences; expected the same")
+    both = can_compare(mine, other)
+    of_seeds = {metric: over_seeds(ours, theirs, metric) for metric in metrics}
+    of_sentences = {metric: over_sentences(mine, other, metric) if both else None for metric in metrics}
+    adjusted = [holm({metric: c.p_value for metric, c in table.items() if c}) for table in (of_seeds, of_sentences)]
+    rows = [
+        {
+            "metric": metric,
+            "value": ours["metrics"][metric]["mean"],
+            "baseline": theirs["metrics"][metric]["mean"],
+            "seeds": _plain(of_seeds[metric], adjusted[0].get(metric)),
+            "order": order(ours, theirs, metric),
+            "sentences": _plain(of_sentences[metric], adjusted[1].get(metric)),
+        }
+        for metric in metrics
+    ]
+    about = {"workdir": str(workdir), "baseline": str(baseline), "split": ours.get("split"), "seeds": seeds}
+    return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
+
+
+def check_same_split(workdir: pathlib.Path, ours: Result, baseline: pathlib.Path, theirs: Result) -> None:
+    """Raises a UserError if two results are of different splits or numbers of examples."""
+    splits = [str(result.get("split", "")) for result in (theirs, ours)]
+    if splits[0] != splits[1]:
+        raise UserError(f"{baseline} was measured on {splits[0]!r}, {workdir} on {splits[1]!r}; expected one split")
+    counts = [next((result[unit] for unit in UNITS if unit in result), None) for result in (theirs, ours)]
+    if counts[0] != counts[1]:
+        raise UserError(f"{baseline} was measured on {counts[0]} examples, {workdir} on {counts[1]}; expected the same")
+
+
+def order(result: Result, baseline: Result, metric: str) -> float | None:
+    """Returns the bound of almost stochastic order that a run is better than the baseline; None for too few seeds."""
+    sign = {"max": 1.0, "min": -1.0}.get(BEST.get(metric) or "")
+    values, others = ([sign * x for x in by_seed(of, metric).values()] if sign else [] for of in (result, baseline))
+    return almost_stochastic_order(values, others) if len(values) > 1 and len(others) > 1 else None
+
+
+def comparison_lines(found: dict[str, Any]) -> list[str]:
+    """Formats a comparison: a table in Markdown, and what its columns mean."""
+    rows = [["metric", "baseline", "run", "over seeds", "p", "effect", "order", "over sentences", "p"]]
+    for row in found["rows"]:
+        seeds, sentences = row["seeds"], row["sentences"]
+        shown = "" if row["order"] is None else f"{row['order']:.2f}"
+        effect = "" if seeds is None or seeds["effect_size"] is None else f"{seeds['effect_size']:+.2f}"
+        cells = [_difference(seeds), _p(seeds), effect, shown, _difference(sentences), _p(sentences)]
+        rows.append([row["metric"], f"{row['baseline']:.4g}", f"{row['value']:.4g}", *cells])
+    lines = [*markdown(rows).splitlines(), ""]
+    count = len(found["seeds"])
+    if count < 2:
+        lines.append("over seeds: one seed in common, which says nothing of others; train both with config.seeds")
+    else:
+        few = not all(row["seeds"]["concludes"] for row in found["rows"] if row["seeds"])
+        needed = next(n for n in range(2, 64) if 2.0 ** (1 - n) <= 1 - LEVEL)
+        lines.append(
+            f"over seeds: {count} pairs, {LEVEL:.0%} interval of Student's t; p of the exact sign-flip test, adjusted "
+            f"by Holm{f'; fewer than {needed} seeds are too few for any conclusion' if few else ', * at most 0.05'}"
+        )
+        lines.append("effect: mean of the differences over their standard deviation; order: almost stochastic order,")
+        lines.append("  below 0.2 the run is better in almost all quantiles of its seeds (needs about ten of them)")
+    if any(row["sentences"] for row in found["rows"]):
+        lines.append(
+            f"over sentences: {LEVEL:.0%} interval and p of the paired bootstrap, * at most 0.05 after Holm: of these "
+            "trained models, not of other seeds"
+        )
+    elif found["without_sentences"]:
+        lines.append(
+            f"over sentences: no statistics in {' and '.join(found['without_sentences'])}; --mode=eval of both writes "
+            "them, then add --measured=eval"
+        )
+    return lines
+
+
+def _plain(found: Comparison | None, adjusted: float | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    finite = abs(found.effect_size) < float("inf")
+    return {
+        "difference": found.difference.mean,
+        "low": found.difference.low,
+        "high": found.difference.high,
+        "p_value": found.p_value,
+        "adjusted": adjusted,
+        "effect_size": found.effect_size if finite else None,
+        "concludes": found.concludes(),
+    }
+
+
+def _difference(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    star = " *" if one["concludes"] and one["adjusted"] <= 1 - LEVEL else ""
+    return f"{one['difference']:+.3g} [{one['low']:+.3g}, {one['high']:+.3g}]{star}"
+
+
+def _p(one: dict[str, Any] | None) -> str:
+    return "" if one is None else f"{one['adjusted']:.2g}"
+
+
+def _listed(result: Result) -> str:
+    return ", ".join(map(str, result["seeds"]))

@@ -1,0 +1,91 @@
+"""Paired comparisons of two measured runs: over the seeds they have in common, and over the sentences of a split.
+
+A comparison over seeds is about two configs: would other seeds give the same sign? A comparison over sentences is about
+the trained models at hand: would other sentences? Two seeds of one config often differ by the second.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attn_jax.evaluation.statistics import LEVEL, Comparison, common, compare, paired_bootstrap
+from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS
+
+SCORES = {name: metric.score for name, metric in (TEXT_METRICS | TOKEN_METRICS).items() if metric.score}
+LAYOUT = 1
+ENSEMBLE = "ensemble"  # in place of a seed
+Result = Mapping[str, Any]  # content of a result.json: {"metrics": {name: {"mean", "std", "seeds"}}, "seeds"}
+Sentences = Mapping[str, Any]  # content of a sentences.json, see `sentences_of`
+
+
+def sentences_of(seeds: list[int], statistics: Mapping[str, list[np.ndarray]], outputs: Any, checksum: int) -> dict:
+    """Returns the content of sentences.json.
+
+    Args:
+        seeds: of the run.
+        statistics, outputs: of attn_jax.evaluation.base.Results.
+        checksum: of the sentences, by which two runs know that they were measured on the same.
+
+    Returns:
+        {"layout": 1, "seeds", "checksum", "statistics": {metric: [seeds, n, k]}, "outputs": [seeds, n]}. Metrics with
+        the same statistics, such as loss and perplexity, each have them.
+    """
+    tables = {name: [_plain(one) for one in of_seeds] for name, of_seeds in statistics.items()}
+    return {"layout": LAYOUT, "seeds": seeds, "checksum": checksum, "statistics": tables, "outputs": list(outputs)}
+
+
+def _plain(table: np.ndarray) -> list[list[float | int]]:
+    if np.issubdtype(table.dtype, np.integer):
+        return table.tolist()
+    return [[int(x) if x == int(x) else float(f"{x:.7g}") for x in row] for row in table.tolist()]
+
+
+def by_seed(result: Result, metric: str) -> dict[Any, float]:
+    """Returns {seed: value} of a metric; {} if there is no value for each seed, as for an ensemble."""
+    values = result["metrics"].get(metric, {"seeds": []})["seeds"]
+    return dict(zip(result["seeds"], values, strict=True)) if len(values) == len(result["seeds"]) else {}
+
+
+def can_compare(sentences: Sentences | None, baseline: Sentences | None) -> bool:
+    """Returns whether two runs were measured on the same sentences, with a seed in common."""
+    if sentences is None or baseline is None or sentences["checksum"] != baseline["checksum"]:
+        return False
+    return bool(set(sentences["seeds"]) & set(baseline["seeds"]))
+
+
+def over_seeds(result: Result, baseline: Result, metric: str, level: float = LEVEL) -> Comparison | None:
+    """Compares a metric by the seeds in common; None if there are fewer than two."""
+    values, others = by_seed(result, metric), by_seed(baseline, metric)
+    if len(set(values) & set(others)) < 2:
+        return None
+    return compare(*common(values, others), level)
+
+
+def over_sentences(
+    sentences: Sentences, baseline: Sentences, metric: str, level: float = LEVEL, num_resamples: int = 1000
+) -> Comparison | None:
+    """Compares the means over the seeds in common by resampling sentences; None without statistics of both.
+
+    Raises:
+        ValueError: no seeds in common, or other sentences.
+    """
+    score, ours, theirs = SCORES.get(metric), _statistics(sentences, metric), _statistics(baseline, metric)
+    if score is None or not ours or not theirs:
+        return None
+    if sentences["checksum"] != baseline["checksum"]:
+        raise ValueError("over_sentences: expected the same sentences")
+    tables = [np.array(of_seeds, np.float64).swapaxes(0, 1) for of_seeds in common(ours, theirs)]  # [n, seeds, k]
+    num_seeds = tables[0].shape[1]
+
+    def mean(total: np.ndarray) -> float:
+        return float(np.mean([score(one) for one in total.reshape(num_seeds, -1)]))
+
+    flat = (table.reshape(len(table), -1) for table in tables)
+    return paired_bootstrap(*flat, mean, level=level, num_resamples=num_resamples)
+
+
+def _statistics(sentences: Sentences, metric: str) -> dict[Any, list]:
+    tables = sentences["statistics"].get(metric, [])
+    names = sentences["seeds"] if len(tables) == len(sentences["seeds"]) else [ENSEMBLE] * len(tables)
+    return dict(zip(names, tables, strict=True))

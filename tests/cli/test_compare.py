@@ -1,0 +1,157 @@
+"""--mode=compare says what differs between two runs, and what cannot be compared in one line."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from absl import flags
+from tiny_run import tiny_config
+
+from attn_jax.cli import commands, main, sweep
+from attn_jax.cli.compare import compare_runs, comparison_lines
+from attn_jax.cli.overrides import parse
+from attn_jax.cli.sentences import read_sentences
+from attn_jax.cli.workdir import load_config
+from attn_jax.errors import UserError
+from attn_jax.evaluation.metrics import summarize
+from attn_jax.evaluation.paired import SCORES
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of two seeds; the second has another learning rate."""
+    folder = tmp_path_factory.mktemp("compare")
+    for name, rate in (("a", 0.01), ("b", 0.03)):
+        config = tiny_config(
+            seeds=(0, 1),
+            train__num_steps=3,
+            optimizer__learning_rate=rate,
+            eval__metrics=("perplexity", "accuracy", "edit_distance", "bleu"),
+        )
+        commands.train(config, folder / name, commands.Files())
+    return folder
+
+
+def edited(runs, tmp_path, file, change):
+    """A copy of the second run in which a JSON file is changed."""
+    copy = tmp_path / "c"
+    shutil.copytree(runs / "b", copy, ignore=shutil.ignore_patterns("checkpoints"))
+    path = copy / file
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    return copy
+
+
+def test_the_statistics_of_a_run_add_up_to_its_result(runs):
+    result, found = json.loads((runs / "a" / "result.json").read_text()), read_sentences(runs / "a" / "sentences.json")
+    assert found["statistics"].keys() == result["metrics"].keys() and len(found["outputs"]) == 2
+    assert result["config"]["train"]["num_steps"] == 3
+    for name, tables in found["statistics"].items():
+        sums = [SCORES[name](np.sum(np.array(table, float), axis=0)) for table in tables]
+        np.testing.assert_allclose(sums, result["metrics"][name]["seeds"], rtol=1e-5)
+
+
+def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys):
+    commands.compare(load_config(runs / "b"), runs / "b", commands.Files(baseline=str(runs / "a")))
+    printed = capsys.readouterr().out.splitlines()
+    found = json.loads((runs / "b" / "comparison.json").read_text())
+    assert found["seeds"] == [0, 1] and found["without_sentences"] == [] and found["machine"]
+    a, b = (json.loads((runs / name / "result.json").read_text())["metrics"] for name in "ab")
+    for row in found["rows"]:
+        expected = np.mean(np.subtract(b[row["metric"]]["seeds"], a[row["metric"]]["seeds"]))
+        assert row["seeds"]["difference"] == pytest.approx(expected)
+        assert row["sentences"]["difference"] == pytest.approx(expected, rel=1e-3, abs=1e-6)
+        assert row["seeds"]["p_value"] >= 0.5 and not row["seeds"]["concludes"]
+    assert printed[0].startswith("| metric | baseline | run | over seeds | p |") and printed[2].startswith("| loss |")
+    assert any("2 pairs" in line and "fewer than 6 seeds are too few" in line for line in printed)
+    assert any(line.startswith("over sentences:") and "not of other seeds" in line for line in printed)
+
+
+def test_a_run_does_not_differ_from_itself(runs):
+    found = compare_runs(runs / "a", runs / "a")
+    assert all(row["seeds"]["difference"] == row["sentences"]["difference"] == 0 for row in found["rows"])
+    assert not [line for line in comparison_lines(found) if "] *" in line]
+
+
+def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, shift in (("a", 0.0), ("b", 2.0)):
+        (tmp_path / name).mkdir()
+        values = summarize(list(rng.normal(30 + shift, 0.1, 10)))
+        result = {"metrics": {"bleu": values}, "seeds": list(range(10)), "split": "test", "sentences": 5}
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    found = compare_runs(tmp_path / "b", tmp_path / "a")
+    (row,), lines = found["rows"], comparison_lines(found)
+    assert (
+        row["order"] < 0.05 and row["seeds"]["concludes"] and "] * | 0.002 |" in lines[2] and row["sentences"] is None
+    )
+    assert any("--mode=eval of both writes them" in line for line in lines)
+    assert compare_runs(tmp_path / "a", tmp_path / "b")["rows"][0]["order"] > 0.95
+
+
+def test_the_numbers_of_eval_are_compared_on_demand(runs):
+    with pytest.raises(UserError, match=r"eval\.json does not exist"):
+        compare_runs(runs / "b", runs / "a", "eval")
+
+
+def test_a_sweep_has_a_table_over_sentences(runs):
+    jobs = [sweep.Job(name, "", {}) for name in "ab"]
+    tables = sweep.table(runs, jobs)
+    assert "| over sentences, to a | loss | perplexity | accuracy |" in tables and "not of other seeds" in tables
+
+
+def cut(path):
+    path.write_text(path.read_text()[:90])
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "message"),
+    [
+        ("result.json", lambda found: found | {"seeds": [5, 6]}, r"a has the seeds 0, 1, .* 5, 6; expected seeds in c"),
+        ("result.json", lambda found: found | {"split": "valid"}, r"a was measured on 'test', .* on 'valid'; expected"),
+        ("result.json", lambda found: found | {"sentences": 7}, r"a was measured on \d+ examples, .* on 7; expected"),
+        ("result.json", lambda found: found | {"metrics": {}}, "have no metric in common"),
+        ("sentences.json", lambda found: found | {"checksum": 1}, "were measured on other sentences"),
+        ("sentences.json", lambda found: {"statistics": {}}, r"sentences\.json: expected the statistics of sentences"),
+        (
+            "sentences.json",
+            lambda found: found | {"statistics": found["statistics"] | {"loss": [[[1, 2]], [[1, "x"]]]}},
+            r"sentences\.json: expected the statistics of sentences",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(runs, tmp_path, file, change, message):
+    copy = edited(runs, tmp_path, file, change)
+    with pytest.raises(UserError, match=message):
+        compare_runs(copy, runs / "a")
+
+
+def test_a_file_cut_short_is_one_line(runs, tmp_path):
+    for file in ("sentences.json", "result.json"):
+        copy = edited(runs, tmp_path / file, file, lambda found: found)
+        cut(copy / file)
+        with pytest.raises(UserError, match=f"cannot read {copy}/{file}: not valid JSON"):
+            compare_runs(copy, runs / "a")
+
+
+@pytest.fixture
+def fresh_flags():
+    """Flags as they are when a process begins."""
+    yield
+    for flag in (main.MODE, main.WORKDIR, main.BASELINE, main.MEASURED):
+        flags.FLAGS[flag.name].unparse()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--mode=compare"], "--mode=compare needs --baseline=DIR"),
+        (["--mode=eval", "--baseline=x"], "--mode=eval takes no --baseline; it is for --mode=compare"),
+        (["--mode=compare", "--baseline=x", "--config.seed=1"], "--config.seed=1: --mode=compare reads results"),
+        (["--mode=compare", "--baseline=x", "--measured=evil"], "unknown --measured=evil; did you mean eval"),
+    ],
+)
+def test_options_of_a_comparison_are_checked(runs, fresh_flags, given, message):
+    with pytest.raises(UserError) as error:
+        parse(["launch.py", f"--workdir={runs / 'b'}", *given])
+    assert message in str(error.value)

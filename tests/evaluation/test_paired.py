@@ -1,0 +1,101 @@
+"""The statistics of sentences add up to the metric of all, and comparisons by them are those of their sums."""
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+from attn_jax.evaluation.metrics import summarize
+from attn_jax.evaluation.paired import ENSEMBLE, SCORES, can_compare, over_seeds, over_sentences, sentences_of
+from attn_jax.evaluation.tables import sentence_differences_table
+from attn_jax.evaluation.text import TEXT_METRICS
+
+RNG = np.random.default_rng(0)
+WORDS = np.array("a bird can dance every fine green hill".split())
+REFERENCES = [" ".join(RNG.choice(WORDS, 7)) for _ in range(50)]
+
+
+def spoilt(share, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(w if rng.random() > share else "x" for w in line.split()) for line in REFERENCES]
+
+
+def sentences(outputs, seeds=(0,), checksum=1):
+    tables = {
+        name: [metric.statistics(one, REFERENCES, "13a") for one in outputs] for name, metric in TEXT_METRICS.items()
+    }
+    return sentences_of(list(seeds), tables, outputs, checksum)
+
+
+def result(outputs, seeds=(0,)):
+    values = {
+        name: summarize([metric.compute(one, REFERENCES, "13a")[0] for one in outputs])
+        for name, metric in TEXT_METRICS.items()
+    }
+    return {"metrics": values, "seeds": list(seeds)}
+
+
+@pytest.mark.parametrize("name", TEXT_METRICS)
+def test_a_metric_is_the_score_of_the_sum_of_its_statistics(name):
+    hypotheses, metric = [*spoilt(0.2, 1)[:-2], "", REFERENCES[-1]], TEXT_METRICS[name]
+    value, _ = metric.compute(hypotheses, REFERENCES, "13a")
+    table = metric.statistics(hypotheses, REFERENCES, "13a")
+    assert len(table) == len(REFERENCES) and metric.score(table.sum(0)) == pytest.approx(value)
+    for i in (3, -2, -1):  # one by one as well
+        one, _ = metric.compute([hypotheses[i]], [REFERENCES[i]], "13a")
+        assert metric.score(table[i]) == pytest.approx(one)
+
+
+def test_a_comparison_over_sentences_is_sacrebleus():
+    outputs = {"baseline": spoilt(0.3, 1), "other": spoilt(0.22, 2)}
+    metrics = {"BLEU": BLEU(), "chrF2": CHRF()}
+    _, expected = PairedTest(list(outputs.items()), metrics, [REFERENCES], "bs", n_samples=200)()
+    ours, theirs = sentences([outputs["other"]]), sentences([outputs["baseline"]])
+    for name, key in (("bleu", "BLEU"), ("chrf", "chrF2")):
+        found = over_sentences(ours, theirs, name, num_resamples=200)
+        assert found.difference.mean == pytest.approx(expected[key][1].score - expected[key][0].score)
+        assert found.p_value == pytest.approx(expected[key][1].p_value)
+
+
+def test_several_seeds_are_averaged_and_paired_by_seed():
+    a, b, c = (spoilt(0.3, seed) for seed in range(3))
+    ours, theirs = sentences([a, b], (4, 7)), sentences([c, a, b], (9, 4, 7))
+    same = over_sentences(ours, theirs, "bleu", num_resamples=50)
+    assert same.difference.mean == same.difference.low == same.difference.high == 0
+    found = over_sentences(sentences([b, c], (4, 7)), sentences([a, c], (4, 7)), "chrf", num_resamples=50)
+    alone = over_sentences(sentences([b]), sentences([a]), "chrf", num_resamples=50)
+    assert found.difference.mean == pytest.approx(alone.difference.mean / 2)
+    assert over_sentences(ours, theirs, "loss") is None and "loss" in SCORES
+    ensemble = sentences([a], (4, 7))  # one table for two seeds
+    assert over_sentences(ensemble, ensemble, "bleu", num_resamples=9).difference.mean == 0
+    with pytest.raises(ValueError, match=f"no seeds in common .*{ENSEMBLE}"):
+        over_sentences(ensemble, theirs, "bleu")
+
+
+def test_what_cannot_be_compared():
+    one = sentences([spoilt(0.3, 1)])
+    assert can_compare(one, one) and not can_compare(one, None)
+    other = sentences([spoilt(0.3, 1)], checksum=2)
+    assert not can_compare(one, other) and not can_compare(one, sentences([spoilt(0.3, 1)], (3,)))
+    with pytest.raises(ValueError, match="expected the same sentences"):
+        over_sentences(one, other, "bleu")
+
+
+def test_values_of_seeds_are_paired_by_seed_and_an_ensemble_has_none():
+    a = {"seeds": [0, 1, 2], "metrics": {"loss": summarize([1.0, 2.0, 3.0])}}
+    b = {"seeds": [2, 1], "metrics": {"loss": summarize([2.5, 1.0])}}
+    assert over_seeds(a, b, "loss").difference.mean == pytest.approx(0.75)
+    assert over_seeds(a, {"seeds": [0, 1], "metrics": {"loss": summarize([1.0])}}, "loss") is None
+    assert over_seeds(a, b, "bleu") is None
+
+
+def test_the_table_marks_what_differs_over_sentences():
+    outputs = {"base": spoilt(0.3, 1), "better": spoilt(0.05, 2), "same": spoilt(0.3, 3)}
+    results = {name: result([one]) for name, one in outputs.items()}
+    tables = {name: sentences([one]) for name, one in outputs.items()}
+    head, _, better, same, _, note = sentence_differences_table(results, tables).splitlines()
+    assert head == "| over sentences, to base | bleu | chrf | exact_match | edit_distance |"
+    assert better.count(" *") == 4 and " *" not in same and "of these trained models, not of other seeds" in note
+    del tables["same"]
+    assert sentence_differences_table(results, tables).splitlines()[3] == "| same |  |  |  |  |"
+    assert sentence_differences_table(results, {}) == "" and sentence_differences_table({}, {}) == ""

@@ -161,8 +161,8 @@ def paired_bootstrap(
         seed: of the resampling; the default is sacrebleu's.
 
     Returns:
-        The difference of the scores, with the p-value of sacrebleu (1 if all differences are 0); the effect size is in standard deviations of the
-        resampled differences.
+        The difference of the scores, with the p-value of sacrebleu (1 if all differences are 0); the effect size is in
+        standard deviations of the resampled differences.
 
     Raises:
         ValueError: other numbers of sentences.

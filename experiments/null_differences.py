@@ -1,0 +1,152 @@
+"""How often does a comparison find a difference between a config and itself?
+
+    python experiments/null_differences.py
+
+Trains one small config with 640 seeds, 80 of them in one vmapped program at a time, and deals the seeds out: 40
+repetitions of two groups of eight. Each pair of groups is compared as two runs of a sweep are, by the exact sign-flip
+test and the interval of Student's t; and the first models of both groups by the paired bootstrap over the sentences of
+the test split. There is nothing to find, so at the level of 5 % a test should find something in about 5 % of the cases,
+and not in more. The values of the seeds are also dealt out 2,000 times at random, which measures the share more finely.
+
+Writes experiments/results/null_differences.json and .md. A run that is finished is not trained again.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.cli.sentences import read_sentences  # noqa: E402
+from attn_jax.cli.sweep import jobs, run_jobs  # noqa: E402
+from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.paired import over_sentences  # noqa: E402
+from attn_jax.evaluation.statistics import LEVEL, compare  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
+from experiments import raw  # noqa: E402
+
+REPETITIONS, GROUP, PER_RUN = 40, 8, 80
+METRICS = ("loss", "accuracy")
+OVERRIDES = {
+    "task.num_examples": 2000,
+    "task.valid_size": 20,
+    "task.batch_size": 32,
+    "model.cell": "gru",
+    "model.bidirectional": False,
+    "model.bridge": "copy",
+    "model.embedding_size": 8,
+    "model.hidden_size": 8,
+    "model.readout_size": 8,
+    "model.attention.score": "dot",
+    "train.num_steps": 30,
+    "train.eval_every": 0,
+    "optimizer.schedule": "constant",
+    "optimizer.learning_rate": 0.02,
+    "eval.metrics": ("accuracy",),
+    "eval.num_pictures": 0,
+}
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Yields the runs: the same config with other seeds."""
+    for first in range(0, 2 * REPETITIONS * GROUP, PER_RUN):
+        seeds = tuple(range(first, first + PER_RUN))
+        yield {"config": "configs/quickstart.py", **OVERRIDES, "seeds": seeds}
+
+
+def measure(folders: list[pathlib.Path]) -> dict[str, Any]:
+    """Returns the values of all seeds, and the p-values over sentences of the first models of each two groups."""
+    found = [load_json(folder / "result.json") for folder in folders]
+    values = {metric: [x for one in found for x in one["metrics"][metric]["seeds"]] for metric in METRICS}
+    tables = [read_sentences(folder / "sentences.json") for folder in folders]
+    p_values: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    for repetition in range(REPETITIONS):
+        one, other = (_alone(tables, (2 * repetition + group) * GROUP) for group in (0, 1))
+        for metric in METRICS:
+            p_values[metric].append(over_sentences(one, other, metric).p_value)
+    sentences = next(one["sentences"] for one in found)
+    return {"values": values, "p_values_over_sentences": p_values, "sentences": sentences, "overrides": OVERRIDES}
+
+
+def _alone(tables: list[dict], seed: int) -> dict[str, Any]:
+    """Returns the statistics of the sentences for one seed, as those of seed 0."""
+    table, place = tables[seed // PER_RUN], seed % PER_RUN
+    statistics = {metric: [table["statistics"][metric][place]] for metric in METRICS}
+    return {"seeds": [0], "checksum": table["checksum"], "statistics": statistics}
+
+
+def found_by(values: np.ndarray) -> tuple[int, int]:
+    """Counts the repetitions in which (the sign-flip test, the interval of t) finds a difference.
+
+    Args:
+        values: [repetitions, 2, group].
+    """
+    each = [compare(*groups) for groups in values]
+    by_sign = sum(one.p_value <= 1 - LEVEL for one in each)
+    return by_sign, sum(not one.difference.low <= 0 <= one.difference.high for one in each)
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page."""
+    results, rng = record["results"], np.random.default_rng(0)
+    rows = []
+    for metric in METRICS:
+        values = np.array(results["values"][metric])
+        dealt = [rng.permutation(values).reshape(REPETITIONS, 2, GROUP) for _ in range(2000 // REPETITIONS)]
+        often = np.mean([found_by(one) for one in dealt], axis=0) / REPETITIONS
+        counts = found_by(values.reshape(REPETITIONS, 2, GROUP))
+        over = sum(p <= 1 - LEVEL for p in results["p_values_over_sentences"][metric])
+        spread = f"{np.mean(values):.4g} ± {np.std(values, ddof=1):.2g}"
+        for test, count, share in zip(
+            ("sign-flip test over 8 seeds", "interval of Student's t over 8 seeds"), counts, often, strict=True
+        ):
+            rows.append([metric, spread, test, *_share(count), f"{100 * share:.1f} %"])
+        rows.append([metric, spread, "paired bootstrap over sentences, one seed each", *_share(over), ""])
+    smallest = 2 * (np.floor(0.05 * 2 ** (GROUP - 1))) / 2**GROUP
+    head = ["metric", "640 seeds", "test", f"found in {REPETITIONS}", "95 % interval", "2,000 random deals"]
+    return f"""# How often does a comparison find a difference between a config and itself?
+
+{raw.circumstances(record)}
+
+What is measured and how: [experiments/null_differences.py](../null_differences.py). The interval is that of Clopper and
+Pearson. With {GROUP} pairs the sign-flip test can be significant at 5 % in {100 * smallest:.1f} % of the cases at most,
+since its p-values are multiples of 1/{2 ** (GROUP - 1)}.
+
+{raw.table(head, rows, left=3)}
+
+The bootstrap over sentences compares two trained models, and two seeds of a config are different models: it finds what
+is there, and says nothing of the config. {results["sentences"]:,} sentences.
+"""
+
+
+def _share(count: int) -> tuple[str, str]:
+    low, high = stats.binomtest(int(count), REPETITIONS).proportion_ci(LEVEL, "exact")
+    return f"{count} ({100 * count / REPETITIONS:.1f} %)", f"{100 * low:.1f} to {100 * high:.1f} %"
+
+
+PAGES = (raw.Page("null_differences", page),)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "null_differences")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    options, begun = parser.parse_args(argv), raw.Begun.now()
+    todo = list(jobs(pathlib.Path(__file__)))
+    if failed := run_jobs(todo, options.runs, [], at_once=1):
+        raise UserError(f"{len(failed)} runs failed: {', '.join(failed)}")
+    results = measure([options.runs / job.name for job in todo])
+    command = "python experiments/null_differences.py"
+    record = raw.write(options.out / "null_differences.json", results, command=command, begun=begun)
+    print(PAGES[0].save(record, options.out))
+
+
+if __name__ == "__main__":
+    with one_line("null_differences.py"):
+        main()

@@ -31,12 +31,13 @@ from experiments import (
     receptive_field,
     scores,
     soft_vs_hard,
+    sweep_faults,
     vanishing_gradient,
     where,
 )
 
 MODULES = (attention_gap, babi, complexity, estimator_variance, kernel_exercises, kernels, positions, recall)
-MODULES += (null_differences, receptive_field, scores, soft_vs_hard, vanishing_gradient, where)
+MODULES += (null_differences, receptive_field, scores, soft_vs_hard, sweep_faults, vanishing_gradient, where)
 PAGES = {page.name: page for module in MODULES for page in module.PAGES}
 DOCUMENT = raw.ROOT / "docs" / "results.md"
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown

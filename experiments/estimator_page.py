@@ -153,6 +153,38 @@ def order_table(results: Results, eta: float, setting: Setting) -> str:
     return raw.table(["draw, baseline", *(f"k = {k}" for k in setting.samples)], rows)
 
 
+def summary_table(record: Mapping[str, Any], k: int = 4) -> str:
+    """Formats the table of docs/results.md: the main estimators at k evaluations, a column for each eta."""
+    results, setting = of_raw(record["results"])
+    middle = len(setting.learned) // 2
+    rows: dict[str, list[str]] = {}
+    for eta in setting.etas:
+        exact, learned = results.exact[eta, k], results.learned[eta, k]["adaptive"][:, middle]
+        cells = {
+            "REINFORCE without a baseline": number(exact["reinforce", "none"]),
+            "leave-one-out": number(exact["reinforce", "leave_one_out"]),
+            "best published one that needs no oracle": named(best_of(exact, False)),
+            "best published one with an oracle, E f or the best constant b*": named(best_of(exact, True)),
+            "unordered set with the best constant b*": number(exact["unordered_set", "best"]),
+            f"**adaptive**, after {setting.learned[middle]:,} samples, keys in lexicographic order": (
+                f"{number(learned.mean())} ± {number(learned.std())}"
+            ),
+            f"the same, mean over {setting.num_orders} random orders of the keys": number(
+                results.shuffled[eta, k]["adaptive", ""]
+            ),
+        }
+        for name, cell in cells.items():
+            rows.setdefault(name, []).append(cell)
+    head = ["", *(f"{'flat' if eta == 0 else 'peaked'} weights (eta = {eta:g})" for eta in setting.etas)]
+    return raw.table(head, [[name, *cells] for name, cells in rows.items()])
+
+
+def bias_table(record: Mapping[str, Any], power: int = POWERS[0]) -> str:
+    """Formats the table of docs/results.md: bias and variance of estimators that use the gradient of f."""
+    results, setting = of_raw(record["results"])
+    return raw.table(*bias_rows(results.biased, power, setting.etas, number))
+
+
 def ten_table(results: Results) -> str:
     names = [name for name in next(iter(results.ten.values())) if name != "entropy"]
     head = [f"{row['entropy']:.2f} nats" for row in results.ten.values()]

@@ -18,8 +18,10 @@ Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 import argparse
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -28,7 +30,6 @@ from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -94,10 +95,8 @@ def report(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> str:
     return "\n".join(lines)
 
 
-def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]], path: pathlib.Path) -> None:
+def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> Figure:
     """Plots exact match against length, a panel per task, with the range over seeds as a band."""
-    from matplotlib.figure import Figure
-
     operations = list(dict.fromkeys(operation for operation, _ in results))
     figure = Figure(figsize=(4.2 * len(operations), 3.4), layout="constrained")
     for number, operation in enumerate(operations, 1):
@@ -113,7 +112,7 @@ def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]], path: pathl
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("exact match, percent")
     figure.axes[0].legend(frameon=False)
-    plots.save(figure, path)
+    return figure
 
 
 def main(argv=None) -> None:
@@ -133,23 +132,27 @@ def main(argv=None) -> None:
             parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
         command = "python experiments/length.py"
         raw.write(args.out, {"runs": found, "count": args.count}, command=command, begun=begun)
-    render(args.out)
+    record = raw.read(args.out)
+    print(PAGES[0].save(record, args.out.parent))
 
 
-def render(path: pathlib.Path) -> None:
-    """Writes the page and the picture beside a JSON file."""
-    record = raw.read(path)
-    found, count = record["results"]["runs"], record["results"]["count"]
-    results = {
-        (run["task"], run["attention"]): {int(length): row for length, row in run["lengths"].items()} for run in found
+def results_of(record: dict[str, Any]) -> dict[tuple[str, str], dict[int, dict[str, dict]]]:
+    """Returns {(task, attention): {length: {metric: {"mean", "std", "seeds"}}}}."""
+    return {
+        (run["task"], run["attention"]): {int(length): row for length, row in run["lengths"].items()}
+        for run in record["results"]["runs"]
     }
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
     title = "# Trained short, tested long: normalizers, positions and length"
     note = "mean ± standard deviation of three seeds, percent of the sequences decoded without a mistake"
-    lines = [title, "", raw.circumstances(record), f"- {count} sequences of each length; {note}"]
-    text = "\n".join([*lines, "", report(results), ""])
-    print(text)
-    path.with_suffix(".md").write_text(text, encoding="utf-8")
-    draw(results, path.with_suffix(".png"))
+    lines = [title, "", raw.circumstances(record), f"- {record['results']['count']} sequences of each length; {note}"]
+    return "\n".join([*lines, "", report(results_of(record)), ""])
+
+
+PAGES = (raw.Page("length", page, {"length.png": lambda record: draw(results_of(record))}),)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -29,10 +30,11 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.sweep import Job, jobs, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation import plots  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
+from experiments import raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 UNITS = {"steps": " ({:.0f} steps)", "seconds": " ({:.0f} s)", "best": ""}
@@ -175,10 +177,9 @@ def at_the_end(runs: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) if tested else ""
 
 
-def plot(curves: dict[str, dict[str, list]], lowest: float | None, path: pathlib.Path) -> None:
+def draw(stored: dict[str, Any]) -> Figure:
     """Plots the mean perplexity over training seconds and over steps."""
-    from matplotlib.figure import Figure
-
+    curves, lowest = stored["curves"], stored["lowest_perplexity"]
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2, sharey=True), ("seconds", "steps"), strict=True):
         for name, found in curves.items():
@@ -190,7 +191,7 @@ def plot(curves: dict[str, dict[str, list]], lowest: float | None, path: pathlib
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("perplexity, validation")
     figure.axes[1].legend(frameon=False, fontsize="small")
-    plots.save(figure, path)
+    return figure
 
 
 def lowest_perplexity(workdir: pathlib.Path) -> float | None:
@@ -258,23 +259,34 @@ def report(
         parser.exit(1, f"{path.name}: no finished run in {args.runs}; train with launch.py --sweep={path}\n")
     lowest, rows = lowest_perplexity(found[baseline]), compare(curves, baseline, converged)
     runs = {name: made_by(found[name]) for name in curves}
-    text = [
-        f"# {title}",
-        f"`python experiments/{path.name}`; 95 % intervals of the mean over three seeds, paired",
-        table(rows, baseline),
-        at_the_end(runs),
-        f"Lowest possible perplexity: {lowest:.2f}." if lowest else "",
-    ]
-    text = "\n\n".join(filter(None, text))
-    print(text)
-    args.out.write_text(text + "\n", encoding="utf-8")
     stored = {**provenance(), "runs": runs, "lowest_perplexity": lowest, "rows": rows, "curves": curves}
     args.out.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-    plot(curves, lowest, args.out.with_suffix(".png"))
+    print(page_of(path.stem, title, baseline).save(stored, args.out.parent))
+
+
+def page_of(name: str, title: str, baseline: str = "full") -> raw.Page:
+    """Returns the page of the experiment in NAME.py."""
+
+    def text(stored: dict[str, Any]) -> str:
+        lowest = stored["lowest_perplexity"]
+        parts = [
+            f"# {title}",
+            f"`python experiments/{name}.py`; 95 % intervals of the mean over three seeds, paired",
+            table(stored["rows"], baseline),
+            at_the_end(stored["runs"]),
+            f"Lowest possible perplexity: {lowest:.2f}." if lowest else "",
+        ]
+        return "\n\n".join(filter(None, parts)) + "\n"
+
+    return raw.Page(name, text, {f"{name}.png": draw}, load=load_json)
+
+
+TITLE = "Which output layer learns most in the same time?"
+PAGES = (page_of("output_layers", TITLE),)
 
 
 def main(argv: list[str] | None = None) -> None:
-    report(pathlib.Path(__file__), "Which output layer learns most in the same time?", argv)
+    report(pathlib.Path(__file__), TITLE, argv)
 
 
 if __name__ == "__main__":

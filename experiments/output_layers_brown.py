@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
-from experiments.output_layers import BY_ROWS, SEEDS, report  # noqa: E402
+from experiments.output_layers import BY_ROWS, SEEDS, page_of, report  # noqa: E402
 
 # Epochs at most.
 NUM_EPOCHS = {"chunked": 0.25, "adaptive": 4.0, "sampled": 4.0, "nce": 4.0, "hierarchical": 4.0}
@@ -48,9 +48,12 @@ def sweep() -> Iterator[dict[str, Any]]:
         }
 
 
+TITLE = "Which output layer learns most from the Brown corpus?"
+PAGES = (page_of("output_layers_brown", TITLE, "chunked"),)
+
+
 def main(argv: list[str] | None = None) -> None:
-    title = "Which output layer learns most from the Brown corpus?"
-    report(pathlib.Path(__file__), title, argv, baseline="chunked", converged=CONVERGED, same=SAME)
+    report(pathlib.Path(__file__), TITLE, argv, baseline="chunked", converged=CONVERGED, same=SAME)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,9 @@ class Page(NamedTuple):
     text: Callable[[dict[str, Any]], str]  # (record)
     figures: Mapping[str, Callable[[dict[str, Any]], Any]] = {}  # file name -> (record) -> matplotlib Figure
     measured: bool = True  # False: the page has no JSON file, since its figures are of functions alone
+    load: Callable[[pathlib.Path], dict[str, Any]] | None = (
+        None  # in place of `read`, for a JSON file of another layout
+    )
 
     def save(self, record: dict[str, Any], folder: pathlib.Path) -> str:
         """Writes the page and its figures to a folder; returns the text."""

@@ -4,7 +4,7 @@
     python -m experiments.render kernels length  # some pages
 
 A page without a JSON file, whose numbers were measured before they were kept, is left as it is. In docs/results.md a
-table between `<!-- NAME -->` and `<!-- end -->` is that of NAME.json.
+table between `<!-- NAME -->` and `<!-- end -->` is that of NAME in TABLES.
 """
 
 import argparse
@@ -21,10 +21,14 @@ from experiments import (
     babi,
     complexity,
     ensembles,
+    estimator_page,
     estimator_variance,
     kernel_exercises,
     kernels,
+    length,
     null_differences,
+    output_layers,
+    output_layers_brown,
     positions,
     raw,
     recall,
@@ -37,12 +41,16 @@ from experiments import (
 )
 
 MODULES = (attention_gap, babi, complexity, estimator_variance, kernel_exercises, kernels, positions, recall)
-MODULES += (null_differences, receptive_field, scores, soft_vs_hard, sweep_faults, vanishing_gradient, where)
+MODULES += (length, null_differences, output_layers, output_layers_brown, receptive_field, scores, soft_vs_hard)
+MODULES += (sweep_faults, vanishing_gradient, where)
 PAGES = {page.name: page for module in MODULES for page in module.PAGES}
 DOCUMENT = raw.ROOT / "docs" / "results.md"
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown
     "ensembles": lambda found: ensembles.table(found["runs"]),
+    "estimators": estimator_page.summary_table,
+    "biased_estimators": estimator_page.bias_table,
 }
+FILES = {"estimators": "estimator_variance", "biased_estimators": "estimator_variance"}  # where not of the same name
 BLOCK = re.compile(r"(<!-- (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -55,7 +63,7 @@ def record_of(page: raw.Page, folder: pathlib.Path = raw.RESULTS) -> dict[str, A
     path = folder / f"{page.name}.json"
     if not page.measured:
         return {}
-    return raw.read(path) if path.exists() else None
+    return (page.load or raw.read)(path) if path.exists() else None
 
 
 def render_document(text: str, folder: pathlib.Path = raw.RESULTS) -> str:
@@ -68,7 +76,7 @@ def render_document(text: str, folder: pathlib.Path = raw.RESULTS) -> str:
     def block(match: re.Match) -> str:
         begin, name, _, end = match.groups()
         check_known(name, TABLES, "table")
-        return f"{begin}\n{TABLES[name](load_json(folder / f'{name}.json'))}\n\n{end}"
+        return f"{begin}\n{TABLES[name](load_json(folder / f'{FILES.get(name, name)}.json'))}\n\n{end}"
 
     return BLOCK.sub(block, text)
 

@@ -26,15 +26,14 @@ def metrics(**values):
     return {name: {"mean": np.mean(v), "std": np.std(v, ddof=1), "seeds": v} for name, v in values.items()}
 
 
-def test_the_ladder_has_every_length_and_seed(tmp_path):
+def test_the_ladder_has_every_length_and_seed():
     rows = {16: metrics(exact_match=[100.0, 99.0, 98.0], accuracy=[100.0, 99.9, 99.8])}
     rows[32] = metrics(exact_match=[0.0, 1.0, 2.0], accuracy=[50.0, 51.0, 52.0])
     results = {("sort", "softmax"): rows, ("reverse", "1.5-entmax"): rows}
     text = length.report(results)
     assert "| sort | softmax | 99.0 ± 1.0 | 1.0 ± 1.0 |" in text
     assert "reverse, 1.5-entmax, length 32: 0.0 / 50.0, 1.0 / 51.0, 2.0 / 52.0" in text
-    length.draw(results, tmp_path / "length.png")
-    assert (tmp_path / "length.png").stat().st_size > 1000
+    assert [axes.get_title() for axes in length.draw(results).axes] == ["sort", "reverse"]
 
 
 def test_the_page_and_the_picture_are_made_of_the_json_file(tmp_path, capsys):

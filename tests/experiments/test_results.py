@@ -7,8 +7,6 @@ import pytest
 from attn_jax.errors import UserError
 from experiments import raw, render
 
-# Rendered by commands of their own.
-ELSEWHERE = {"output_layers.md", "output_layers.png", "length.png"}
 FILES = {path.name: path for path in raw.RESULTS.iterdir() if path.is_file()}
 MARKED = {name for name, path in FILES.items() if name.endswith(".md") and raw.NOT_KEPT in path.read_text("utf-8")}
 
@@ -31,7 +29,7 @@ def test_the_tables_of_the_document_are_what_rendering_gives():
 
 
 def test_every_file_is_rendered_from_raw_numbers_or_marked():
-    rendered = {name for page in render.PAGES.values() for name in (f"{page.name}.md", *page.figures)} | ELSEWHERE
+    rendered = {name for page in render.PAGES.values() for name in (f"{page.name}.md", *page.figures)}
     texts = "".join(FILES[name].read_text(encoding="utf-8") for name in MARKED)
     unknown = [
         name

@@ -2,11 +2,12 @@
 
     python experiments/null_differences.py
 
-Trains configs/babi_quickstart.py for 40 steps with 640 seeds, half of them in each of two vmapped programs, and deals the
-seeds out: 40 repetitions of two groups of eight. Each pair of groups is compared as two runs of a sweep are, by the exact sign-flip
-test and the interval of Student's t; and the first models of both groups by the paired bootstrap over the sentences of
-the test split. There is nothing to find, so at the level of 5 % a test should find something in about 5 % of the cases,
-and not in more. The values of the seeds are also dealt out 2,000 times at random, which measures the share more finely.
+Trains configs/babi_quickstart.py for 40 steps with 640 seeds, half of them in each of two vmapped programs, and deals
+the seeds out: 40 repetitions of two groups of eight. Each pair of groups is compared as two runs of a sweep are, by the
+exact sign-flip test and the interval of Student's t; and the first models of both groups by the paired bootstrap over
+the sentences of the test split. There is nothing to find, so at the level of 5 % a test should find something in about
+5 % of the cases, and not in more. The values of the seeds are also dealt out 2,000 times at random, which measures the
+share more finely.
 
 Writes experiments/results/null_differences.json and .md. A run that is finished is not trained again.
 """

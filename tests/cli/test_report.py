@@ -84,6 +84,22 @@ def test_the_page_has_the_weights_that_the_model_gives(trained, capsys):
     assert {row["name"] for row in page["results"]["rows"]} == {"loss", "perplexity"}
 
 
+def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
+    copy = tmp_path / "run"
+    shutil.copytree(trained[1], copy, ignore=shutil.ignore_patterns(FILE))
+    assert report(trained[0], copy)["analysis"] is None
+    row = {"place": "source", "head": 1, "values": {"entropy": {"mean": 1.5, "std": 0.25, "seeds": [1.25, 1.75]}}}
+    (copy / "analysis.json").write_text(json.dumps({"split": "test", "date": "2026-11-24T08:00:00", "rows": [row]}))
+    page = report(trained[0], copy)["analysis"]
+    assert page["table"] == [["place", "head", "entropy"], ["source", "1", "1.5 ± 0.25"]]
+    assert page["meanings"] == [["entropy", "of the weights, in nats"]]
+    assert page["of"] == "Means over test, measured 2026-11-24."
+    for damaged in ({"rows": 3}, {"rows": [{"place": "source", "values": {"entropy": 3}}]}, {}):
+        (copy / "analysis.json").write_text(json.dumps(damaged))
+        with pytest.raises(UserError, match=r"analysis\.json: expected what --mode=analyze writes"):
+            report(trained[0], copy)
+
+
 def test_a_run_without_a_result_has_a_page_as_well(trained, tmp_path):
     shutil.copytree(trained[1], tmp_path / "run")
     for name in ("result.json", "metrics.jsonl"):
@@ -110,6 +126,7 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
         "seed=0": "quickstart%2Cseed%3D0/report.html",
     }
     assert [row[0] for row in page["table"]] == ["run", "seed=1", "seed=0"] and len(page["figure"]) == 2
+    assert page["sentence_differences"][1] == ["seed=0", "+0 [+0, +0]", "+0 [+0, +0]"]  # they are copies
     os.utime(folder / "quickstart,seed=1" / FILE, (0, 0))
     write_sweep_report(folder, report_run)
     assert made == ["quickstart,seed=0", "quickstart,seed=1"]

@@ -235,8 +235,8 @@ MINOR = {
     ("mixture of degrees 0, 1 and 22 widths", "weights softmax(-n AICc / 2)"),
 }
 NOTE = (
-    "Differences to the last row are paired by data set, with 95 % intervals of Student's t; * differs by the sign-flip "
-    "test,\nadjusted for all of them by Holm."
+    "Differences to the last row are paired by data set, with 95 % intervals of Student's t; * differs by the sign-flip"
+    " test,\nadjusted for all of them by Holm."
 )
 
 

@@ -49,6 +49,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content 
     "ensembles": lambda found: ensembles.table(found["runs"]),
     "estimators": estimator_page.summary_table,
     "biased_estimators": estimator_page.bias_table,
+    "null_differences": lambda found: null_differences.table(found["results"]),
     "kernels": lambda found: f"{kernels.error_table(found['results'], kernels.MINOR)}\n\n{kernels.NOTE}",
 }
 FILES = {"estimators": "estimator_variance", "biased_estimators": "estimator_variance"}  # where not of the same name

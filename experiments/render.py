@@ -34,6 +34,7 @@ from experiments import (
     recall,
     receptive_field,
     scores,
+    seeds,
     soft_vs_hard,
     sweep_faults,
     vanishing_gradient,
@@ -42,7 +43,7 @@ from experiments import (
 
 MODULES = (attention_gap, babi, complexity, estimator_variance, kernel_exercises, kernels, positions, recall)
 MODULES += (length, null_differences, output_layers, output_layers_brown, receptive_field, scores, soft_vs_hard)
-MODULES += (sweep_faults, vanishing_gradient, where)
+MODULES += (seeds, sweep_faults, vanishing_gradient, where)
 PAGES = {page.name: page for module in MODULES for page in module.PAGES}
 DOCUMENT = raw.ROOT / "docs" / "results.md"
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown

@@ -6,7 +6,7 @@ Trains the config once with all seeds in one vmapped program and once with each 
 another, `repeats` times in turns. Compares, seed by seed, all training losses that were logged, the metrics of
 result.json and the final parameters; and the seconds of the whole processes (each turn begins with an empty cache of
 compiled programs, which the processes of one turn share) and of the training steps alone. Writes
-experiments/results/seeds.json and prints a table. Options of the config may follow, such as
+experiments/results/seeds.json and .md. Options of the config may follow, such as
 --config.train.num_steps=300. Times need a machine without other work.
 """
 
@@ -30,13 +30,12 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
-from attn_jax.tasks.files import load_json, save_json  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
+from experiments import raw  # noqa: E402
 
-RESULT = ROOT / "experiments" / "results" / "seeds.json"
 COMMON = ("--config.eval.num_pictures=0",)
 
 
@@ -119,13 +118,31 @@ def table(result: dict) -> str:
     return f"{markdown(rows)}\n\n{markdown(times)}"
 
 
+def page(record: dict) -> str:
+    """Formats the page."""
+    found = record["results"]
+    return f"""# Are several seeds in one program the same as one program for each seed, and what do they cost?
+
+{raw.circumstances(record)}
+
+{found["config"]}, {found["steps"]} steps; what is measured: [experiments/seeds.py](../seeds.py). Differences are
+relative, the largest over all logged losses and all parameters. Turns whose median is shown:
+{len(found["seconds"]["alone"])}.
+
+{table(found)}
+"""
+
+
+PAGES = (raw.Page("seeds", page),)
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="configs/quickstart.py")
     parser.add_argument("--num_seeds", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=RESULT)
-    args, overrides = parser.parse_known_args(argv)
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    (args, overrides), begun = parser.parse_known_args(argv), raw.Begun.now()
     if args.num_seeds < 2 or args.repeats < 1:
         parser.error("expected at least 2 seeds and 1 repetition")
     if wrong := [text for text in overrides if not text.startswith("--config.")]:
@@ -137,17 +154,17 @@ def main(argv: list[str] | None = None) -> None:
             if how == "together":
                 options = {here / "together": f"--config.seeds={tuple(range(args.num_seeds))}"}
             else:
-                options = {here / f"seed{seed}": f"--config.seed={seed}" for seed in range(args.num_seeds)}
+                options = {here / f"seed{seed}": f"--config.seeds=({seed},)" for seed in range(args.num_seeds)}
             cache = pathlib.Path(folder) / f"cache of {here.name}"
             walls = [train(args.config, workdir, [option, *overrides], cache) for workdir, option in options.items()]
             seconds[how].append({"wall": sum(walls), "steps": sum(map(seconds_of_steps, options))})
         first = pathlib.Path(folder)
         seeds = compare(first / "together0" / "together", sorted((first / "alone0").iterdir(), key=_number))
         steps = load_json(first / "together0" / "together" / "result.json")["steps"]
-    about = {"config": args.config, "overrides": overrides, "steps": steps}
-    result = about | {"seeds": seeds, "seconds": seconds} | provenance()
-    save_json(args.out, result)
-    print(table(result))
+    found = {"config": args.config, "overrides": overrides, "steps": steps, "seeds": seeds, "seconds": seconds}
+    options = [f"--config={args.config}", f"--num_seeds={args.num_seeds}", f"--repeats={args.repeats}", *overrides]
+    command = " ".join(["python experiments/seeds.py", *options])
+    print(PAGES[0].save(raw.write(args.out / "seeds.json", found, command=command, begun=begun), args.out))
 
 
 def _number(path: pathlib.Path) -> int:

@@ -72,7 +72,7 @@ def local(folder: pathlib.Path) -> dict[str, Any]:
 
 def ray(folder: pathlib.Path) -> dict[str, Any]:
     """Kills one of two nodes while the sweep goes on."""
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_worker_niceness": "0"}
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     address, common = f"127.0.0.1:{port}", ["--num-cpus=1", "--disable-usage-stats", "--block"]

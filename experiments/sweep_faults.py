@@ -197,7 +197,7 @@ def page(record: dict[str, Any]) -> str:
         "sweep of 12 runs",
         "finished before the kill",
         "of them trained again",
-        "begun twice",
+        "compiled twice",
         "finished",
         "seconds",
     ]
@@ -215,6 +215,7 @@ def page(record: dict[str, Any]) -> str:
 
 Eleven runs are tiny, and the seventh has no data. What is done with them:
 [experiments/sweep_faults.py](../sweep_faults.py). Seconds are those of a machine with other work.
+Compiled twice are runs that were under way at the kill and whose training had begun.
 
 {raw.table(head, rows)}
 

@@ -210,12 +210,14 @@ def test_a_wrong_sweep_is_told_before_anything_runs(tmp_path, body, words):
 def test_the_sweeps_of_the_experiments_name_configs_and_keys_that_exist(path):
     if "def sweep(" not in path.read_text(encoding="utf-8"):
         pytest.skip("not a sweep")
+    from attn_jax.cli.options import switch
     from attn_jax.cli.overrides import keys, load_file
 
     todo = list(sweep.jobs(path))
     assert todo
     for job in todo:
-        known = keys(load_file(ROOT / job.config, "get_config"))
+        config, task = load_file(ROOT / job.config, "get_config"), job.overrides.get("task.name", "")
+        known = keys(switch(config, task=task, model="") if task else config)
         assert set(job.overrides) <= set(known)
 
 

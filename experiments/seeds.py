@@ -106,10 +106,13 @@ def compare(together: pathlib.Path, alone: list[pathlib.Path]) -> list[dict]:
 def table(result: dict) -> str:
     """Formats the comparison and the times as Markdown."""
     names = list(result["seeds"][0]["metrics"])
-    rows = [["seed", *(f"{name}: together, alone" for name in names), "losses differ by", "parameters differ by"]]
+    rows = [
+        ["seed", *(f"{name}: together, alone" for name in names), "losses differ by: first log", "most", "parameters"]
+    ]
     for of in result["seeds"]:
         cells = ["{:.6g}, {:.6g}".format(*of["metrics"][name]) for name in names]
-        differences = of["loss_difference_largest"], of["parameter_difference_largest"]
+        names_of = ("loss_difference_first_log", "loss_difference_largest", "parameter_difference_largest")
+        differences = [of[name] for name in names_of]
         rows.append([str(of["seed"]), *cells, *(f"{difference:.1e}" for difference in differences)])
     times = [["seconds", "one program", "one process after another", "ratio"]]
     for name, label in (("wall", "whole processes"), ("steps", "training steps")):
@@ -126,8 +129,9 @@ def page(record: dict) -> str:
 {raw.circumstances(record)}
 
 {found["config"]}, {found["steps"]} steps; what is measured: [experiments/seeds.py](../seeds.py). Differences are
-relative, the largest over all logged losses and all parameters. Turns whose median is shown:
-{len(found["seconds"]["alone"])}.
+relative: of the training loss at its first log and the largest at any log, and of the final parameters. Both ways
+compute the same up to rounding; where the first log agrees and later ones do not, training has amplified the rounding,
+as SGD with a large rate does. Turns whose median is shown: {len(found["seconds"]["alone"])}.
 
 {table(found)}
 """

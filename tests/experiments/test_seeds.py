@@ -24,12 +24,13 @@ def test_the_difference_is_relative_to_the_largest_parameter():
 
 
 def test_the_table_shows_each_seed_and_the_medians():
-    of = {"metrics": {"loss": [1.0, 1.5]}, "loss_difference_largest": 1e-6, "parameter_difference_largest": 2e-6}
+    of = {"metrics": {"loss": [1.0, 1.5]}, "loss_difference_first_log": 3e-8}
+    of |= {"loss_difference_largest": 1e-6, "parameter_difference_largest": 2e-6}
     together, alone = (
         [{"wall": w, "steps": w / 2} for w in walls] for walls in ((10.0, 30.0, 12.0), (24.0, 20.0, 99.0))
     )
     text = seeds.table({"seeds": [{"seed": 7, **of}], "seconds": {"together": together, "alone": alone}})
-    assert "| 7 | 1, 1.5 | 1.0e-06 | 2.0e-06 |" in text
+    assert "| 7 | 1, 1.5 | 3.0e-08 | 1.0e-06 | 2.0e-06 |" in text
     assert "| whole processes | 12.0 | 24.0 | 2.00 |" in text and "| training steps | 6.0 | 12.0 | 2.00 |" in text
 
 

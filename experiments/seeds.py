@@ -129,9 +129,9 @@ def page(record: dict) -> str:
 {raw.circumstances(record)}
 
 {found["config"]}, {found["steps"]} steps; what is measured: [experiments/seeds.py](../seeds.py). Differences are
-relative: of the training loss at its first log and the largest at any log, and of the final parameters. Both ways
-compute the same up to rounding; where the first log agrees and later ones do not, training has amplified the rounding,
-as SGD with a large rate does. Turns whose median is shown: {len(found["seconds"]["alone"])}.
+relative: of the training loss at its first log and the largest at any log, and of the final parameters. Where the
+first log agrees to rounding and later ones do not, training has amplified a small difference; that it is rounding alone
+was not measured. Turns whose median is shown: {len(found["seconds"]["alone"])}.
 
 {table(found)}
 """

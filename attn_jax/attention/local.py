@@ -14,7 +14,8 @@ from attn_jax.types import Array, Bool, Float, Int
 class LocalM(nn.Module, kw_only=True):
     """Monotonic window, "local-m": the centre of target position t is source position t.
 
-    The factor is 1. Where t is more than `size` past the end, no key is left and the context is zero.
+    Luong 2015 (arXiv 1508.04025), section 3.2. The factor is 1. Where t is more than `size` past the end, no key is
+    left and the context is zero.
     """
 
     size: int  # largest distance of a key from the centre
@@ -31,9 +32,9 @@ class LocalM(nn.Module, kw_only=True):
 class LocalP(nn.Module, kw_only=True):
     """Predictive window, "local-p": the centre is p = (length - 1) * sigmoid(v . tanh(W query)).
 
-    length is the number of unmasked keys. Positions count from 0, hence length - 1 where the paper has S. The factor is
-    exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and 10). W and v are trained through the factor;
-    the edge of the window has no gradient.
+    Luong 2015 (arXiv 1508.04025), section 3.2. length is the number of unmasked keys. Positions count from 0, hence
+    length - 1 where the paper has S. The factor is exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and
+    10). W and v are trained through the factor; the edge of the window has no gradient.
     """
 
     size: int  # largest distance of a key from the centre

@@ -31,7 +31,11 @@ class SampledLosses(NamedTuple):
 
 
 class NoBaseline(nn.Module, kw_only=True):
-    """b = 0: no baseline, or one without parameters (leave-one-out, or the loss at the mean context)."""
+    """b = 0 (Williams 1992), or a baseline without parameters.
+
+    The others are leave_one_out, the mean loss of the other samples (Kool 2019), and soft, the loss at the mean
+    context (Deng 2018, arXiv 1807.03756).
+    """
 
     of_each_key: ClassVar[bool] = False  # it has a value for each key
 
@@ -99,6 +103,8 @@ class LearnedBaseline(NoBaseline, kw_only=True):
 class PerCoordinate(NoBaseline, kw_only=True):
     """b_i = E[A_i B_i] / E[B_i^2] for the i-th logit, from running means: see estimators.coordinate_moments.
 
+    The constant of least variance (Greensmith, Bartlett & Baxter 2004), for each coordinate.
+
     Keys are identified by their position; positions from `max_length` on have the baseline 0.
     """
 
@@ -125,8 +131,9 @@ class PerCoordinate(NoBaseline, kw_only=True):
 class Critic(NoBaseline, kw_only=True):
     """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [hidden; embedded target]): a guess of the loss at key x.
 
-    It may use the target, since the sample does not depend on it. It costs one product for all keys, where f itself
-    is a softmax over the vocabulary for each key. Trained on sum_n w_n (g_{x_n} - f_n)^2, w the importance weights.
+    An action-dependent control variate (Gu 2017, arXiv 1611.02247). It may use the target, since the sample does not
+    depend on it. It costs one product for all keys, where f itself is a softmax over the vocabulary for each key.
+    Trained on sum_n w_n (g_{x_n} - f_n)^2, w the importance weights.
     """
 
     of_each_key: ClassVar[bool] = True

@@ -113,12 +113,12 @@ CONSTANT = ("none", "running_mean", "learned", "soft", "per_coordinate", "critic
 
 
 def expectation() -> Reading:
-    """Soft attention: reads the mean value under the weights. Differentiable, not random."""
+    """Soft attention: reads the mean value under the weights. Differentiable, not random (Bahdanau 2015)."""
     return Reading("expectation", samplers.mean, per_step=True, random=False, is_soft=True)
 
 
 def enumeration() -> Reading:
-    """Reads every key, each with its weight: exact expectations, for as many evaluations of the loss as keys."""
+    """Reads every key, each with its weight: exact expectations, one evaluation of the loss per key (Deng 2018)."""
     return Reading("enumeration", samplers.every, random=False, exact_rows=True)
 
 
@@ -129,12 +129,12 @@ def reinforce(*, num_samples: int = 1, leave_one_out: bool = False) -> Reading:
 
 
 def stratified(*, num_samples: int = 1) -> Reading:
-    """Reads one sampled key from each of num_samples equal parts of the distribution function."""
+    """Reads a sampled key of each of num_samples equal parts of the distribution function (Douc 2005, cs/0507025)."""
     return Reading("stratified", partial(samplers.stratified, num_samples=num_samples), CONSTANT)
 
 
 def systematic(*, num_samples: int = 1) -> Reading:
-    """Reads keys sampled with one random point for all equal parts of the distribution function."""
+    """Reads keys sampled with one random point for all parts of the distribution function (Douc 2005, cs/0507025)."""
     return Reading("systematic", partial(samplers.systematic, num_samples=num_samples), CONSTANT)
 
 
@@ -222,7 +222,7 @@ def implicit_mle(*, step: float = 10.0) -> Reading:
 
 
 def top(*, num_samples: int = 1) -> Reading:
-    """Reads the mean of the values with the largest weights; not random, no gradient to the weights."""
+    """Reads the mean of the values of largest weight; no gradient to weights (Malinowski 2018, arXiv 1808.00300)."""
     return Reading("top", partial(samplers.top, num_samples=num_samples), per_step=True, random=False)
 
 

@@ -10,7 +10,7 @@ from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float3
 def sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i) / sum_j sigmoid(scores_j): the normalized sigmoid.
 
-    Not shift invariant: high scores all have nearly the same weight.
+    Not shift invariant: high scores all have nearly the same weight. Chorowski 2015 (arXiv 1506.07503), "smoothing".
     """
     scores = scores if mask is None else jnp.where(mask, scores, 0.0)
     return softmax(jax.nn.log_sigmoid(scores), mask)  # does not underflow where all scores are low
@@ -37,7 +37,10 @@ def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
 
 
 def hardmax(scores: Scores, mask: Mask = None) -> Weights:
-    """One at the key with the largest score (the first of equals), zero elsewhere. Its gradient is zero."""
+    """One at the key with the largest score (the first of equals), zero elsewhere. Its gradient is zero.
+
+    The choice of a memory network (Weston 2015, arXiv 1410.3916).
+    """
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
     best = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
     return jnp.where(mask, jax.nn.one_hot(best, scores.shape[-1], dtype=scores.dtype), 0.0)

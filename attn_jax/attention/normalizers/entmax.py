@@ -73,7 +73,10 @@ def entmax(scores: Scores, mask: Mask = None, alpha: Alpha = 1.5) -> Weights:
 
 @in_float32
 def entmax15(scores: Scores, mask: Mask = None) -> Weights:
-    """entmax with alpha = 1.5: weights_i = max(scores_i / 2 - tau, 0)^2. Sparse, with a continuous gradient."""
+    """weights_i = max(scores_i / 2 - tau, 0)^2: entmax with alpha = 1.5. Sparse, with a continuous gradient.
+
+    Peters, Niculae & Martins 2019 (arXiv 1905.05702).
+    """
     return _entmax_of_fixed(_masked(scores, mask), 1.5)
 
 

@@ -22,7 +22,7 @@ Query = Float[Array, "... q d"] | None
 
 
 class Entmax(nn.Module, kw_only=True):
-    """entmax with a fixed alpha."""
+    """entmax with a fixed alpha. Peters, Niculae & Martins 2019 (arXiv 1905.05702)."""
 
     alpha: float = 1.5  # 1 is softmax, 1.5 entmax15, 2 sparsemax
 
@@ -58,7 +58,7 @@ class LearnedEntmax(nn.Module, kw_only=True):
 
 
 class Fusedmax(nn.Module, kw_only=True):
-    """fusedmax with a fixed fusion penalty."""
+    """fusedmax with a fixed fusion penalty. Niculae & Blondel 2017 (arXiv 1705.07704)."""
 
     fusion: float = 0.1  # weight of the penalty: 0 is sparsemax, larger gives longer runs of equal weights
 

@@ -70,7 +70,7 @@ class Kernel(Score, kw_only=True):
 
 
 class Gaussian(Kernel, kw_only=True):
-    """k = exp(-u^2 / 2): positive at every distance."""
+    """k = exp(-u^2 / 2): positive at every distance. Nadaraya 1964, Watson 1964."""
 
     def log_kernel(self, squares):
         return -0.5 * squares
@@ -81,7 +81,10 @@ class Gaussian(Kernel, kw_only=True):
 
 
 class Boxcar(Kernel, kw_only=True):
-    """k = 1 if u <= 1, else 0: equal weights within the width. It has no gradient, so give it a width."""
+    """k = 1 if u <= 1, else 0: equal weights within the width. Rosenblatt 1956, for densities.
+
+    It has no gradient, so give it a width.
+    """
 
     compact = True
     has_gradient = False
@@ -95,7 +98,7 @@ class Boxcar(Kernel, kw_only=True):
 
 
 class Triangular(Kernel, kw_only=True):
-    """k = max(0, 1 - u)."""
+    """k = max(0, 1 - u). Parzen 1962, for densities."""
 
     compact = True
 

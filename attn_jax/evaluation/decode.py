@@ -44,6 +44,16 @@ def _candidates(
     return jnp.where((token == pad) | (token == bos), -jnp.inf, log_probs)
 
 
+def without(step: Step, token: int) -> Step:
+    """Returns the step with a token that is never generated, such as unk; other probabilities are not renormalized."""
+
+    def forbidding(memory: PyTree, state: PyTree, last: Array, k: int | None) -> tuple[PyTree, Array, Array]:
+        state, log_probs, tokens = step(memory, state, last, None if k is None else k + 1)
+        return state, jnp.where(tokens == token, -jnp.inf, log_probs), tokens
+
+    return forbidding
+
+
 def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
     return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
 

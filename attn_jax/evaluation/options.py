@@ -51,6 +51,7 @@ class DecodeOptions:
     batch_size: int = option(100, "sentences decoded at a time", at_least=1)
     ensemble: bool = option(False, "predict and evaluate with the mean of the probabilities of all seeds of the run")
     replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight")
+    forbid_unk: bool = option(False, "never generate unk")
     with_scores: bool = option(False, "predict: print 'score TAB text'")
 
     def __post_init__(self):
@@ -60,6 +61,10 @@ class DecodeOptions:
                 "decode.method=sample"
             )
         check_sampling(self.temperature, self.top_k, self.top_p)
+        if self.replace_unk and self.forbid_unk:
+            raise UserError(
+                "decode.replace_unk replaces unk, which decode.forbid_unk never generates; expected one of them"
+            )
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Checks that the number of candidates of a beam search fits into an int32.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk
+from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk, without
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
@@ -114,6 +114,7 @@ class Translator:
         options = self.options
         memory, state = self.model.start(params, source)
         step = partial(self.model.step_top_k, params)
+        step = without(step, UNK) if options.forbid_unk else step
         method = METHODS[options.method]
         arguments = {name: getattr(options, name) for name in method.options}
         arguments |= dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)

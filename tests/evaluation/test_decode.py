@@ -56,6 +56,31 @@ def teacher_forced(table, tokens):
     return total
 
 
+@pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
+def test_a_forbidden_token_never_comes_out_and_the_others_keep_their_probabilities(method):
+    table, limits = tables(BATCH), np.full(BATCH, LENGTH)
+    arguments = {"beam": {"beam_size": 3}, "sample": {"rngs": jax.random.split(jax.random.key(0), BATCH)}}.get(
+        method, {}
+    )
+    search = functools.partial(decode.METHODS[method].search, max_length=LENGTH, limits=limits, **IDS, **arguments)
+
+    def run(step, table):
+        return search(step, {"table": jnp.asarray(table)}, initial(BATCH))
+
+    found = jax.jit(lambda: run(decode.without(best_of(step), UNK), table))()
+    impossible = table.copy()
+    impossible[..., UNK] = -np.inf
+    np.testing.assert_array_equal(found.tokens, jax.jit(lambda: run(best_of(step), impossible))().tokens)
+    assert not np.any(np.asarray(found.tokens) == UNK)
+    assert np.any(np.asarray(jax.jit(lambda: run(best_of(step), table))().tokens) == UNK)
+    first = (
+        np.asarray(found.tokens).reshape(BATCH, -1, LENGTH)[:, 0],
+        np.asarray(found.log_prob).reshape(BATCH, -1)[:, 0],
+    )
+    for row, (tokens, log_prob) in enumerate(zip(*first, strict=True)):
+        assert log_prob == pytest.approx(teacher_forced(table[row], tokens), abs=1e-4)
+
+
 def penalty(length, alpha):
     return ((5 + length) / 6) ** alpha
 

@@ -1,4 +1,4 @@
-"""Recurrent networks: four cells, one scan, stacked and bidirectional layers.
+"""Recurrent networks: cells, one scan, stacked and bidirectional layers.
 
 A cell is a function of arrays, so that the expensive parts can be taken out of the scan:
 
@@ -37,6 +37,16 @@ def _rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> Sta
     return (jnp.tanh(projected + recurrent),)
 
 
+def _relu_rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
+    """h' = max(W x + b + U h, 0). Le 2015 (arXiv 1504.00941), there with U = 1 and b = 0 at first."""
+    return (nn.relu(projected + recurrent),)
+
+
+def _sigmoid_rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
+    """h' = sigmoid(W x + b + U h). Elman 1990."""
+    return (nn.sigmoid(projected + recurrent),)
+
+
 def _lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
     """i, f, o = sigmoid(.), g = tanh(.) of W x + b + U h;  c' = f c + i g;  h' = o tanh(c'). Gers 2000."""
     i, f, g, o = jnp.split(projected + recurrent, 4, axis=-1)
@@ -66,6 +76,8 @@ def _gru(extra: PyTree, state: State, projected: Array, recurrent: Array) -> Sta
 
 CELLS = {
     "rnn": Cell(num_gates=1, num_states=1, update=_rnn, extra={}),
+    "relu_rnn": Cell(num_gates=1, num_states=1, update=_relu_rnn, extra={}),
+    "sigmoid_rnn": Cell(num_gates=1, num_states=1, update=_sigmoid_rnn, extra={}),
     "lstm": Cell(num_gates=4, num_states=2, update=_lstm, extra={}),
     "gru": Cell(num_gates=3, num_states=1, update=_gru, extra={"candidate_bias": 1}),
     "peephole_lstm": Cell(num_gates=4, num_states=2, update=_peephole_lstm, extra={"peephole": 3}),

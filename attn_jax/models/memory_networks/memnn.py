@@ -66,6 +66,7 @@ class MemNN(nn.Module, kw_only=True):
     num_grams: int = 0  # NG: number of features that three-word pieces are hashed into; 0: words only
     nonlinear: bool = False  # NL
     stop_memory: bool = True  # AM: a stop memory can end the chain; False: chains of exactly num_facts facts
+    time_features: bool = True  # False: the statement of largest s_O, whatever its age (Weston 2015a, section 3.1)
     block_per_fact: bool = True  # False: one block for the last fact and one for all facts before it
     dropout: float = 0.0  # of the features
 
@@ -76,7 +77,8 @@ class MemNN(nn.Module, kw_only=True):
         self.asking = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 3, **common)
         self.candidate = Blocks(num_blocks=1, **common)
         self.stop = self.param("stop", INIT, (self.features,))
-        self.order = self.param("order", INIT, (4, self.features))  # t_1 to t_4
+        if self.time_features:
+            self.order = self.param("order", INIT, (4, self.features))  # t_1 to t_4
         # R: block 0 is for the question, the others are for the facts.
         self.answering = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 2, **common)
         self.words = self.param("words", INIT, (self.vocab_size, self.features))
@@ -136,6 +138,8 @@ class MemNN(nn.Module, kw_only=True):
         self, asking: Float[Array, "b d"], before_older: Bool[Array, "b n"], before_newer: Bool[Array, "b n"]
     ) -> Float[Array, "b n"]:
         """Returns the terms of s(x, y, y') that depend on the order of x, the older y and the newer y'."""
+        if not self.time_features:
+            return jnp.zeros(jnp.broadcast_shapes(before_older.shape, before_newer.shape), asking.dtype)
         first, second, third = jnp.split(asking @ self.order[:3].T, 3, axis=-1)
         return first * before_older + second * before_newer + third
 
@@ -185,8 +189,11 @@ class MemNN(nn.Module, kw_only=True):
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], last: Int[Array, "b"]
     ) -> Float[Array, "b n"]:
         """Margin by which each statement wins against the stop memory."""
+        gains = jnp.einsum("bd,bnd->bn", asking, keys - self.stop)
+        if not self.time_features:
+            return gains
         is_newer = last[:, None] < jnp.arange(keys.shape[1])
-        return jnp.einsum("bd,bnd->bn", asking, keys - self.stop) + (asking @ self.order[3])[:, None] * is_newer
+        return gains + (asking @ self.order[3])[:, None] * is_newer
 
     # R
 

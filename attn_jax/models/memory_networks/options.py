@@ -169,6 +169,9 @@ class MemNNOptions(StoryOptions):
     nonlinear: bool = option(False, "embed with two tanh layers")
     roles: bool = option(True, "own parameters for the first, second, ... fact; else shared by all but the last")
     adaptive: bool = option(True, "let a stop memory end the chain of facts; else it has num_hops facts")
+    time_features: bool = option(
+        True, "compare statements in pairs by their age; else the one of largest score is read"
+    )
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
 
     def network(self, sizes: TextSizes, memory_size: int) -> MemNN:
@@ -182,6 +185,7 @@ class MemNNOptions(StoryOptions):
             nonlinear=self.nonlinear,
             stop_memory=self.adaptive,
             block_per_fact=self.roles,
+            time_features=self.time_features,
             dropout=self.dropout,
         )
 

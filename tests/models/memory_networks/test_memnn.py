@@ -135,6 +135,17 @@ def test_a_stop_memory_that_always_wins_leaves_one_fact_and_one_that_never_does_
         assert not np.any(hops[2])  # a story without statements
 
 
+def test_without_time_features_the_largest_score_is_read(batch):
+    module, params = parameters(time_features=False)
+    assert "order" not in params
+    rng = np.random.default_rng(2)
+    asking, keys = rng.normal(size=(6, D)).astype(np.float32), rng.normal(size=(6, N, D)).astype(np.float32)
+    mask = np.arange(N) < np.array([1, 2, 3, 4, 5, 5])[:, None]
+    best = module.apply({"params": params}, asking, keys, mask, np.full(6, N), method="best")
+    expected = np.where(mask, np.einsum("bd,bnd->bn", asking, keys), -np.inf).argmax(axis=1)
+    np.testing.assert_array_equal(best, expected)
+
+
 def test_a_larger_memory_and_longer_padding_change_nothing(batch):
     module, params = parameters(num_grams=5)
     large = StoryModel(MemNN(**OPTIONS | {"memory_size": N + 2, "num_grams": 5})).answer

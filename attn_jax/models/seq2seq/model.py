@@ -20,6 +20,16 @@ from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
 
 
+def backwards(source: Int[Array, "b s"], *, pad: int) -> Int[Array, "b s"]:
+    """Returns each source with its tokens in reverse order, but for the last one, eos: c b a eos for a b c eos.
+
+    The first source words are then near to the first target words (Sutskever 2014, arXiv 1409.3215, section 3.3).
+    """
+    place = jnp.arange(source.shape[1])
+    last = jnp.sum(source != pad, axis=1, keepdims=True) - 1
+    return jnp.take_along_axis(source, jnp.where(place < last, last - 1 - place, place), axis=1)
+
+
 class Seq2SeqModule(nn.Module, kw_only=True):
     """p(target | source): embeddings, encoder, recurrent decoder, output layer, and the objective of training.
 
@@ -36,6 +46,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     penalties: Penalties | None = None  # of the attention weights, in training
     picture: nn.Module | None = None  # embeds sources that are images, see layers/pictures.py
     reads_tags: bool = False  # take "text eos tags" apart, see models/tags.py
+    reverses: bool = False  # read the source backwards
     dropout: float = 0.0
     pad: int = 0
     eos: int = 3
@@ -64,6 +75,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     def encode(self, source: Source, *, train: bool = False) -> EncoderStates:
         """Computes the states of the source."""
         tags = None
+        source = backwards(source, pad=self.pad) if self.reverses else source
         if self.picture is None:
             embedded, mask = self.source_embedding(source), source != self.pad
         else:

@@ -60,6 +60,7 @@ class Seq2SeqOptions(EncoderOptions):
     input_feeding: bool = option(True, "luong: feed the attentional hidden state into the next step")
     feed_summary: bool = option(False, "none: feed the encoder summary into every step (Cho 2014)")
     bridge: str = option("dense", "initial decoder state from the final encoder states; hidden: c = 0", choices=BRIDGES)
+    reverse_source: bool = option(False, "decoder none: read the source backwards, its end token last (Sutskever 2014)")
     tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
     self_attention: bool = option(False, "luong without input feeding: the decoder also attends to its own past states")
     tags: str = option(
@@ -147,6 +148,11 @@ class Seq2SeqOptions(EncoderOptions):
         if self.pointer.coverage:
             decoder = self.with_coverage(decoder)
         read, objective = build_objective(self, decoder)
+        if self.reverse_source and (decoder.uses_attention or sizes.image is not None or self.tags != "read"):
+            raise UserError(
+                "model.reverse_source is for a source that is read into one vector; expected model.decoder none, "
+                f"texts and model.tags read, got model.decoder {self.decoder}"
+            )
         if self.pointer.copy:
             objective = self.build_pointer(sizes, setting)
         if decoder.uses_attention:
@@ -168,6 +174,7 @@ class Seq2SeqOptions(EncoderOptions):
             objective=objective,
             penalties=self.build_penalties(decoder),
             reads_tags=self.tags != "read",
+            reverses=self.reverse_source,
             eos=EOS,
             dropout=self.dropout,
             dtype=setting.dtype,

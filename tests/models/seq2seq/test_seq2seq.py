@@ -9,7 +9,9 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params, sentences
 
+from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS
+from attn_jax.models.seq2seq.model import backwards
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, EncoderStates, Stack
 from attn_jax.training.model_size import num_parameters
 
@@ -248,3 +250,22 @@ def test_torch_computes_the_same_loss_and_gradients():
     paths, theirs = zip(*jax.tree_util.tree_flatten_with_path(p)[0], strict=True)
     for path, ours, tensor in zip(paths, jax.tree.leaves(gradients), theirs, strict=True):
         np.testing.assert_allclose(ours, tensor.grad, rtol=1e-4, atol=2e-5, err_msg=jax.tree_util.keystr(path))
+
+
+def test_a_source_is_read_backwards_with_its_end_last():
+    """Sutskever 2014: equal to the model that reads forwards, of reversed words."""
+    source = jnp.array([[5, 6, 7, 3, 0, 0], [8, 3, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    turned = backwards(source, pad=PAD)
+    np.testing.assert_array_equal(turned, [[7, 6, 5, 3, 0, 0], [8, 3, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(backwards(turned, pad=PAD), source)
+    forwards, reads_back = build(decoder="none"), build(decoder="none", reverse_source=True)
+    params = random_params(forwards, BATCH)
+    reversed_batch = BATCH | {"source": np.asarray(backwards(jnp.asarray(BATCH["source"]), pad=PAD))}
+    one, other = compiled(lambda: (reads_back.score(params, BATCH), forwards.score(params, reversed_batch)))()
+    np.testing.assert_allclose(one, other, rtol=1e-5)
+    assert np.any(np.abs(np.asarray(forwards.score(params, BATCH)) - one) > 1e-3)
+
+
+def test_only_a_source_without_attention_is_read_backwards():
+    with pytest.raises(UserError, match=r"expected model\.decoder none"):
+        build(**PLAIN, reverse_source=True)

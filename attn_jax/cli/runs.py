@@ -13,6 +13,7 @@ from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
 from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
+from attn_jax.cli.vectors import vectors_of, with_vectors
 from attn_jax.cli.workdir import check_checkpoint, claim, holds, load_config, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
@@ -201,7 +202,7 @@ def _train(run: Run) -> FitResult:
 
     The beginning is random, or the parameters of another run, train.start_from, with a new state of the optimizer.
     """
-    model, several = run.setup.model, len(run.seeds) > 1
+    config, model, several = run.config, run.setup.model, len(run.seeds) > 1
 
     def create(rng: jax.Array) -> TrainState:
         init_rng, train_rng = jax.random.split(rng)
@@ -223,6 +224,9 @@ def _train(run: Run) -> FitResult:
     begins = restored is None and run.source is not None
     if begins:
         notice(announcement(run.source, jax.eval_shape(create, rngs[0]).params))
+    vectors = {} if restored is not None else vectors_of(config, run.task.kept)
+    for side, found in vectors.items():
+        notice(f"{'word vectors':<14}{found} of the {side} from {config.train[f'{side}_vectors']}")
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
     opened = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()
@@ -231,8 +235,11 @@ def _train(run: Run) -> FitResult:
         if restored is None:
             # One seed after the other: the batched QR of orthogonal initializers can deadlock on a CPU with few cores.
             states = [jax.jit(create)(rng) for rng in rngs]
-            if begins:
-                params = [take(state.params, run.source.of_seed(i)) for i, state in enumerate(states)]
+            if begins or vectors:
+                params = [state.params for state in states]
+                if begins:
+                    params = [take(x, run.source.of_seed(i)) for i, x in enumerate(params)]
+                params = [with_vectors(x, vectors) for x in params]
                 states = [TrainState.create(x, run.tx, state.rng) for x, state in zip(params, states, strict=True)]
             state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
         callbacks = Callbacks(run=run, writer=writer, progress=progress)

@@ -60,6 +60,11 @@ class TextTrainOptions(TrainOptions):
         "",
         "work directory of a trained run with equal vocabularies, whose parameters a new run starts from; empty: none",
     )
+    source_vectors: str = option(
+        "",
+        "file in data_dir of word vectors (text of GloVe or word2vec), first values of source embeddings; empty: none",
+    )
+    target_vectors: str = option("", "the same for target embeddings; empty: none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

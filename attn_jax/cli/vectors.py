@@ -1,0 +1,61 @@
+"""Word vectors trained elsewhere as the first values of embeddings: train.source_vectors and train.target_vectors."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.tasks.word_vectors import WordVectors, read_vectors
+from attn_jax.training.pytrees import flatten
+from attn_jax.types import Params
+
+TABLES = {"source": {"source_embedding", "embedding", "words"}, "target": {"target_embedding"}}  # modules of embeddings
+SCALED = "table"  # in the path of an embedding that is multiplied by sqrt(d), see layers/embedding.py
+
+
+def vectors_of(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> dict[str, WordVectors]:
+    """Reads the files that a config names, by side.
+
+    Raises:
+        UserError: see `read_vectors`.
+    """
+    if not any(config.train.get(f"{side}_vectors", "") for side in TABLES):
+        return {}
+    found = {}
+    for side, vocabulary in zip(TABLES, vocabularies, strict=True):
+        if name := config.train.get(f"{side}_vectors", ""):
+            tokens = list(vocabulary.tokens(range(len(vocabulary))))
+            try:
+                found[side] = read_vectors(pathlib.Path(config.data_dir) / name, tokens)
+            except UserError as error:
+                raise UserError(f"train.{side}_vectors: {error}") from None
+    return found
+
+
+def with_vectors(params: Params, vectors: dict[str, WordVectors]) -> Params:
+    """Returns parameters whose embeddings have the vectors that were found; other rows stay as they are.
+
+    Raises:
+        UserError: the model has no embedding of this side, or one of another width.
+    """
+    arrays = flatten(params)
+    for side, (rows, found) in vectors.items():
+        paths = [path for path in arrays if path[-1] == "embedding" and TABLES[side] & set(path[:-1])]
+        if not paths:
+            raise UserError(
+                f"train.{side}_vectors: this model has no embedding of {side} tokens of its own; it has "
+                f"{', '.join(sorted({path[0] for path in arrays}))}"
+            )
+        for path in paths:
+            size, width = arrays[path].shape
+            if rows.shape != (size, width):
+                raise UserError(
+                    f"train.{side}_vectors: the file has vectors of {rows.shape[1]} numbers, and the embedding has "
+                    f"{width}; expected model.embedding_size {rows.shape[1]} (model.hidden_size in a Transformer)"
+                )
+            scale = width**-0.5 if SCALED in path else 1.0
+            arrays[path] = jnp.where(found[:, None], scale * rows, arrays[path]).astype(arrays[path].dtype)
+    return jax.tree.unflatten(jax.tree.structure(params), list(arrays.values()))

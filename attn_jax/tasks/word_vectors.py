@@ -1,0 +1,92 @@
+"""Word vectors trained elsewhere, from text files: a word and its numbers in each line.
+
+    the 0.418 0.24968 -0.41242 ...          GloVe
+    400000 300                              word2vec and fastText have this line first: number of words, and of columns
+
+Only the words of a vocabulary are kept, so a file may be much larger than the memory.
+"""
+
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+
+from attn_jax.errors import UserError
+from attn_jax.tasks.token_ids import SPECIAL
+from attn_jax.types import Array, Bool, Float
+
+SHOWN = 5  # words that a message names
+
+
+class WordVectors(NamedTuple):
+    """Vectors of some tokens of a vocabulary."""
+
+    rows: Float[Array | np.ndarray, "v d"]  # zeros where the file has none
+    found: Bool[Array | np.ndarray, "v"]
+
+    def __str__(self) -> str:
+        return f"{int(np.sum(self.found))} of {len(self.found)} tokens"
+
+
+def read_vectors(path: str | pathlib.Path, tokens: list[str]) -> WordVectors:
+    """Reads the vectors of these tokens; of a word that occurs twice, the first one.
+
+    A token that is not in the file as it is gets the vector of its lower-case form, if there is one. Special tokens
+    such as pad have none.
+
+    Raises:
+        UserError: the file cannot be read, a line is not a word and as many finite numbers as in the first line, or
+            none of the tokens is there.
+    """
+    path = pathlib.Path(path)
+    wanted: dict[str, list[int]] = {}
+    for index, token in enumerate(tokens):
+        for form in dict.fromkeys([token, token.lower()] if token not in SPECIAL else []):
+            wanted.setdefault(form, []).append(index)
+    exact, found, width = set(), {}, 0
+    try:
+        with open(path, encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                parts = line.rstrip(" \r\n").split(" ")
+                if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
+                    width = int(parts[1])
+                    continue
+                width = width or len(parts) - 1
+                word = " ".join(parts[: len(parts) - width])  # in some files a word may have spaces
+                if width < 1 or not word:
+                    raise _wrong(path, number, line, width)
+                if word not in wanted:
+                    continue
+                vector = _numbers(parts[len(parts) - width :], path, number, line, width)
+                for index in wanted[word]:
+                    if tokens[index] == word and index not in exact:
+                        exact.add(index)
+                        found[index] = vector
+                    found.setdefault(index, vector)
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not valid UTF-8; expected word vectors as text, not a binary file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); expected a file of word vectors") from None
+    if not found:
+        some = ", ".join([token for token in tokens if token not in SPECIAL][:SHOWN])
+        raise UserError(
+            f"{path}: has no vector of any of the {len(tokens)} tokens, such as {some}; is it the language?"
+        )
+    rows = np.zeros((len(tokens), width), np.float32)
+    rows[list(found)] = list(found.values())
+    return WordVectors(rows, np.isin(np.arange(len(tokens)), list(found)))
+
+
+def _numbers(parts: list[str], path: pathlib.Path, number: int, line: str, width: int) -> np.ndarray:
+    try:
+        vector = np.array([float(part) for part in parts], np.float32)
+    except ValueError:
+        raise _wrong(path, number, line, width) from None
+    if not np.all(np.isfinite(vector)):
+        raise _wrong(path, number, line, width)
+    return vector
+
+
+def _wrong(path: pathlib.Path, number: int, line: str, width: int) -> UserError:
+    shown = line.strip()[:40] or "an empty line"
+    return UserError(f"{path}, line {number}: expected a word and {max(width, 1)} finite numbers, got {shown!r}")

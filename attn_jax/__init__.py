@@ -1,12 +1,12 @@
 """Attention mechanisms by one formula, context = read(normalize(score(query, keys)), values).
 
-    attended = attn_jax.attend(query, keys, values, score="scaled_dot", normalize="sparsemax")
+    >>> attended = attn_jax.attend(query, keys, values, score="scaled_dot", normalize="sparsemax")
 
 Scores, normalizers and readings with parameters or options are objects, and Attention combines them into a module:
 
-    attention = attn_jax.Attention(score=attn_jax.Additive(features=32), normalize=attn_jax.entmax15)
-    variables = attention.init(rng, query, keys, values)
-    context = attention.apply(variables, query, keys, values).context
+    >>> attention = attn_jax.Attention(score=attn_jax.Additive(features=32), normalize=attn_jax.entmax15)
+    >>> variables = attention.init(rng, query, keys, values)
+    >>> context = attention.apply(variables, query, keys, values).context
 
 `load` loads a trained model from its work directory, and `import_parameters` the parameters of an export. Names are
 imported at their first use, so importing the package does not import jax.

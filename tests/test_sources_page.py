@@ -5,11 +5,15 @@ import pathlib
 import re
 import shlex
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from attn_jax.cli.commands import COMMANDS
+from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import load_config_file, overridden_keys, override
 from attn_jax.cli.unread import check_read
+from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.sources import DATASETS
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -85,3 +89,20 @@ def test_a_command_can_be_given(command):
         for word in words[2:]:
             if word.startswith("--"):
                 assert f'"{word.partition("=")[0]}"' in program, word
+
+
+def test_the_notebook_counts_another_model_than_it_shows():
+    """Its printed number of parameters, from the sizes that it names; and that of the model in its cells, ours."""
+
+    def lstm(inputs, size):  # PyTorch's has two biases
+        return 4 * size * (inputs + size + 2)
+
+    embeddings, both_ways = 2 * 8000 * 512, lstm(512, 512) + 2 * lstm(1024, 512)
+    output = 512 * 8000 + 8000
+    assert embeddings + 2 * both_ways + (1024 * 512 + 512) + 3 * lstm(512, 512) + output == 35_926_336
+    setting = resolve(load_config_file(str(ROOT / "configs" / "iwslt2017_soft.py")))
+    model = setting.build_model(TextSizes(8000, 8000))
+    words = jax.ShapeDtypeStruct((1, 4), jnp.int32)
+    batch = dict.fromkeys(("source", "target_in", "target_out"), words)
+    count = sum(x.size for x in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0), batch)))
+    assert f"{count / 1e6:.1f} million in our config" in TEXT

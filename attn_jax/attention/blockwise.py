@@ -88,8 +88,10 @@ def blockwise_attention(
 ) -> Blockwise:
     """Computes context = normalize(score(query, keys) + bias) values in O(q + k) memory.
 
-        causal = lambda query, key: key <= query
-        context = blockwise_attention(score, query, keys, values, causal, normalize=sparsemax).context
+        >>> score, causal = lambda q, k: q @ k.swapaxes(-1, -2), lambda query, key: key <= query
+        >>> found = blockwise_attention(score, query, keys, values, causal, block_size=2)
+        >>> found.context.shape, found.entropy().shape
+        ((5, 8), (5,))
 
     Args:
         score: (query [..., q, dq], keys [..., k, dk]) -> [..., q, k], for any part of the keys. It may use parameters;

@@ -28,9 +28,9 @@ SOFT, MOST_PROBABLE = expectation(), top()
 class Attention(nn.Module, kw_only=True):
     """context = read(normalize(score(query, keys)), values), together with the weights.
 
-        attention = Attention(score=Additive(features=32))
-        variables = attention.init(rng, query, keys, values)
-        context = attention.apply(variables, query, keys, values).context
+        >>> attention = Attention(score="scaled_dot", normalize="sparsemax", top_keys=3)
+        >>> attention.apply({}, query, keys, values).context.shape
+        (5, 8)
 
     Softmax of a scaled dot product or of QK norm, read by the expectation, is computed by the fused kernel (see
     fused.py), and with `block_size` every score and most normalizers block by block, in memory that grows with the

@@ -27,8 +27,9 @@ def attend(
 ) -> Attended:
     """Computes context = read(normalize(score(query, keys)), values), and the weights.
 
-        attended = attend(query, keys, values, score="gaussian", normalize="sparsemax")
-        attended.context [..., q, dv],   attended.weights [..., q, k]
+        >>> attended = attend(query, keys, values, score="scaled_dot", normalize="sparsemax")
+        >>> attended.context.shape, attended.weights.shape  # [..., q, dv], [..., q, k]
+        ((5, 8), (5, 5))
 
     A plain function under jit, vmap and grad, with or without flax around it. Leading axes (batch, heads) broadcast.
 

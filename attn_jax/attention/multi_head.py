@@ -17,9 +17,11 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
 class MultiHead(nn.Module, kw_only=True):
     """[head_1; ...; head_h] W_o + b_o, head_i = attention(W_i query, W_i' keys, W_i'' values).
 
-        heads = MultiHead(attention=Attention(score=ScaledDot()), num_heads=4, features=64)
-        variables = heads.init(rng, query, keys, values)
-        context = heads.apply(variables, query, keys, values).context
+        >>> heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, features=64)
+        >>> variables = heads.init(rng, query, keys, values)
+        >>> attended = heads.apply(variables, query, keys, values)
+        >>> attended.context.shape, attended.weights.shape
+        ((5, 64), (4, 5, 5))
 
     Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
     normalizer and reading works per head. Parameters of the score and the normalizer are shared by the heads, except
@@ -239,7 +241,11 @@ def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"
 
 
 def causal_mask(length: int) -> Bool[Array, "q k"]:
-    """Returns a mask that is True at the position of the query and before."""
+    """Returns a mask that is True at the position of the query and before.
+
+    >>> causal_mask(3).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
     return jnp.tril(jnp.ones((length, length), bool))
 
 

@@ -273,8 +273,8 @@ def output_facts(entry: Entry) -> list[str]:
     facts = []
     for size, (trained, read, parameters) in output_curve(entry.name, entry.value).items():
         facts.append(
-            f"{size:,} words, width 64: {trained:,.0f} operations for a position in training (forward), {read:,.0f} for "
-            f"all log-probabilities; {parameters:,} parameters"
+            f"{size:,} words, width 64: {trained:,.0f} operations for a position in training (forward), {read:,.0f} "
+            f"for all log-probabilities; {parameters:,} parameters"
         )
     if entry.value.needs_counts:
         facts.append("uses the counts of the words")

@@ -38,9 +38,12 @@ def combine(
 
     Evaluate the loss at each row of a sample, then minimize the surrogate:
 
-        sample = reinforce(num_samples=4)(rng, log_weights)
-        f = loss(sample.rows @ values)
-        surrogate = combine(sample, f)
+        >>> log_weights = jnp.log(jnp.array([0.5, 0.25, 0.125, 0.0625, 0.0625]))
+        >>> sample = attn_jax.reinforce(num_samples=4)(rng, log_weights)
+        >>> f = jnp.square(sample.rows @ values).sum(-1)
+        >>> surrogate = combine(sample, f)
+        >>> bool(jnp.allclose(surrogate, f.mean()))
+        True
 
     Args:
         sample: the result of a reading.

@@ -34,7 +34,11 @@ def weighted_sum(weights: Float[Array, "... q k"], values: Float[Array, "... k d
 
 
 def log_of(weights: Float[Array, "... k"]) -> LogWeights:
-    """Computes log weights; -inf, without a gradient, where a weight is 0."""
+    """Computes log weights; -inf, without a gradient, where a weight is 0.
+
+    >>> log_of(jnp.array([1.0, 0.0])).tolist()
+    [0.0, -inf]
+    """
     positive = weights > 0
     return jnp.where(positive, jnp.log(jnp.where(positive, weights, 1)), -jnp.inf)
 
@@ -118,7 +122,11 @@ def expectation() -> Reading:
 
 
 def enumeration() -> Reading:
-    """Reads every key, each with its weight: exact expectations, one evaluation of the loss per key (Deng 2018)."""
+    """Reads every key, each with its weight: exact expectations, one evaluation of the loss per key (Deng 2018).
+
+    >>> enumeration()(None, jnp.log(jnp.array([0.75, 0.25]))).rows.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     return Reading("enumeration", samplers.every, random=False, exact_rows=True)
 
 
@@ -222,7 +230,11 @@ def implicit_mle(*, step: float = 10.0) -> Reading:
 
 
 def top(*, num_samples: int = 1) -> Reading:
-    """Reads the mean of the values of largest weight; no gradient to weights (Malinowski 2018, arXiv 1808.00300)."""
+    """Reads the mean of the values of largest weight; no gradient to weights (Malinowski 2018, arXiv 1808.00300).
+
+    >>> top(num_samples=2)(None, jnp.log(jnp.array([0.5, 0.3, 0.2]))).rows.tolist()
+    [[0.5, 0.5, 0.0]]
+    """
     return Reading("top", partial(samplers.top, num_samples=num_samples), per_step=True, random=False)
 
 

@@ -48,7 +48,11 @@ def in_float32(normalize: Callable) -> Callable:
 
 @in_float32
 def softmax(scores: Scores, mask: Mask = None) -> Weights:
-    """weights_i = exp(scores_i) / sum_j exp(scores_j), the sum over the keys where the mask is True. Bridle 1990."""
+    """weights_i = exp(scores_i) / sum_j exp(scores_j), the sum over the keys where the mask is True. Bridle 1990.
+
+    >>> softmax(jnp.zeros(4), jnp.array([True, True, False, False])).tolist()
+    [0.5, 0.5, 0.0, 0.0]
+    """
     if mask is None:
         return jax.nn.softmax(scores, axis=-1)
     mask = jnp.broadcast_to(mask, scores.shape)

@@ -21,6 +21,9 @@ def rela(scores: Scores, mask: Mask = None) -> Weights:
 
     Zhang, Titov & Sennrich 2021 (arXiv 2104.07012). The paper applies an RMS norm to the context, which is not part of
     the normalizer.
+
+    >>> rela(jnp.array([2.0, -1.0])).tolist()
+    [2.0, 0.0]
     """
     scores = scores if mask is None else jnp.where(mask, scores, 0.0)
     return jax.nn.relu(scores)
@@ -31,6 +34,9 @@ def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
 
     Nadaraya 1964, Watson 1964. Softmax over the keys within the kernel's reach: k is 0 where the score is -inf. A
     query without keys in reach has zero weights and a zero gradient.
+
+    >>> kernel_sum(jnp.array([0.0, -jnp.inf, 0.0])).tolist()
+    [0.5, 0.0, 0.5]
     """
     reach = scores > -jnp.inf
     return softmax(scores, reach if mask is None else reach & mask)
@@ -40,6 +46,9 @@ def hardmax(scores: Scores, mask: Mask = None) -> Weights:
     """One at the key with the largest score (the first of equals), zero elsewhere. Its gradient is zero.
 
     The choice of a memory network (Weston 2015, arXiv 1410.3916).
+
+    >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()
+    [0.0, 1.0, 0.0]
     """
     mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
     best = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
@@ -50,6 +59,9 @@ def linear(scores: Scores, mask: Mask = None) -> Weights:
     """weights = scores: no normalization, for the linear start of memory networks.
 
     Sukhbaatar 2015 (arXiv 1503.08895), section 4.2. Weights may be negative and need not sum to one.
+
+    >>> linear(jnp.array([2.0, -1.0]), jnp.array([True, False])).tolist()
+    [2.0, 0.0]
     """
     return scores if mask is None else jnp.where(mask, scores, 0.0)
 

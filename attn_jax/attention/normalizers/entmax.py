@@ -76,6 +76,9 @@ def entmax15(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = max(scores_i / 2 - tau, 0)^2: entmax with alpha = 1.5. Sparse, with a continuous gradient.
 
     Peters, Niculae & Martins 2019 (arXiv 1905.05702).
+
+    >>> entmax15(jnp.array([2.0, 2.0, -2.0])).tolist()
+    [0.5, 0.5, 0.0]
     """
     return _entmax_of_fixed(_masked(scores, mask), 1.5)
 
@@ -86,6 +89,9 @@ def sparsemax(scores: Scores, mask: Mask = None) -> Weights:
 
     weights_i = max(scores_i - tau, 0) with the threshold tau that makes them sum to one. Most weights are exactly
     zero. Martins & Astudillo 2016 (arXiv 1602.02068).
+
+    >>> sparsemax(jnp.array([1.0, 0.5, -1.0])).tolist()
+    [0.75, 0.25, 0.0]
     """
     return _entmax_of_fixed(_masked(scores, mask), 2.0)
 

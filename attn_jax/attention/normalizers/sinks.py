@@ -39,6 +39,9 @@ def softmax_one(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = exp(scores_i) / (1 + sum_j exp(scores_j)): a key of score 0 and value 0 takes the rest.
 
     Miller 2023, "Attention is off by one" (evanmiller.org).
+
+    >>> softmax_one(jnp.zeros(3)).tolist()
+    [0.25, 0.25, 0.25]
     """
     return softmax_with_sink(scores, mask)
 

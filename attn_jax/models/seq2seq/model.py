@@ -24,6 +24,9 @@ def backwards(source: Int[Array, "b s"], *, pad: int) -> Int[Array, "b s"]:
     """Returns each source with its tokens in reverse order, but for the last one, eos: c b a eos for a b c eos.
 
     The first source words are then near to the first target words (Sutskever 2014, arXiv 1409.3215, section 3.3).
+
+    >>> backwards(jnp.array([[5, 6, 7, 3, 0, 0]]), pad=0).tolist()
+    [[7, 6, 5, 3, 0, 0]]
     """
     place = jnp.arange(source.shape[1])
     last = jnp.sum(source != pad, axis=1, keepdims=True) - 1

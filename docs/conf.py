@@ -50,3 +50,4 @@ html_css_files = ["site.css"]
 html_context = {"default_mode": "auto"}  # without it the theme logs an error at the first visit
 html_copy_source = False
 html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "use_download_button": True}
+html_theme_options["navbar_persistent"] = []  # the side bar has the search already

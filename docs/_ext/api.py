@@ -1,5 +1,6 @@
 """Writes the reference of the public names into docs/api before Sphinx looks for pages: signatures and docstrings."""
 
+import dataclasses
 import importlib
 import inspect
 import os
@@ -86,12 +87,26 @@ def section(name: str, value: Any) -> str:
         path = pathlib.Path(file).resolve()
         if path.is_relative_to(ROOT):
             parts.append(f"[{path.name}]({os.path.relpath(path, ROOT / 'docs' / 'api')})\n")
-    for method_name, method in vars(value).items() if inspect.isclass(value) else ():
-        text = docstrings.text_of(method) if inspect.isfunction(method) else ""
-        if (text and not method_name.startswith("_")) or (method_name == "__call__" and text):
-            parts += [f"### {name}.{method_name}\n", f"```python\n{signature(method_name, method)}\n```\n"]
-            parts.append(docstrings.markdown(text))
+    for method_name, method in methods(value).items():
+        parts += [f"### `{name}.{method_name}`\n", f"```python\n{signature(method_name, method)}\n```\n"]
+        parts.append(docstrings.markdown(docstrings.text_of(method)))
     return "\n".join(parts)
+
+
+def methods(value: Any) -> dict[str, Any]:
+    """Returns the public methods of a class with docstrings of their own, but for those that flax adds, and fields."""
+    if not inspect.isclass(value):
+        return {}
+    fields = {field.name for field in dataclasses.fields(value)} if dataclasses.is_dataclass(value) else set()
+    return {
+        name: method
+        for name, method in vars(value).items()
+        if inspect.isfunction(method)
+        and method.__module__.startswith("attn_jax")
+        and name not in fields
+        and (name == "__call__" or not name.startswith("_"))
+        and docstrings.text_of(method)
+    }
 
 
 def pages() -> dict[str, str]:

@@ -81,7 +81,7 @@ def score_facts(entry: Entry) -> list[str]:
     found = operations.count(lambda v, q, k: wide.apply(v, q, k, method=_scores), made, *shapes)
     facts = [
         f"{_plural(example.number_of(variables), 'parameter')} on the example (width {example.WIDTH})",
-        f"{found.number / width**2:.0f} operations for each query and key, 64 of each, of width 64",
+        f"{found.number / width**2:.0f} operations for each query and key, 64 of each, of width 64, with the options below",
         _fused(score),
     ]
     if score.own_width:
@@ -313,7 +313,7 @@ def index(entries: list[Entry]) -> str:
         "# The zoo\n",
         "A page for everything that can be chosen: what it computes, its paper and file, its weights on one example, "
         "its cost, what it needs, how it is used. All of it is made from the code when this site is built.\n",
-        "| | | |",
+        "| kind | pages | |",
         "|---|---|---|",
         *(f"| [{KINDS[kind][0]}]({kind}/index.md) | {n} | {KINDS[kind][1]} |" for kind, n in number.items()),
         "\n## The shared example\n",

@@ -135,5 +135,7 @@ def test_the_reference_has_every_public_name_once():
         for name, value in inside:
             assert docstrings.text_of(value) or isinstance(value, dict | type(attn_jax.SCORES)), name
     page = api.pages()["attn_jax"]
-    assert "attend(\n    query: Float[Array, '... q dq']" in page and "### Attention.prepare" in page
-    assert "Initializes a Module" not in page
+    assert "attend(\n    query: Float[Array, '... q dq']" in page and "### `Attention.prepare`" in page
+    assert (
+        "`Attention.normalize`" not in page and "`Attended.replace`" not in page and "Initializes a Module" not in page
+    )

@@ -81,7 +81,7 @@ def score_facts(entry: Entry) -> list[str]:
     found = operations.count(lambda v, q, k: wide.apply(v, q, k, method=_scores), made, *shapes)
     facts = [
         f"{_plural(example.number_of(variables), 'parameter')} on the example (width {example.WIDTH})",
-        f"{found.number / width**2:.0f} operations for each query and key, 64 of each, of width 64, with the options below",
+        f"{found.number / width**2:.0f} operations for each query and key, 64 of each, of width 64, options as below",
         _fused(score),
     ]
     if score.own_width:

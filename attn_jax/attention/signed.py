@@ -63,10 +63,7 @@ def local_line_weights(
 
 
 class LocalLine(nn.Module, kw_only=True):
-    """local_line_weights, with a ridge that keeps a query far from all keys near to the mean.
-
-    Zuo 2025 (arXiv 2510.01450); Fan & Gijbels 1996.
-    """
+    """local_line_weights, with a ridge that keeps a query far from all keys near to the mean."""
 
     ridge: float = 0.1  # share of the variance of the keys that is added to it; 0 is the line itself
 

@@ -101,6 +101,17 @@ def source_of(part: Any) -> pathlib.Path | None:
     return found if found.is_relative_to(ROOT / "attn_jax") else None
 
 
+def described_by(part: Any) -> tuple:
+    """Returns what describes an object: itself, functions of its file that its docstring names, and, if none of these
+    cites a paper, its file."""
+    module, text = sys.modules[part.__module__], text_of(part)
+    own = [x for x in vars(module).values() if inspect.isfunction(x) and x.__module__ == module.__name__]
+    own = [x for x in own if x not in NORMALIZERS.values()]  # those have pages of their own
+    named = [x for x in own if x is not part and text_of(x) and re.search(rf"\b{x.__name__}\b", text)]
+    found = (part, *named)
+    return found if any(cites(text_of(x)) for x in found) else (*found, module)
+
+
 def options_for(kind: type) -> dict[str, Any]:
     """Chooses values for the required fields of a class, for the example: small ones."""
     small = {"query_features": WIDTH, "features": 8, "max_length": SIZE, "num_features": 64, "size": 2, "softcap": 2.0}
@@ -171,7 +182,7 @@ def normalizers() -> list[Entry]:
             )
         else:
             code = f'import attn_jax\n\nattended = attn_jax.attend(query, keys, values, normalize="{name}")'
-        described = (kind, *also.get(name, ()))
+        described = tuple(dict.fromkeys((*described_by(kind), *also.get(name, ()))))
         found.append(Entry("normalizers", name, kind, described, weights=weights, code=code, option=name))
     return found
 
@@ -283,7 +294,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
     **{
         name: (
             ("fit",),
-            (kind, sys.modules[kind.__module__]),
+            described_by(kind),
             f"model.attention.fit={name}",
             _by({"fit": lambda kind=kind: construct(kind)}),
             _attention_code(f"fit={written(kind)}", kind),

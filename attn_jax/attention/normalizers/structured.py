@@ -59,10 +59,7 @@ def chain_marginals(scores: Scores, mask: Mask = None, pairwise: Float[Array, ".
 
 
 class Chain(nn.Module, kw_only=True):
-    """chain_marginals with learned b, one per head, that starts at 0: at first each weight is sigmoid(score).
-
-    Kim 2017 (arXiv 1702.00887), section 3.1.
-    """
+    """chain_marginals with learned b, one per head, that starts at 0: at first each weight is sigmoid(score)."""
 
     num_heads: int = 1  # number of learned b
     sums_to_one = False

@@ -2,6 +2,7 @@
 
 All else is as in enja_soft, whose decoder steps, then attends (Luong 2015).
 
+    python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_bahdanau.py --config.data_dir=data/enja
 """
 

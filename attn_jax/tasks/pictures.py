@@ -16,7 +16,6 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.batching import EncodedPairs, Ragged, encode, make_ragged
 from attn_jax.tasks.files import reason
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.scenes.glyphs import FACES, NEW_FACES
 from attn_jax.tasks.scenes.scene import Scene, World
 from attn_jax.tasks.task import Task
 from attn_jax.tasks.token_ids import SPECIAL
@@ -67,8 +66,7 @@ class SceneGallery(FileGallery):
         split, _, number = name.partition(":")
         if split not in SPLITS or not number.isdecimal():
             return None
-        faces = FACES if split == "train" else NEW_FACES
-        return self.world.sample((self.seed, SPLITS.index(split), int(number)), faces)
+        return self.world.sample((self.seed, SPLITS.index(split), int(number)), new=split != "train")
 
     def pixels(self, name: str) -> UInt8[np.ndarray, "h w c"]:
         """Draws a scene or reads a file; see Gallery."""

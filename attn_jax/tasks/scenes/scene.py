@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.scenes.glyphs import KINDS, bitmap
+from attn_jax.tasks.scenes.glyphs import KINDS, bitmap, choose_face
 
 COLORS = {
     "red": (255, 60, 60),
@@ -42,6 +42,7 @@ class Scene(NamedTuple):
 
     things: tuple[Thing, ...]
     seed: tuple[int, ...]
+    new: bool = False  # of faces that training never has
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,9 +58,11 @@ class World:
         clutter: the most pieces of clutter.
         noise: standard deviation of the noise of each pixel, where white is 1.
         order: name in ORDERS.
+        glyphs: name in GLYPHS, where digits come from.
+        folder: of the files of written digits.
 
     Raises:
-        UserError: from `sample`, so many objects do not fit.
+        UserError: from `sample`, so many objects do not fit, or written digits cannot be read.
     """
 
     canvas: int
@@ -70,6 +73,8 @@ class World:
     clutter: int
     noise: float
     order: str
+    glyphs: str = "fonts"
+    folder: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -81,26 +86,26 @@ class World:
         """The words for colours."""
         return tuple(COLORS)[: self.num_colors]
 
-    def sample(self, seed: tuple[int, ...], faces: Sequence[str]) -> Scene:
-        """Samples a scene with letters of some faces."""
+    def sample(self, seed: tuple[int, ...], *, new: bool = False) -> Scene:
+        """Samples a scene, with the faces of training or with new ones."""
         rng = np.random.default_rng(seed)
         count = int(rng.integers(self.num_objects[0], self.num_objects[1] + 1))
         for _ in range(TRIES):
             things: list[Thing] = []
-            while len(things) < count and (thing := self._place(rng, things, faces)) is not None:
+            while len(things) < count and (thing := self._place(rng, things, new)) is not None:
                 things.append(thing)
             if len(things) == count:
                 axis = ORDERS[self.order]
-                return Scene(tuple(sorted(things, key=lambda thing: thing.box[axis])), seed)
+                return Scene(tuple(sorted(things, key=lambda thing: thing.box[axis])), seed, new)
         raise UserError(
             f"task.num_objects {self.num_objects}: {count} objects of up to {max(self.sizes)} pixels find no room in "
             f"an image of {self.canvas}; expected fewer, smaller task.sizes, or a larger task.canvas"
         )
 
-    def _place(self, rng: np.random.Generator, things: Sequence[Thing], faces: Sequence[str]) -> Thing | None:
+    def _place(self, rng: np.random.Generator, things: Sequence[Thing], new: bool) -> Thing | None:
         word, color = (str(rng.choice(names)) for names in (self.words, self.colors))
-        size, face = int(rng.choice(self.sizes)), str(rng.choice(faces))
-        height, width = bitmap(word, size, face).shape
+        size, face = int(rng.choice(self.sizes)), self._face(word, rng, new)
+        height, width = self.bitmap(word, size, face).shape
         if max(height, width) > self.canvas:
             return None
         axis = ORDERS[self.order]
@@ -111,18 +116,28 @@ class World:
                 return Thing(word, color, box, size, face)
         return None
 
+    def _face(self, word: str, rng: np.random.Generator, new: bool) -> str:
+        return choose_face(word, rng, glyphs=self.glyphs, folder=self.folder, new=new)
+
+    def bitmap(self, word: str, size: int, face: str) -> Float[np.ndarray, "h w"]:
+        """Draws an object; see glyphs.bitmap."""
+        return bitmap(word, size, face, self.folder)
+
     def render(self, scene: Scene) -> UInt8[np.ndarray, "h w 3"]:
         """Draws a scene: clutter, the objects over it, noise over all."""
         rng = np.random.default_rng((*scene.seed, 1))
         image = np.zeros((self.canvas, self.canvas, 3), np.float32)
         for _ in range(int(rng.integers(self.clutter + 1))):
-            mask = bitmap(str(rng.choice(self.words)), max(self.sizes), scene.things[0].face)
+            word, face = str(rng.choice(self.words)), scene.things[0].face
+            if self.glyphs != "fonts":  # a written digit is one digit
+                face = self._face(word, rng, scene.new)
+            mask = self.bitmap(word, max(self.sizes), face)
             top, left = (int(rng.integers(max(1, side - PIECE + 1))) for side in mask.shape)
             piece = mask[top : top + PIECE, left : left + PIECE]
             x, y = (int(rng.integers(self.canvas - side + 1)) for side in piece.shape[::-1])
             paint(image, piece, x, y, str(rng.choice(self.colors)))
         for thing in scene.things:
-            paint(image, bitmap(thing.word, thing.size, thing.face), *thing.box[:2], thing.color)
+            paint(image, self.bitmap(thing.word, thing.size, thing.face), *thing.box[:2], thing.color)
         if self.noise:
             image += 255 * self.noise * rng.standard_normal(image.shape, np.float32)
         return np.clip(np.rint(image), 0, 255).astype(np.uint8)

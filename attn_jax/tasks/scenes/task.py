@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
 from attn_jax.tasks.pictures import SPLITS, PictureTask, SceneGallery
 from attn_jax.tasks.scenes.captions import FORMS, vocabulary_of
-from attn_jax.tasks.scenes.glyphs import KINDS
+from attn_jax.tasks.scenes.glyphs import GLYPHS, KINDS
+from attn_jax.tasks.scenes.real_digits import REAL
 from attn_jax.tasks.scenes.scene import COLORS, ORDERS, World
 from attn_jax.tasks.vocabulary import PictureQuestions, Words
 
@@ -34,7 +36,7 @@ def scenes(
 
     A scene is a function of (seed, split, number), and its image is drawn when a batch needs it, so a smaller split is
     the beginning of a larger one. The digits and letters of validation and test are of other typefaces than those of
-    training.
+    training, and written digits are others.
 
     Args:
         world: what scenes are made of.
@@ -74,7 +76,7 @@ def check_world(world: World) -> None:
     """Checks what scenes are made of.
 
     Raises:
-        UserError: an option is out of range.
+        UserError: an option is out of range, or written digits cannot be read.
     """
     if not world.kinds:
         raise UserError(f"task.kinds is empty; expected some of {', '.join(KINDS)}")
@@ -82,6 +84,10 @@ def check_world(world: World) -> None:
         check_known(kind, KINDS, "task.kinds")
     if not world.sizes or min(world.sizes) < 5 or max(world.sizes) > world.canvas:
         raise UserError(f"task.sizes {world.sizes}: expected heights from 5 to task.canvas {world.canvas}")
+    if world.glyphs != "fonts":
+        if "digits" not in world.kinds:
+            raise UserError(f"task.glyphs {world.glyphs} is for digits, but task.kinds is {world.kinds}")
+        REAL[world.glyphs](world.folder)
     count = world.num_objects
     if len(count) != 2 or not 1 <= count[0] <= count[1]:
         raise UserError(f"task.num_objects {count}: expected the fewest and the most objects, such as (2, 4)")
@@ -107,6 +113,11 @@ class ScenesOptions(PictureTaskOptions):
     )
     order: str = option("left_to_right", "order in which captions name the objects", choices=ORDERS)
     kinds: tuple = option(("digits",), f"kinds of objects: some of {', '.join(KINDS)}", each=str)
+    glyphs: str = option(
+        "fonts",
+        "digits: of typefaces; digits: written ones of scikit-learn; mnist: of idx files in data_dir",
+        choices=GLYPHS,
+    )
     canvas: int = option(48, "pixels of a side of the image", at_least=8, at_most=1024)
     sizes: tuple = option((9, 12), "heights of objects in pixels", each=int)
     num_objects: tuple = option((2, 4), "the fewest and the most objects", each=int)
@@ -116,9 +127,10 @@ class ScenesOptions(PictureTaskOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
-        names = [field.name for field in dataclasses.fields(World)]
+        names = [field.name for field in dataclasses.fields(World) if field.name != "folder"]
+        folder = str(pathlib.Path(data_dir).resolve()) if self.glyphs == "mnist" and data_dir else ""
         return scenes(
-            world=World(**{name: getattr(self, name) for name in names}),
+            world=World(**{name: getattr(self, name) for name in names}, folder=folder),
             form=self.form,
             num_examples=self.num_examples,
             valid_size=self.valid_size,

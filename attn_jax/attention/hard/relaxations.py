@@ -11,10 +11,10 @@ from attn_jax.attention.hard.samplers import LogWeights, Sample, choose, one_row
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
+Temperature = float | Float[Array, ""]  # a number, or what a schedule computes of the training step
 
-def relax(
-    z: Float[Array, "... k"], log_weights: LogWeights, temperature: float | Float[Array, ""]
-) -> Float[Array, "... k"]:
+
+def relax(z: Float[Array, "... k"], log_weights: LogWeights, temperature: Temperature) -> Float[Array, "... k"]:
     """Computes softmax(z / temperature), 0 for masked keys."""
     return softmax(z / temperature, log_weights > -jnp.inf)
 
@@ -43,7 +43,7 @@ def perturbed_given(rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array
 
 
 def averaged(
-    rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array, "..."], temperature: float, num_samples: int
+    rng: PRNGKeyArray, log_weights: LogWeights, index: Int[Array, "..."], temperature: Temperature, num_samples: int
 ) -> Float[Array, "... k"]:
     """Averages relaxed rows over noise for which key `index` is sampled; the noise has no gradient."""
     fixed = jax.lax.stop_gradient(log_weights)
@@ -51,7 +51,7 @@ def averaged(
     return sum(relax(finite(log_weights) + noise, log_weights, temperature) for noise in noises) / num_samples
 
 
-def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Sample:
+def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
     """One relaxed row, softmax((log_weights + Gumbel noise) / temperature).
 
     Biased for every temperature above 0 (Jang 2017, arXiv 1611.01144; Maddison 2017, arXiv 1611.00712).
@@ -60,12 +60,14 @@ def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: floa
     return one_row(relax(z, log_weights, temperature))
 
 
-def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0) -> Sample:
+def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
     """One one-hot row with the gradient of `gumbel_softmax` (Jang 2017, arXiv 1611.01144). Biased."""
     return gumbel_rao(rng, log_weights, temperature, num_samples=0)
 
 
-def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0, num_samples: int = 10) -> Sample:
+def gumbel_rao(
+    rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0, num_samples: int = 10
+) -> Sample:
     """`straight_through` with its gradient averaged over noise that leads to the same sampled key.
 
     Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise and one evaluation of f. The noise given
@@ -85,7 +87,7 @@ def gumbel_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 
 def rebar(
     rng: PRNGKeyArray,
     log_weights: LogWeights,
-    temperature: float | Float[Array, ""] = 1.0,
+    temperature: Temperature = 1.0,
     scale: float | Float[Array, ""] = 1.0,
 ) -> Sample:
     """REBAR (Tucker 2017, arXiv 1703.07370): one sampled key x, with f at a relaxed row z as control variate.

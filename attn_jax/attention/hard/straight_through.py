@@ -20,7 +20,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.hard.relaxations import averaged, finite, perturbed, relax
+from attn_jax.attention.hard.relaxations import Temperature, averaged, finite, perturbed, relax
 from attn_jax.attention.hard.samplers import LogWeights, Outcome, Sample, is_rng, one_row
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
@@ -46,12 +46,12 @@ def _moved(log_weights: LogWeights, to: Float[Array, "... k"]) -> LogWeights:
     return jnp.where(possible, finite(log_weights) + jax.lax.stop_gradient(shift), -jnp.inf)
 
 
-def _half_way(hard: Float[Array, "... k"], log_weights: LogWeights, temperature: float = 1.0) -> LogWeights:
+def _half_way(hard: Float[Array, "... k"], log_weights: LogWeights, temperature: Temperature = 1.0) -> LogWeights:
     """Returns t' = log((a + D) / 2), with the gradient of the log weights."""
     return _moved(log_weights, jax.lax.stop_gradient(hard + relax(log_weights, log_weights, temperature)) / 2)
 
 
-def reinmax(rng: Outcome, log_weights: LogWeights, temperature: float = 1.0) -> Sample:
+def reinmax(rng: Outcome, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
     """Second-order straight-through: 2 J((a + D) / 2) g - J(a) g / 2 (Liu 2023, arXiv 2304.08612).
 
     The trapezoidal rule (Heun's method) for f(D) - f(x) along the line from key x to D: exact where f is quadratic and
@@ -62,7 +62,9 @@ def reinmax(rng: Outcome, log_weights: LogWeights, temperature: float = 1.0) -> 
     return _with_gradient(hard, 2 * softmax(between, between > -jnp.inf) - relax(log_weights, log_weights, 1.0) / 2)
 
 
-def reinmax_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float = 1.0, num_samples: int = 10) -> Sample:
+def reinmax_rao(
+    rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0, num_samples: int = 10
+) -> Sample:
     """`reinmax` whose first term is a Gumbel-Rao estimate at t' = log((a + D) / 2) (Wang & Bui 2026, arXiv 2603.08257).
 
     With `num_samples` samples of the noise. Its mean is another one than that of `reinmax`.
@@ -76,7 +78,7 @@ def reinmax_rao(rng: PRNGKeyArray, log_weights: LogWeights, temperature: float =
 def reinmax_cv(
     rng: PRNGKeyArray,
     log_weights: LogWeights,
-    temperature: float = 1.0,
+    temperature: Temperature = 1.0,
     scale: float = 0.5,
     num_samples: int = 10,
 ) -> Sample:
@@ -95,7 +97,7 @@ def reinmax_cv(
     return _with_gradient(hard, both - scale * control)
 
 
-def gapped(rng: Outcome, log_weights: LogWeights, temperature: float = 1.0, gap: float = 1.0) -> Sample:
+def gapped(rng: Outcome, log_weights: LogWeights, temperature: Temperature = 1.0, gap: float = 1.0) -> Sample:
     """One sampled key with the gradient of softmax((t + m) / temperature), m constant (Fan 2022, arXiv 2206.07235).
 
     m raises the log weight of D to the largest, max t, and lowers every other one to at most max t - gap: what the

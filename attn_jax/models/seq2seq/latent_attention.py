@@ -10,6 +10,7 @@ from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import softmax
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import DroppedAttentionOptions, make
+from attn_jax.models.seq2seq.cooling import Cooling
 from attn_jax.options import option
 
 # model.attention.transition -> (earlier keys have probability 0, the distance has a score of its own).
@@ -56,6 +57,12 @@ class LatentAttentionOptions(DroppedAttentionOptions):
         "own; feed read: over which the probability of mean contexts falls from 1 to mean_probability; 0: none",
         at_least=0,
     )
+    cooling_steps: int = option(
+        0,
+        "latent contexts, relaxed samples: training steps over which temperature falls to final_temperature; 0: never",
+        at_least=0,
+    )
+    final_temperature: float = option(0.1, "cooling_steps: temperature after them", at_least=1e-6)
     k_max: int = option(
         0,
         "latent contexts: number of most probable keys that evaluation sums over; 0: all",
@@ -66,6 +73,13 @@ class LatentAttentionOptions(DroppedAttentionOptions):
         "independent", "marginal: how the probability of a key depends on the previous key", choices=TRANSITIONS
     )
     jump_size: int = option(5, "first_order: jumps between keys are clipped to this distance", at_least=1)
+
+    @property
+    def cooling(self) -> Cooling | None:
+        """The falling temperature; None where it stays."""
+        if not self.cooling_steps:
+            return None
+        return Cooling(self.temperature, self.final_temperature, self.cooling_steps)
 
     @property
     def is_monotonic(self) -> bool:

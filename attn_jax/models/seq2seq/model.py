@@ -132,7 +132,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     @property
     def takes_step(self) -> bool:
         """True if the training loss depends on the number of updates so far."""
-        return self.objective.soft_steps > 0
+        return self.objective.soft_steps > 0 or self.objective.cooling is not None
 
     def losses(
         self,
@@ -143,7 +143,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     ) -> TokenLosses:
         """Computes the training loss of each target token, and its negative log-likelihood."""
         memory, steps = self.unroll(source, target_in, train=True, step=step)
-        real, readout = targets != self.pad, self.make_readout()
+        real, readout = targets != self.pad, self.make_readout()._replace(step=step)
         losses = self.objective.losses(readout, memory, steps, targets=targets, real=real)
         share = self.objective.soft_share(step)
         if share is not None:

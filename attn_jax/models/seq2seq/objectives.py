@@ -27,6 +27,7 @@ from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import Sample
 from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
+from attn_jax.models.seq2seq.cooling import Cooling
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.outputs.top_k import top_k
@@ -50,6 +51,7 @@ class Readout(NamedTuple):
     embed: Callable  # target tokens [...] -> embeddings [..., e]
     scores: Callable  # (query [b, t, q], memory) -> scores of the keys, before they are normalized [b, t, s]
     vocab_size: int
+    step: Int[Array, ""] | int = 0  # updates so far, in training
 
 
 class TokenLosses(NamedTuple):
@@ -72,6 +74,7 @@ class SoftObjective(nn.Module, kw_only=True):
 
     num_trajectories = 1  # runs of the decoder over each sentence in training
     soft_steps = 0  # training steps over which soft attention gives way to the objective
+    cooling = None  # the temperature of relaxed samples, by training step
 
     def soft_share(self, step: Int[Array, ""] | int) -> Float[Array, ""] | None:
         """Returns the share that the loss of the mean context has at a training step; None: none at any step."""
@@ -195,7 +198,8 @@ class HardObjective(MixtureObjective, kw_only=True):
     `reading` samples the keys at which f is evaluated in training; with `soft_baseline` the baseline is f(E[z]). In
     evaluation and decoding p(y) = sum_x a_x p(y | z_x), over all keys or over the `k_max` most probable ones,
     renormalized (Deng 2018, "K-max"). In the first `soft_steps` steps of the training the loss is s f(E[z]) +
-    (1 - s) E[f(z)], where s falls from 1 to 0: what a coin for each token would give in expectation.
+    (1 - s) E[f(z)], where s falls from 1 to 0: what a coin for each token would give in expectation. With `cooling`,
+    the temperature of relaxed samples falls.
     """
 
     reading: Reading = READINGS["enumeration"]
@@ -203,13 +207,14 @@ class HardObjective(MixtureObjective, kw_only=True):
     soft_baseline: bool = False
     k_max: int = 0
     soft_steps: int = 0
+    cooling: Cooling | None = None
 
     def soft_share(self, step):
         return falling(step, self.soft_steps) if self.soft_steps else None
 
     def losses(self, readout, memory, steps, *, targets, real):
         log_q, penalty = self.proposal(readout, memory, steps, targets=targets, real=real)
-        sample = self._sample(log_q)
+        sample = self._sample(log_q, readout.step)
         rows = None if sample.complete else sample.rows
         if self.soft_baseline:  # one more evaluation of f, at the mean
             rows = jnp.concatenate([sample.rows, jax.lax.stop_gradient(jnp.exp(log_q))[..., None, :]], axis=-2)
@@ -241,12 +246,13 @@ class HardObjective(MixtureObjective, kw_only=True):
         nll = jnp.sum(sample.importance_weights * nll, axis=-1)
         return combine(sample, loss, value, log_q, coordinates, guess), nll
 
-    def _sample(self, log_q: Float[Array, "b t s"]) -> Sample:
+    def _sample(self, log_q: Float[Array, "b t s"], step: Int[Array, ""] | int) -> Sample:
         """Samples keys; a source with fewer keys than samples gets further keys of probability zero."""
         size = log_q.shape[-1]
         missing = max(0, self.reading.num_keys - size)
         padded = jnp.pad(log_q, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
         reading = self.baseline.configure(self.reading)
+        reading = reading if self.cooling is None else reading.configure(temperature=self.cooling(step))
         sample = reading(self.make_rng("sample") if reading.random else None, padded)
         return sample.replace(rows=sample.rows[..., :size])
 

@@ -297,6 +297,7 @@ def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading,
         soft_baseline=baseline == "soft",
         k_max=attention.k_max,
         soft_steps=attention.soft_steps,
+        cooling=attention.cooling if "temperature" in reading.options else None,
     )
     return READINGS["expectation"], kind(**fields, **network)
 

@@ -77,6 +77,25 @@ def test_the_share_falls_to_zero():
     np.testing.assert_allclose([falling(jnp.asarray(step), 4) for step in (0, 1, 4, 9)], [1, 0.75, 0, 0])
 
 
+def test_a_temperature_falls_in_equal_ratios_and_the_loss_is_that_of_the_temperature(soft):
+    read = dict(read="gumbel_softmax", temperature=2.0)
+    cooled = build(objective="hard", attention=read | dict(cooling_steps=4, final_temperature=0.125), **SMALL)
+    np.testing.assert_allclose([cooled.module.objective.cooling(step) for step in (0, 1, 4, 9)], [2, 1, 0.125, 0.125])
+    params = jax.tree.map(jnp.asarray, random_params(cooled, BATCH))
+    assert cooled.module.takes_step
+    found = gradients(cooled, params)
+    for step, temperature in ((1, 1.0), (6, 0.125)):
+        fixed = build(objective="hard", attention=dict(read="gumbel_softmax", temperature=temperature), **SMALL)
+        same(found(step), gradients(fixed, params)(0))
+    given = {"model.attention.cooling_steps": 3}
+    hard = {"model.objective": "hard", "model.attention.read": "reinforce"}
+    with pytest.raises(UserError, match=r"nothing reads model\.attention\.cooling_steps"):
+        check_read(change(get_config(model="seq2seq"), hard | given), given)
+    with pytest.raises(UserError, match=r"nothing reads model\.attention\.final_temperature"):
+        relaxed = hard | {"model.attention.read": "gumbel_softmax", "model.attention.final_temperature": 0.2}
+        check_read(change(get_config(model="seq2seq"), relaxed), ["model.attention.final_temperature"])
+
+
 def test_it_is_an_option_of_latent_contexts_alone():
     config = get_config(model="seq2seq")
     given = {"model.attention.soft_steps": 10}

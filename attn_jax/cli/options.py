@@ -96,6 +96,11 @@ def sections(task: str, model: str) -> dict[str, type]:
         raise UserError(
             f"model.name {model} reads no images, which task.name {task} has; expected {', '.join(fitting)}"
         )
+    if getattr(model_options, "only_images", False) and not getattr(task_options.any_sizes, "image", None):
+        fitting = [name for name, kind in TASKS.items() if getattr(kind.any_sizes, "image", None)]
+        raise UserError(
+            f"model.name {model} reads images alone, and task.name {task} has none; expected {' or '.join(fitting)}"
+        )
     points = model_options.sizes is PointSizes
     texts = TokenTrainOptions if model_options.has_label_smoothing else TextTrainOptions
     return {

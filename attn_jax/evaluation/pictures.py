@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+import jax
 import numpy as np
 
 from attn_jax.errors import UserError
@@ -14,6 +15,7 @@ from attn_jax.evaluation.overlays import Look, plot_looks
 from attn_jax.evaluation.places import measure_places
 from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.evaluation.text_predictor import TextPredictor
+from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
 from attn_jax.evaluation.translate import Translator
 from attn_jax.tasks.batching import EncodedPairs, check_labels, eval_batches
 from attn_jax.tasks.pairs import Pairs
@@ -44,6 +46,8 @@ class PicturePredictor(TextPredictor):
         vocabulary = translator.source_vocabulary
         self.asks, self.gallery, self.image = len(vocabulary) > len(SPECIAL), gallery_of(vocabulary), vocabulary.image
         self.cells = self.model.module.picture.grid.cells(*self.image[:2])
+        self.has_paths = hasattr(self.model.module, "trajectory")
+        self._paths = jax.jit(self.model.trajectory)
 
     def check(self, texts: Iterable[str]) -> list[str]:
         """Checks that each text is an image, with a question where the model answers questions, and returns them.
@@ -80,6 +84,20 @@ class PicturePredictor(TextPredictor):
     def query_weights(self, params: Params, pairs: Pairs) -> list[Float[np.ndarray, "q s"]]:
         """Computes a classifier's weights [q, s]: queries by cells, row by row, and words of the question."""
         return self._cut(params, self.translator.encode(pairs), per_query=True)
+
+    def paths(self, params: Params, sources: Sequence[str]) -> list[list[Stop]]:
+        """Computes where a model of glimpses looks at each image, and the likeliest word after each glimpse."""
+        vocabulary = self.translator.target_vocabulary
+        pairs = Pairs(list(sources), [""] * len(sources))
+        result: list = [None] * len(pairs)
+        for indices, batch in eval_batches(self.translator.encode(pairs), self.options.batch_size, self.buckets):
+            places, log_probs = map(np.asarray, self._paths(params, batch["source"]))
+            for row, index in enumerate(indices):
+                words = np.argmax(log_probs[row], axis=-1)
+                best = np.exp(np.max(log_probs[row], axis=-1))
+                found = list(zip(vocabulary.tokens(words.tolist()), best.tolist(), strict=True))
+                result[index] = stops_of(places[row], self.image[:2], self.model.module.picture.size, found)
+        return result
 
     def _cut(self, params: Params, encoded: EncodedPairs, *, per_query: bool) -> list[np.ndarray]:
         result: list = [None] * len(encoded)
@@ -122,6 +140,8 @@ class PicturePredictor(TextPredictor):
         Where the output is the known target, the true boxes are drawn. The JSON file beside a picture has the weights
         [t, rows, columns].
         """
+        if self.has_paths:
+            return self.plot_paths(params, pairs, paths)
         module, translator = self.model.module, self.translator
         several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
         outputs = [translations[0].text for translations in translator.translate(params, pairs.source)]
@@ -146,6 +166,23 @@ class PicturePredictor(TextPredictor):
             plot_looks(self.gallery.pixels(name), looks, path, title)
             asked = {"question": question} if question else {}
             save_weights(path, maps, source=name, **asked, output=output, target=words[:rows])
+
+    def plot_paths(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
+        """Draws the path of the glimpses at each image; its JSON file has the squares, the guesses, and the weights."""
+        weights = self.query_weights(params, pairs)
+        for index, (text, stops, path) in enumerate(
+            zip(pairs.source, self.paths(params, pairs.source), paths, strict=True)
+        ):
+            name, _, question = text.partition("\t")
+            output, reference = stops[-1].guess, pairs.target[index]
+            boxes = [box for own in (pairs.boxes[index] if pairs.boxes else ()) for box in own]
+            verdict = "" if reference in ("", output) else f"   (true: {reference})"
+            title = f"{question}?  {output}{verdict}" if question else f"{name}:  {output}{verdict}"
+            plot_trajectory(self.gallery.pixels(name), stops, path, title, boxes)
+            asked = {"question": question} if question else {}
+            maps = weights[index][:, : self.cells[0] * self.cells[1]].reshape(-1, *self.cells)
+            looked = {"squares": [list(stop.box) for stop in stops], "guesses": [stop.guess for stop in stops]}
+            save_weights(path, maps, source=name, **asked, output=output, **looked)
 
     def plot_overview(
         self, params: Params, task: Task, split: Pairs, workdir: pathlib.Path, count: int

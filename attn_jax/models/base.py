@@ -46,7 +46,8 @@ class Model:
     It may have two class variables: `one_token`, a target is one token and eos; `reads_target`, the weights on the
     source sum to less than one, because the model attends to the target as well. With `takes_step`, the fourth argument
     of `losses` is the number of updates so far. With `one_token` it may also have
-    query_weights(source) -> [b, r, s], the weights of each of r queries. With step_top_k(memory, state, token, k), the
+    query_weights(source) -> [b, r, s], the weights of each of r queries, and, where these are glimpses,
+    trajectory(source) -> (places [b, r, 2], log_probs [b, r, v]). With step_top_k(memory, state, token, k), the
     k best tokens need not be found among all.
     """
 
@@ -134,6 +135,10 @@ class Model:
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
         """Returns the weights of each query of a classifier, of a module that has them."""
         return self.module.apply({"params": params}, source, method="query_weights")
+
+    def trajectory(self, params: Params, source: Picture) -> tuple[Float[Array, "b t 2"], Float[Array, "b t v"]]:
+        """Returns (places of the glimpses, log p(word) after each), of a module that looks at one place at a time."""
+        return self.module.apply({"params": params}, source, method="trajectory")
 
     def start(self, params: Params, source: Source) -> tuple[PyTree, PyTree]:
         """Returns (memory, decode state): what decoding reads and never changes, and what each `step` replaces.

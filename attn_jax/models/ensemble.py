@@ -46,6 +46,10 @@ class Ensemble(Model):
         """Returns the mean of the weights of each query of a classifier."""
         return jnp.mean(jax.vmap(super().query_weights, (0, None))(params, source), axis=0)
 
+    def trajectory(self, params: Params, source: Source) -> tuple[Array, Array]:
+        """Returns the places of the glimpses of the first member, since there is no mean path, and its guesses."""
+        return super().trajectory(jax.tree.map(lambda x: x[0], params), source)
+
     def _apply(self, params: Params, batch: Batch, method: str) -> tuple[Array, Array, Array]:
         """Evaluates (nll [b, t], correct [b, t], weights [b, t, s]), token by token for the second."""
         assert method == "evaluate", method

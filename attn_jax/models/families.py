@@ -11,6 +11,7 @@ FAMILIES = {
     "language_model": "attn_jax.models.transformer.options:LanguageModelOptions",
     "recurrent_language_model": "attn_jax.models.recurrent.options:RecurrentOptions",
     "classifier": "attn_jax.models.classifier.options:ClassifierOptions",
+    "glimpses": "attn_jax.models.glimpses.options:GlimpseOptions",
     "memn2n": "attn_jax.models.memory_networks.options:MemN2NOptions",
     "memnn": "attn_jax.models.memory_networks.options:MemNNOptions",
     "dmn": "attn_jax.models.memory_networks.options:DMNOptions",

@@ -102,7 +102,7 @@ def check_labels(encoded: EncodedPairs, pairs: Pairs, where: str) -> None:
     if len(wrong):
         raise UserError(
             f"{where}: the target {pairs.target[wrong[0]]!r} has {encoded.target.lengths[wrong[0]] - 1} tokens; "
-            "model.name classifier needs labels, targets of one token each"
+            "model.name classifier or glimpses needs labels, targets of one token each"
         )
 
 

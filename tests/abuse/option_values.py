@@ -19,7 +19,10 @@ from attn_jax.tasks import TASKS
 # The task and family of each run, and the other families that its data fits.
 CHOICES = {
     "words": ("parallel_text", ("seq2seq", "transformer", "language_model")),
-    "stories": ("babi", ("memn2n", *(name for name in FAMILIES if name not in ("memn2n", "kernel_regression")))),
+    "stories": (
+        "babi",
+        ("memn2n", *(name for name in FAMILIES if name not in ("memn2n", "kernel_regression", "glimpses"))),
+    ),
     "table": ("regression", ("kernel_regression",)),
     "labels": ("labelled_text", ("classifier",)),
 }
@@ -216,6 +219,8 @@ def reader(key: str) -> tuple[str, dict]:
         for family in families:
             if key in schema(task, family):
                 return (run, {}) if family == families[0] else (MADE[run], {"model.name": family})
+    if key in schema("scenes", "glimpses"):
+        return "made", {"task.name": "scenes", "model.name": "glimpses"}
     task = next(task for task in TASKS if task != "regression" and key in schema(task, "seq2seq"))
     return "made", {"task.name": task}
 

@@ -10,7 +10,7 @@ from attn_jax.options import keys
 from attn_jax.tasks import TASKS
 from configs import enja_transformer, quickstart
 
-FITTING = {"kernel_regression": "regression"} | dict.fromkeys(
+FITTING = {"kernel_regression": "regression", "glimpses": "scenes"} | dict.fromkeys(
     ("memn2n", "memnn", "dmn", "dmn_plus", "entnet", "universal"), "babi"
 )
 

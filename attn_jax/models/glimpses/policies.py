@@ -1,0 +1,68 @@
+"""Policies: where the next glimpse goes, given the state of the network.
+
+    policy(hidden [b, h], rng, choice) -> Choice
+
+With an rng it samples, with a `choice` it takes that one, with neither it takes the most probable place. A sampled
+place has no gradient of its own: the policy learns from log_prob.
+"""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from attn_jax.attention.hard.estimators import entropy
+from attn_jax.layers.glimpses import PlaceGrid
+from attn_jax.types import Array, Dtype, Float, Int, PRNGKeyArray
+
+
+@struct.dataclass
+class Choice:
+    """A place, and how probable it was."""
+
+    place: Float[Array, "b 2"]
+    log_prob: Float[Array, "b"]  # log density of a place in the plane, or log probability of a cell
+    entropy: Float[Array, "b"]  # of the distribution, in nats
+
+
+class GaussianPlaces(nn.Module, kw_only=True):
+    """place ~ N(tanh(W hidden + b), sigma^2 I): Mnih 2014 (arXiv 1406.6247), section 3.1, of fixed sigma.
+
+    A place outside of the image counts as the nearest one on its edge, with the density of the place itself.
+    """
+
+    sigma: float
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "b h"], rng: PRNGKeyArray | None = None, choice: Float[Array, "b 2"] | None = None
+    ) -> Choice:
+        mean = jnp.tanh(nn.Dense(2, dtype=self.dtype, name="mean")(hidden)).astype(jnp.float32)
+        if choice is None:
+            choice = mean if rng is None else mean + self.sigma * jax.random.normal(rng, mean.shape)
+        choice = jax.lax.stop_gradient(choice)
+        constant = math.log(2 * math.pi * self.sigma**2)
+        log_prob = -jnp.sum(jnp.square(choice - mean), axis=-1) / (2 * self.sigma**2) - constant
+        return Choice(jnp.clip(choice, -1, 1), log_prob, jnp.full(log_prob.shape, 1 + constant))
+
+
+class GridPlaces(nn.Module, kw_only=True):
+    """place ~ softmax(W hidden + b) over the centres of the cells of a grid, so that all of them can be enumerated."""
+
+    grid: PlaceGrid
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, hidden: Float[Array, "b h"], rng: PRNGKeyArray | None = None, choice: Int[Array, "b"] | None = None
+    ) -> Choice:
+        centres = self.grid.centres()
+        logits = nn.Dense(len(centres), dtype=self.dtype, name="logits")(hidden).astype(jnp.float32)
+        if choice is None:
+            choice = jnp.argmax(logits, axis=-1) if rng is None else jax.random.categorical(rng, logits)
+        log_probs = jax.nn.log_softmax(logits)
+        own = jnp.take_along_axis(log_probs, choice[:, None], axis=-1)[:, 0]
+        return Choice(centres[choice], own, entropy(jnp.exp(log_probs)))

@@ -1,0 +1,269 @@
+"""Glimpses: crops are the pixels that they cover, the exact gradient is the mean of the sampled ones, and no baseline
+sees what is looked at after it."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled, fill
+
+from attn_jax.attention.hard.baselines import LearnedBaseline
+from attn_jax.cli.options import change, default_config, resolve
+from attn_jax.errors import UserError
+from attn_jax.layers.glimpses import PlaceGrid, corner, crop, looked_at
+from attn_jax.models.glimpses.policies import GaussianPlaces
+from attn_jax.tasks.sizes import TextSizes
+from attn_jax.types import Picture
+
+SIZES = TextSizes(9, 8, image=(8, 12, 3))
+SMALL = {
+    "model.hidden_size": 6,
+    "model.glimpse_features": 5,
+    "model.num_glimpses": 2,
+    "model.glimpse_size": 4,
+    "model.num_scales": 2,
+    "model.places": "grid",
+    "model.grid": (2, 2),
+    "model.baseline_features": 4,
+    "decode.max_length": 4,
+}
+COSTS = ("wrong", "likelihood")
+
+
+def build(sizes=SIZES, **changes):
+    values = SMALL | {f"model.{key}": value for key, value in changes.items()}
+    return resolve(change(default_config("scenes", "glimpses"), values)).build_model(sizes)
+
+
+def batch_of(seed=0, count=2):
+    rng = np.random.default_rng(seed)
+    pixels = jnp.asarray(rng.integers(0, 256, (count, 8, 12, 3)), jnp.uint8)
+    words = jnp.array([[4, 5, 3], [6, 3, 0]], jnp.int32)[:count]
+    out = jnp.array([[4, 3], [6, 3]], jnp.int32)[:count]
+    return {"source": Picture(pixels, words), "target_in": jnp.full((count, 2), 2, jnp.int32), "target_out": out}
+
+
+BATCH = batch_of()
+PARAMS = fill(jax.eval_shape(build().init, jax.random.key(0), BATCH), 0, 0.7)
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
+def apart(gradients):
+    """(gradient of the model, gradient of the baseline), each as one vector."""
+    return tuple(flat({k: v for k, v in gradients.items() if (k == "baseline") == own}) for own in (False, True))
+
+
+# ---- crops
+
+
+@pytest.mark.parametrize("place", [(0.0, 0.0), (-1.0, 1.0), (0.37, -0.81), (1.0, -1.0)])
+def test_a_crop_has_the_pixels_around_its_place_and_is_black_outside(place):
+    image = np.random.default_rng(0).integers(1, 256, (9, 7, 3)).astype(np.uint8)
+    found = np.asarray(crop(jnp.asarray(image), jnp.array(place), 4, 2))
+    wide = np.zeros((9 + 40, 7 + 40, 3))
+    wide[20:29, 20:27] = image / 255
+    for scale, got in enumerate(found):
+        side = 4 * 2**scale
+        top, left = (int(np.floor((p + 1) / 2 * n - side / 2 + 0.5)) + 20 for p, n in zip(place, (9, 7), strict=True))
+        part = wide[top : top + side, left : left + side].reshape(4, 2**scale, 4, 2**scale, 3).mean((1, 3))
+        np.testing.assert_allclose(got, part, atol=1e-6)
+
+
+def test_looks_are_counted_where_the_pixels_of_the_crop_are():
+    image, grid = (8, 12), PlaceGrid(2, 3)
+    for place in np.random.default_rng(1).uniform(-1, 1, (6, 2)):
+        top, left = np.asarray(corner(jnp.asarray(place), image, 4))
+        inside = np.zeros(image)
+        inside[max(0, top) : top + 4, max(0, left) : left + 4] = 1
+        counted = inside.reshape(2, 4, 3, 4).sum((1, 3)) / inside.sum()
+        np.testing.assert_allclose(looked_at(jnp.asarray(place), image, 4, grid), counted, atol=1e-6)
+    centres = np.asarray(PlaceGrid(2, 3).centres())
+    np.testing.assert_allclose(np.asarray(corner(jnp.asarray(centres), image, 4))[:, 0], [0, 0, 0, 4, 4, 4])
+    np.testing.assert_allclose(np.asarray(corner(jnp.asarray(centres), image, 4))[:3, 1], [0, 4, 8])
+
+
+# ---- gradients
+
+
+def exact_gradient(cost, entropy_bonus=0.0):
+    model = build(read="enumeration", cost=cost, entropy_bonus=entropy_bonus)
+    params = {name: value for name, value in PARAMS.items() if name != "baseline"}
+    return compiled(jax.grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
+
+
+@functools.cache
+def sampled_gradient(cost, baseline, num_samples, entropy_bonus=0.0):
+    """params -> sum over all samples of their probability times the gradient of their surrogate."""
+    model = build(cost=cost, baseline=baseline, num_samples=num_samples, entropy_bonus=entropy_bonus)
+    paths = list(itertools.product(range(4), repeat=2))
+    samples = jnp.array(list(itertools.product(paths, repeat=num_samples)))  # [w, n, t]
+
+    def mean_loss(params):
+        def of_sample(module, choices):
+            source = jax.tree.map(lambda x: jnp.repeat(x, num_samples, axis=0), BATCH["source"])
+            path = module.follow(source, choices=jnp.tile(choices, (2, 1)))
+            words = jnp.repeat(BATCH["target_out"][:, 0], num_samples)
+            p = jnp.exp(jnp.sum(path.log_prob.reshape(2, -1), axis=-1))
+            return jnp.sum(jax.lax.stop_gradient(p) * module.path_losses(path, words, num_samples)[0])
+
+        one = lambda choices: model.module.apply({"params": params}, choices, method=of_sample)  # noqa: E731
+        return jnp.sum(jax.vmap(one)(samples))
+
+    return compiled(jax.grad(mean_loss))
+
+
+@pytest.mark.parametrize("cost", COSTS)
+@pytest.mark.parametrize(("baseline", "num_samples"), [("none", 1), ("learned", 1), ("leave_one_out", 2)])
+def test_the_mean_of_the_sampled_gradients_is_the_exact_one(cost, baseline, num_samples):
+    bonus = 0.3 if baseline == "learned" else 0.0
+    exact = flat(exact_gradient(cost, bonus))
+    sampled, own = apart(sampled_gradient(cost, baseline, num_samples, bonus)(PARAMS))
+    assert np.linalg.norm(exact) > 0.1
+    np.testing.assert_allclose(sampled, exact, rtol=1e-4, atol=2e-5 * np.abs(exact).max())
+    assert (np.abs(own).max(initial=0) > 0) == (baseline == "learned")
+
+
+def test_the_exact_gradient_of_the_likelihood_is_that_of_the_expected_loss():
+    """By automatic differentiation of sum_x p(x) f(x), with the paths written out."""
+    model = build(read="enumeration", cost="likelihood")
+    params = {name: value for name, value in PARAMS.items() if name != "baseline"}
+
+    def expected(params):
+        def total(module, choices):
+            path = module.follow(BATCH["source"], choices=jnp.tile(choices, (2, 1)))
+            nll, _ = module.output.nll_and_correct(path.after[:, -1], BATCH["target_out"][:, 0])
+            return jnp.sum(jnp.exp(jnp.sum(path.log_prob, axis=1)) * nll)
+
+        one = lambda choices: model.module.apply({"params": params}, choices, method=total)  # noqa: E731
+        return jnp.sum(jax.vmap(one)(jnp.array(list(itertools.product(range(4), repeat=2)))))
+
+    (value, by_hand) = compiled(jax.value_and_grad(expected))(params)
+    loss, _ = model.loss_fn(params, BATCH, jax.random.key(0))
+    np.testing.assert_allclose(loss, value, rtol=1e-5)
+    np.testing.assert_allclose(flat(exact_gradient("likelihood")), flat(by_hand), rtol=1e-4, atol=1e-6)
+
+
+def test_a_fitted_baseline_leaves_the_mean_gradient_as_it_is():
+    """The baseline is fitted to the costs first, by gradient descent; its own gradient is near zero then."""
+    params, gradient = dict(PARAMS), sampled_gradient("likelihood", "learned", 1)
+    before, first = apart(gradient(params))
+    for _ in range(100):
+        own = gradient(params)["baseline"]
+        params["baseline"] = jax.tree.map(lambda x, g: x - 0.05 * g, params["baseline"], own)
+    after, left = apart(gradient(params))
+    assert np.linalg.norm(left) < 0.3 * np.linalg.norm(first)
+    np.testing.assert_allclose(after, before, rtol=1e-4, atol=2e-5 * np.abs(before).max())
+
+
+def test_a_baseline_depends_on_earlier_places_and_not_on_its_own_or_later_ones():
+    model = build(num_glimpses=3)
+    params = fill(jax.eval_shape(model.init, jax.random.key(0), BATCH), 1, 0.7)
+
+    def values(module, choices):
+        path = module.follow(BATCH["source"], choices=jnp.tile(choices, (2, 1)))
+        return module.baseline.value(path.before)
+
+    assert isinstance(model.module.baseline, LearnedBaseline)
+    call = compiled(lambda choices: model.module.apply({"params": params}, choices, method=values))
+    base = call(jnp.array([0, 1, 2]))
+    for t in range(3):
+        moved = call(jnp.array([0, 1, 2]).at[t].set(3))
+        np.testing.assert_array_equal(moved[:, : t + 1], base[:, : t + 1])
+        assert t == 2 or np.all(moved[:, t + 1 :] != base[:, t + 1 :])
+
+
+def test_the_gaussian_score_differentiates_expectations():
+    """Gauss-Hermite: E[g(x) grad log p(x)] = grad E[g(x)] for polynomials g."""
+    policy, hidden = GaussianPlaces(sigma=0.4), jnp.array([[0.3, -0.2]])
+    params = fill(jax.eval_shape(policy.init, jax.random.key(0), hidden), 0, 0.5)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(8)
+    x, y = np.meshgrid(nodes, nodes, indexing="ij")
+    points, mass = np.stack([x, y], -1).reshape(-1, 2), np.outer(weights, weights).reshape(-1) / (2 * np.pi)
+
+    def mean(hidden):
+        return jnp.tanh(hidden @ params["params"]["mean"]["kernel"] + params["params"]["mean"]["bias"])[0]
+
+    def polynomial(p):
+        return p[..., 0] ** 3 * p[..., 1] - 2 * p[..., 1] ** 2 + p[..., 0]
+
+    def by_score(hidden):
+        choices = jax.lax.stop_gradient(mean(hidden) + 0.4 * jnp.asarray(points))
+        log_prob = policy.apply(params, jnp.broadcast_to(hidden, choices.shape), None, choices).log_prob
+        return jnp.sum(mass * polynomial(choices) * log_prob)
+
+    def directly(hidden):
+        return jnp.sum(mass * polynomial(mean(hidden) + 0.4 * jnp.asarray(points)))
+
+    got, wanted = (jax.grad(function)(hidden) for function in (by_score, directly))
+    np.testing.assert_allclose(got, wanted, rtol=1e-3)
+    log_prob = policy.apply(params, jnp.repeat(hidden, 64, axis=0), None, mean(hidden) + 0.4 * jnp.asarray(points))
+    density = np.exp(-0.5 * (points**2).sum(-1)) / (2 * np.pi * 0.16)
+    np.testing.assert_allclose(np.exp(log_prob.log_prob), density, rtol=1e-4)
+
+
+# ---- the methods of a model
+
+
+@pytest.mark.parametrize("places", ["grid", "gaussian"])
+def test_evaluation_follows_the_most_probable_path_and_counts_its_looks(places):
+    model = build(places=places)
+    params = fill(jax.eval_shape(model.init, jax.random.key(0), BATCH), 2, 0.7)
+    looks = model.query_weights(params, BATCH["source"])
+    assert looks.shape == (2, 2, 4 + 3) and not np.asarray(looks[..., 4:]).any()
+    np.testing.assert_allclose(looks.sum(-1), 1, rtol=1e-5)
+    weights = model.attention_weights(params, BATCH)
+    np.testing.assert_allclose(weights[:, 0], looks.mean(1), rtol=1e-5)
+    assert not np.asarray(weights[:, 1:]).any()
+    memory, state = model.start(params, BATCH["source"])
+    state, log_probs = model.step(params, memory, state, BATCH["target_in"][:, 0])
+    own = np.take_along_axis(np.asarray(log_probs), np.asarray(BATCH["target_out"][:, :1]), 1)[:, 0]
+    np.testing.assert_allclose(own, model.score(params, BATCH), rtol=1e-5)
+    found, guesses = model.trajectory(params, BATCH["source"])
+    assert found.shape == (2, 2, 2) and guesses.shape[:2] == (2, 2)
+    np.testing.assert_allclose(guesses[:, -1], log_probs, rtol=1e-5)
+    alone = jax.tree.map(lambda x: x[:1], BATCH)
+    np.testing.assert_allclose(model.score(params, alone), model.score(params, BATCH)[:1], rtol=1e-5)
+
+
+def test_what_is_outside_of_all_crops_changes_nothing():
+    model = build(num_scales=1, num_glimpses=1)
+    source = BATCH["source"]
+    places, _ = model.trajectory(PARAMS_OF_ONE, source)
+    top, left = np.asarray(corner(places[0, 0], (8, 12), 4))
+    inside = np.zeros((8, 12, 1), bool)
+    inside[max(0, top) : top + 4, max(0, left) : left + 4] = True
+    other = source._replace(pixels=jnp.where(inside, source.pixels, 255 - source.pixels))
+    scores = [model.score(PARAMS_OF_ONE, BATCH | {"source": each})[0] for each in (source, other)]
+    np.testing.assert_array_equal(*scores)
+    changed = source._replace(pixels=jnp.where(inside, 255 - source.pixels, source.pixels))
+    assert model.score(PARAMS_OF_ONE, BATCH | {"source": changed})[0] != scores[0]
+
+
+PARAMS_OF_ONE = fill(jax.eval_shape(build(num_scales=1, num_glimpses=1).init, jax.random.key(0), BATCH), 3, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"read": "enumeration", "places": "gaussian"}, "enumeration needs a number of places: model.places grid"),
+        ({"read": "enumeration", "grid": (6, 6), "num_glimpses": 4}, "4 glimpses at 36 places have 1,679,616 paths"),
+        ({"baseline": "leave_one_out"}, "leave_one_out needs model.num_samples of at least 2, got 1"),
+        ({"grid": (3,)}, r"model.grid \(3,\): expected the numbers of rows and columns"),
+        ({"glimpse_size": 9}, "model.glimpse_size 9 is larger than the image, 8 x 12 pixels; expected at most 8"),
+        ({"places": "gaussian", "entropy_bonus": 0.1}, "the entropy of model.places gaussian is that of its sigma"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(changes, message):
+    with pytest.raises(UserError, match=message):
+        build(**changes)
+
+
+def test_texts_have_no_glimpses():
+    with pytest.raises(UserError, match=r"model.name glimpses reads images alone, and task.name dates has none"):
+        default_config("dates", "glimpses")

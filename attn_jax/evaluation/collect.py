@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
+from jaxtyping import UInt8
 
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.pictures import PicturePredictor
@@ -46,6 +47,13 @@ class Map(NamedTuple):
     samples: Int[np.ndarray, "n ... q"] | None = None
 
 
+class Image(NamedTuple):
+    """An image that was looked at, and the numbers of rows and columns of its cells."""
+
+    pixels: UInt8[np.ndarray, "h w c"]
+    cells: tuple[int, int]
+
+
 class Collected(NamedTuple):
     """An example, what the model made of it, and where it looked."""
 
@@ -55,6 +63,8 @@ class Collected(NamedTuple):
     loss: float  # of the reference, in `loss_unit` of the collector; nan if there is none
     maps: tuple[Map, ...]
     evidence: tuple[int, ...] = ()  # numbers of the columns that support the reference, from 1
+    image: Image | None = None  # its cells are the first columns of the maps
+    path: tuple[tuple[float, float, float, float], ...] = ()  # left, top, right, bottom of each glimpse, in pixels
 
 
 @runtime_checkable
@@ -182,9 +192,10 @@ class TextCollector:
             return [[] for _ in labels]
         if self.one_token:
             arrays = self.predictor.query_weights(params, pairs)
-            rows = [_numbered("query", len(weights)) for weights in arrays]
+            query = getattr(self.model.module, "query_name", "query")
+            rows = [_numbered(query, len(weights)) for weights in arrays]
             places = [(names, each["source"]) for names, each in zip(rows, labels, strict=True)]
-            name = "pooling"
+            name = "pooling" if query == "query" else "places looked at"
         else:
             arrays = self.predictor.weights(params, pairs)
             places = [(each["target"], each["source"]) for each in labels]
@@ -218,6 +229,19 @@ class PictureCollector(TextCollector):
     """Collects from models of images: attention to cells, called "row.column" from 1, and to the words of questions."""
 
     predictor: PicturePredictor
+
+    def collect(self, params: Params, split: Pairs, *, seed: int = 0, forced: bool = False) -> list[Collected]:
+        """Describes every image, and collects the weights and the image; see Collector."""
+        found, predictor = super().collect(params, split, seed=seed, forced=forced), self.predictor
+        names = [source.partition("\t")[0] for source in split.source]
+        found = [
+            one._replace(image=Image(predictor.gallery.pixels(name), predictor.cells))
+            for one, name in zip(found, names, strict=True)
+        ]
+        if not predictor.has_paths:
+            return found
+        paths = predictor.paths(params, split.source)
+        return [one._replace(path=tuple(stop.box for stop in stops)) for one, stops in zip(found, paths, strict=True)]
 
     def labels_of(self, source: str, target: str) -> dict[str, tuple[str, ...]]:
         """Returns the labels of the positions of each sequence that attention may read."""

@@ -1,5 +1,6 @@
 """Models of images on the command line: lines in, captions out, where they looked, and pictures of it."""
 
+import base64
 import json
 
 import jax
@@ -12,12 +13,14 @@ from attn_jax.cli.analyze import gold_of_file
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import check
 from attn_jax.cli.export import export_model
-from attn_jax.cli.options import change, default_config
+from attn_jax.cli.options import change, default_config, schema_of
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.evaluation.collect import Collector, collector_of
 from attn_jax.evaluation.overlays import Look, looks_figure, shaded
-from attn_jax.evaluation.places import measure_places
+from attn_jax.evaluation.places import covered, measure_places
+from attn_jax.evaluation.report.run import examples_of
+from attn_jax.evaluation.trajectories import stops_of, trajectory_figure
 from attn_jax.tasks import Pairs
 
 TINY = {
@@ -41,8 +44,10 @@ TINY = {
 
 
 def setup_of(family="seq2seq", **changes):
+    config = default_config("scenes", family)
+    known = schema_of(config)
     given = TINY | {key.replace("__", "."): value for key, value in changes.items()}
-    config = change(default_config("scenes", family), given)
+    config = change(config, {key: value for key, value in given.items() if key in known})
     check(config)
     task = build_task(config)
     setup = build_setup(config, task.kept)
@@ -58,6 +63,12 @@ def captions():
 @pytest.fixture(scope="module")
 def questions():
     return setup_of("classifier", task__form="questions", model__pooling="structured", model__num_queries=2)
+
+
+@pytest.fixture(scope="module")
+def glimpses():
+    sizes = {"task__num_objects": (1, 1), "model__glimpse_size": 6, "model__num_glimpses": 3, "model__grid": (4, 4)}
+    return setup_of("glimpses", task__form="read", **sizes)
 
 
 def test_where_a_model_looks_is_the_mean_over_words_with_a_box(captions):
@@ -154,3 +165,52 @@ def test_reports_and_analyses_have_names_of_cells(captions, questions):
         asked = found.source.partition("\t")[2].split()
         assert columns[16:] == ((*asked, "<eos>") if asked else ())
         assert found.maps[0].weights.shape[-1] == len(columns)
+
+
+def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path):
+    task, setup, params = glimpses
+    split = task.splits["valid"].select([0, 1])
+    found = setup.evaluator.measure([params], split, ["touch", "point", "cells", "exact_match"]).values
+    weights = setup.predictor.query_weights(params, split)
+    touch = [
+        measure_places(each.mean(0).reshape(4, 4), boxes[0], (16, 16))["touch"]
+        for each, boxes in zip(weights, split.boxes, strict=True)
+    ]
+    assert found["touch"]["mean"] == pytest.approx(100 * np.mean(touch), abs=1e-3)
+    paths = setup.predictor.paths(params, split.source)
+    for stops, each in zip(paths, weights, strict=True):
+        for stop, cells in zip(stops, each, strict=True):
+            counted = covered([tuple(map(int, stop.box))], (16, 16), (4, 4))
+            np.testing.assert_allclose(cells.reshape(4, 4), counted / counted.sum(), atol=1e-5)
+            assert stop.guess in setup.predictor.translator.target_vocabulary.tokens(range(15))
+    setup.predictor.plot(params, split, [tmp_path / "0.png", tmp_path / "1.png"])
+    written = json.loads((tmp_path / "1.json").read_text())
+    assert written["squares"] == [list(stop.box) for stop in paths[1]] and np.shape(written["weights"]) == (3, 4, 4)
+    (one, _) = collector_of(setup.predictor).collect(params, split)
+    assert one.path == tuple(stop.box for stop in paths[0]) and one.maps[0].rows == (
+        "glimpse 1",
+        "glimpse 2",
+        "glimpse 3",
+    )
+    item = examples_of([[one]], ["0"], "nats", True)["items"][0]
+    assert item["image"]["cells"] == [4, 4] and item["of_seeds"][0]["path"] == written_of(one.path)
+    pixels = np.frombuffer(base64.b64decode(item["image"]["pixels"]), np.uint8).reshape(item["image"]["shape"])
+    assert np.array_equal(pixels, setup.predictor.gallery.pixels(split.source[0]))
+
+
+def written_of(path):
+    return [list(square) for square in path]
+
+
+def test_a_trajectory_has_the_image_and_a_panel_for_each_glimpse():
+    pixels = np.full((8, 8, 1), 100, np.uint8)
+    stops = stops_of(np.array([[-1.0, -1.0], [0.5, 0.0]]), (8, 8), 4, [("3", 0.25), ("7", 0.75)])
+    assert [stop.box for stop in stops] == [(-2, -2, 2, 2), (2, 4, 6, 8)]
+    figure = trajectory_figure(pixels, stops, "a title", [(1, 1, 3, 3)])
+    image, first, second = figure.axes
+    assert [axes.get_title() for axes in (first, second)] == ["1: 3 0.25", "2: 7 0.75"]
+    assert (
+        len(image.patches) == 3
+        and not first.images[0].get_array()[:2].any()
+        and first.images[0].get_array()[3, 3].any()
+    )

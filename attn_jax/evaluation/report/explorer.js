@@ -25,7 +25,9 @@ class Explorer {
     this.said = el("p", { class: "readout", "aria-live": "polite" });
     this.links = new Links((focus) => this.focusOn(focus));
     this.heat = new HeatMap((focus) => this.focusOn(focus));
-    this.views = el("div", { class: "views" }, el("section", { "aria-label": "links" }, el("h3", {}, "Links"), this.links.node),
+    this.overlays = new Overlays((focus) => this.focusOn(focus));
+    this.pictures = el("section", { "aria-label": "image" }, el("h3", {}, "Image"), this.overlays.node);
+    this.views = el("div", { class: "views" }, this.pictures, el("section", { "aria-label": "links" }, el("h3", {}, "Links"), this.links.node),
       el("section", { "aria-label": "heat map" }, el("h3", {}, "Heat map"), this.heat.node));
     this.sorting = el("div", { class: "controls" });
     this.node = el("div", { class: "explorer" },
@@ -62,6 +64,8 @@ class Explorer {
       const view = { map: this.map, place: this.place, samples, evidence: own.evidence };
       this.links.show(view);
       this.heat.show(view);
+      this.pictures.hidden = !Overlays.fits(own.image, this.map);
+      this.overlays.show(view, this.pictures.hidden ? null : own.image, own.path || []);
       this.focusOn(null);
     } else {
       this.said.textContent = "this model has no attention weights";

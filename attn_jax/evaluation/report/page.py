@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent
-SCRIPTS = ("elements.js", "charts.js", "weights.js", "links.js", "heat_map.js", "explorer.js", "page.js")
+SCRIPTS = ("elements.js", "charts.js", "weights.js", "links.js", "heat_map.js", "overlays.js", "explorer.js", "page.js")
 STYLES = ("style.css",)
 
 

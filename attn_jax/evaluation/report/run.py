@@ -5,6 +5,7 @@ or zeros that follow each other as two digits together (see `digits_of`); the la
 follow each other. Labels that several maps share are stored once.
 """
 
+import base64
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -119,9 +120,11 @@ def examples_of(
     Returns:
         {"seeds", "unit", "exact", "left_out": number of examples that found no room, "labels": list of lists of labels,
         "items": [{"source", "reference", "evidence", "of_seeds": [{"output", "loss", "maps"}]}]}. A seed with data of
-        its own also has the first three, where they differ. A map has "name", "axes", "shape", "rows" and "columns"
-        (indices of labels), "unit", "weights", "entropy" and "support" (means over the rows, for each place of the
-        axes), "samples" (keys) or None, and "cut", the number of columns left out.
+        its own also has the first three, where they differ. An example with an image also has "image": {"shape",
+        "pixels" (base64), "cells"}, and a seed that looks at one place at a time "path", the squares of its glimpses.
+        A map has "name", "axes", "shape", "rows" and "columns" (indices of labels), "unit", "weights", "entropy" and
+        "support" (means over the rows, for each place of the axes), "samples" (keys) or None, and "cut", the number of
+        columns left out.
     """
     labels: dict[tuple[str, ...], int] = {}
     items: list[dict] = []
@@ -132,6 +135,7 @@ def examples_of(
         for one in of_seeds:
             own = {name: value for name, value in _given(one).items() if value != given[name]}
             maps = [encode_map(map_, labels) for map_ in one.maps]
+            own |= {"path": [list(square) for square in one.path]} if one.path else {}
             item["of_seeds"].append(own | {"output": one.output, "loss": rounded(one.loss), "maps": maps})
         added = list(labels)[before:]
         size += len(to_json([item, added]).encode())
@@ -152,7 +156,12 @@ def examples_of(
 
 def _given(one: Collected) -> dict[str, Any]:
     """Returns what an example is given with; the same for all seeds, unless each has data of its own."""
-    return {"source": one.source, "reference": one.reference, "evidence": list(one.evidence)}
+    given = {"source": one.source, "reference": one.reference, "evidence": list(one.evidence)}
+    if one.image is None:
+        return given
+    pixels, cells = one.image
+    packed = base64.b64encode(np.ascontiguousarray(pixels)).decode("ascii")
+    return given | {"image": {"shape": list(pixels.shape), "pixels": packed, "cells": list(cells)}}
 
 
 def encode_map(one: Map, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
+from PIL import Image
 from tiny_run import train, write_pairs
 
 from attn_jax.cli.options import resolve, schema_of
@@ -36,6 +37,9 @@ SMALL = {
     "model.picture.channels": (4,),
     "model.picture.kernels": (3,),
     "model.picture.strides": (8,),
+    "model.glimpse_features": 8,
+    "model.glimpse_size": 4,
+    "model.num_glimpses": 2,
     "train.num_steps": 2,
     "train.eval_every": 2,
     "train.checkpoint_every": 0,
@@ -62,6 +66,14 @@ def shrunk(config: ConfigDict, data_dir: pathlib.Path) -> ConfigDict:
         rows = (f"{i},{i * i % 7}\n" for i in range(50))
         (data_dir / "points.csv").write_text("x,y\n" + "".join(rows), encoding="utf-8")
         config.data_dir = str(data_dir)
+    if config.task.name == "pictures":
+        for number in range(50):
+            Image.fromarray(np.full((16, 16, 3), 5 * number, np.uint8)).save(data_dir / f"{number}.png")
+        lines = (f"{number}.png\ta {'dark' if number < 20 else 'light'} square\n" for number in range(50))
+        (data_dir / "captions.tsv").write_text("".join(lines), encoding="utf-8")
+        config.data_dir = str(data_dir)
+    if config.model.name == "glimpses":
+        config.task.num_objects = (1, 1)  # its targets are single words
     # The largest holds all, and one shape is compiled, not five.
     if "buckets" in config.task:
         config.task.buckets = tuple(config.task.buckets[-1:]) or (64,)

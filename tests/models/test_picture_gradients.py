@@ -1,0 +1,132 @@
+"""Hard attention on a tiny image: the exact gradient is the mean of every unbiased estimator, over all its outcomes.
+
+And the parts of Xu 2015 (arXiv 1502.03044), each against its formula: the start from the mean annotation, the gate, the
+deep output.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import compiled
+from oracles.enumeration import outcomes
+from test_picture_models import SIZES, batch_of, build, params_of
+
+BATCH = jax.tree.map(lambda x: x[:1], batch_of(asks=False))
+BATCH |= {"target_in": BATCH["target_in"][:, :1], "target_out": BATCH["target_out"][:, :1]}
+IMAGE = SIZES._replace(source_vocab_size=4)
+DECODER = {"model__decoder": "bahdanau"}
+# reading -> (samples, baselines under which it is unbiased)
+ESTIMATORS = {
+    "reinforce": (2, ("none", "running_mean", "learned", "leave_one_out", "soft", "critic")),
+    "stratified": (2, ("learned",)),
+    "systematic": (2, ("none",)),
+    "sum_and_sample": (3, ("none", "learned")),
+    "stochastic_sum_and_sample": (2, ("learned",)),
+    "unordered_set": (2, ("learned", "leave_one_out")),
+    "optimal_resampling": (3, ("none",)),
+}
+CASES = [(read, baseline) for read, (_, baselines) in ESTIMATORS.items() for baseline in baselines]
+
+
+def hard(read, baseline="none", num_samples=1, **more):
+    keys = {"read": read, "baseline": baseline, "num_samples": num_samples, "max_length": 9}
+    attention = {f"model__attention__{key}": value for key, value in keys.items()}
+    return build(sizes=IMAGE, model__objective="hard", **DECODER, **attention, **more)
+
+
+EXACT = hard("enumeration")
+PARAMS = params_of(EXACT, BATCH)
+(EXACT_LOSS, _), EXACT_GRADIENT = compiled(jax.value_and_grad(EXACT.loss_fn, has_aux=True))(
+    PARAMS, BATCH, jax.random.key(0)
+)
+
+
+def of_model(gradient):
+    """Without the part of the baseline, as one vector."""
+    own = {name: gradient[name] for name in PARAMS}
+    return np.concatenate([np.ravel(x) for x in jax.tree.leaves(own)])
+
+
+@pytest.mark.parametrize(("read", "baseline"), CASES)
+def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, baseline):
+    model = hard(read, baseline, ESTIMATORS[read][0])
+    params = params_of(model, BATCH)
+    params = params | {name: PARAMS[name] for name in PARAMS}
+    weights = np.asarray(EXACT.attention_weights(PARAMS, BATCH))[0, 0]
+    found = outcomes(read, weights, ESTIMATORS[read][0])
+    reading = model.module.objective.reading
+
+    def loss(params, outcome):
+        given = dataclasses.replace(
+            reading, function=lambda rng, log_weights: reading.function(outcome[None, None], log_weights), random=False
+        )
+        one = dataclasses.replace(
+            model, module=model.module.clone(objective=model.module.objective.clone(reading=given))
+        )
+        return one.loss_fn(params, BATCH, jax.random.key(0))[0]
+
+    each = compiled(jax.vmap(jax.grad(loss), (None, 0)))(params, jnp.asarray(np.stack([w for _, w in found])))
+    p = np.array([probability for probability, _ in found])
+    mean = of_model(jax.tree.map(lambda x: np.tensordot(p, x, 1), each))
+    exact = of_model(EXACT_GRADIENT)
+    assert len(found) > 3 and np.abs(exact).max() > 1e-3
+    np.testing.assert_allclose(mean, exact, rtol=2e-3, atol=2e-5 * np.abs(exact).max())
+
+
+def test_the_exact_gradient_is_that_of_the_expected_loss_written_out():
+    """sum_x a_x f(z_x), with the readout of each cell computed on its own."""
+
+    def expected(params):
+        def total(module):
+            memory, steps = module.unroll(BATCH["source"], BATCH["target_in"])
+            value = 0.0
+            for cell in range(6):
+                context = memory.values[:, None, cell]
+                hidden = module.decoder.readout(steps.hidden, context, steps.embedded)
+                nll, _ = module.nll_and_correct(hidden, BATCH["target_out"])
+                value += jnp.sum(steps.weights[..., cell] * nll)
+            return value
+
+        return EXACT.module.apply({"params": params}, method=total)
+
+    value, gradient = compiled(jax.value_and_grad(expected))(PARAMS)
+    np.testing.assert_allclose(EXACT_LOSS, value, rtol=1e-5)
+    np.testing.assert_allclose(of_model(EXACT_GRADIENT), of_model(gradient), rtol=1e-3, atol=1e-6)
+
+
+def test_the_lstm_starts_from_the_mean_annotation():
+    """h = tanh(W mean(a) + b), c = V mean(a) + d: section 3.1.2, with one layer for each."""
+    module = EXACT.module
+
+    def first(module):
+        encoded = module.encode(BATCH["source"])
+        _, state = module.decoder.start(encoded)
+        return encoded.states, state.layers[0]
+
+    states, (h, c) = compiled(lambda: module.apply({"params": PARAMS}, method=first))()
+    bridges = PARAMS["decoder"]["stack"]
+    mean = states.mean(1)
+    np.testing.assert_allclose(h, np.tanh(mean @ bridges["bridges_0"]["kernel"] + bridges["bridges_0"]["bias"]), 1e-4)
+    np.testing.assert_allclose(c, mean @ bridges["bridges_1"]["kernel"] + bridges["bridges_1"]["bias"], 1e-4, 1e-5)
+
+
+def test_the_deep_output_reads_the_word_the_state_and_the_gated_context():
+    """tanh(W [h; beta z; E y] + b), beta = sigmoid(v . h_before + c): equation 7 and section 4.2.1."""
+    soft = build(sizes=IMAGE, model__selector=True, **DECODER)
+    params = params_of(soft, BATCH)
+
+    def outputs(module):
+        memory, steps = module.unroll(BATCH["source"], BATCH["target_in"])
+        return memory.values, steps
+
+    values, steps = compiled(lambda: soft.module.apply({"params": params}, method=outputs))()
+    decoder = params["decoder"]
+    context = np.einsum("bts,bsd->btd", steps.weights, values)
+    beta = 1 / (1 + np.exp(-(steps.query @ decoder["beta"]["kernel"] + decoder["beta"]["bias"])))
+    inputs = np.concatenate([steps.hidden, beta * context, steps.embedded], axis=-1)
+    deep = np.tanh(inputs @ decoder["combine"]["kernel"] + decoder["combine"]["bias"])
+    np.testing.assert_allclose(steps.readout, deep, rtol=1e-4, atol=1e-5)
+    assert np.all((beta > 0) & (beta < 1))

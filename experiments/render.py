@@ -39,11 +39,13 @@ from experiments import (
     sweep_faults,
     vanishing_gradient,
     where,
+    where_beyond,
+    xu_tricks,
 )
 
 MODULES = (attention_gap, babi, complexity, estimator_variance, kernel_exercises, kernels, positions, recall)
 MODULES += (length, null_differences, output_layers, output_layers_brown, receptive_field, scores, soft_vs_hard)
-MODULES += (seeds, sweep_faults, vanishing_gradient, where)
+MODULES += (seeds, sweep_faults, vanishing_gradient, where, where_beyond, xu_tricks)
 PAGES = {page.name: page for module in MODULES for page in module.PAGES}
 DOCUMENT = raw.ROOT / "docs" / "results.md"
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown

@@ -1,33 +1,49 @@
-"""Where did it look? Soft, sparse, hard and marginal attention over images whose true boxes are known.
+r"""Where did it look? Soft, sparse, hard and marginal attention over images whose true boxes are known.
 
     python experiments/where.py
     python experiments/where.py --table
+    python experiments/where.py --name=where_mnist --small --config.data_dir=data/mnist --config.task.glyphs=mnist \\
+        --config.task.kinds="('digits',)"                       # scenes of written digits
+    python experiments/where.py --name=where_questions --small --config.task.form=questions      # answers
 
 Captions of generated scenes (configs/scenes_soft.py), every variant with three seeds in one vmapped program. Hard
 attention of Xu 2015 (arXiv 1502.03044) learns slowly from random parameters, so the variants in STARTED begin with the
 parameters of the soft run (train.start_from); soft attention that is trained on for as many steps stands beside them.
 The first command trains what is not trained yet and writes experiments/results/where.json and .md; the second trains
-nothing. Overrides are for all runs: --config.train.num_steps=100.
+nothing. Overrides are for all runs: --config.train.num_steps=100. With --small there are the variants of SMALL alone.
+With --name the results and the runs have a name of their own; experiments/xu_tricks.py and where_beyond.py go on from
+these runs.
 """
 
 import argparse
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.snapshot import own_split, restore  # noqa: E402
 from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.overlays import shaded  # noqa: E402
 from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
+from attn_jax.tasks import task_class  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
 
 RUNS = "runs/where"
 SEEDS = (0, 1, 2)
+COMMON = {"config": "configs/scenes_soft.py", "seeds": SEEDS, "eval.num_pictures": 0}
 LUONG = {"decoder": "luong", "input_feeding": False}
 LEARNED = hard("reinforce", 4, "learned")
 BASELINE, STARTED_BASELINE = "soft", "soft, trained on"
@@ -47,23 +63,31 @@ STARTED = {  # from the parameters of the soft run
     "hard, leave-one-out": hard("reinforce", 4, "leave_one_out"),
     "hard, unordered set of 4": hard("unordered_set", 4, "leave_one_out"),
 }
+SMALL = (BASELINE, "sparsemax", "marginal", STARTED_BASELINE, "hard, learned baseline")
 METRICS = {  # of a result -> (heading, digits)
     "exact_match": ("exact captions", 1),
     "touch": ("weight in the box", 1),
     "point": ("pointing game", 1),
     "cells": ("cells per word", 2),
 }
+SHOWN = 1  # number of the scene of the figure: not the first, which has a single object in most worlds
 KEPT = ("seeds", "metrics", "num_parameters", "steps", "train_seconds", "checkpoint")  # of result.json
 
 
-def sweep(folder: str = RUNS) -> Iterator[dict[str, Any]]:
-    """Yields the overrides of every run; those in STARTED need the soft run in `folder`."""
-    common = {"config": "configs/scenes_soft.py", "seeds": SEEDS, "eval.num_pictures": 0}
-    for variant in FRESH.values():
-        yield common | _of_model(variant)
-    (soft,) = named([common], pathlib.Path(__file__))
-    for variant in STARTED.values():
-        yield common | _of_model(variant) | {"train.start_from": f"{folder}/{soft.name}"}
+def sweep(folder: str = RUNS, names: Sequence[str] = (*FRESH, *STARTED)) -> Iterator[dict[str, Any]]:
+    """Yields the overrides of the runs `names`; those in STARTED need the soft run in `folder`."""
+    for name in names:
+        if name in FRESH:
+            yield COMMON | _of_model(FRESH[name])
+    for name in names:
+        if name in STARTED:
+            yield COMMON | _of_model(STARTED[name]) | {"train.start_from": f"{folder}/{soft_run().name}"}
+
+
+def soft_run() -> Job:
+    """Returns the run that others start from."""
+    (soft,) = named([COMMON], pathlib.Path(__file__))
+    return soft
 
 
 def _of_model(changes: dict[str, Any]) -> dict[str, Any]:
@@ -72,14 +96,15 @@ def _of_model(changes: dict[str, Any]) -> dict[str, Any]:
 
 def train(todo: Sequence[Job], folder: pathlib.Path, common: list[str]) -> list[str]:
     """Trains what is not trained yet, first the runs that others start from; returns the names of failed runs."""
-    first, then = list(todo[: len(FRESH)]), list(todo[len(FRESH) :])
+    first = [job for job in todo if "train.start_from" not in job.overrides]
+    then = [job for job in todo if "train.start_from" in job.overrides]
     return [*run_jobs(first, folder, common), *run_jobs(then, folder, common)]
 
 
-def collect(todo: Sequence[Job], folder: pathlib.Path) -> dict[str, Any]:
+def collect(todo: Sequence[Job], folder: pathlib.Path, names: Sequence[str] = (*FRESH, *STARTED)) -> dict[str, Any]:
     """Returns {variant: what is kept of its result}, of the finished runs."""
     found = {}
-    for variant, job in zip((*FRESH, *STARTED), todo, strict=True):
+    for variant, job in zip(names, todo, strict=True):
         path = folder / job.name / "result.json"
         if path.exists():
             result = load_json(path)
@@ -87,33 +112,78 @@ def collect(todo: Sequence[Job], folder: pathlib.Path) -> dict[str, Any]:
     return found
 
 
+def looks(todo: Sequence[Job], folder: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
+    """Returns a scene, its caption, and the weights of each variant for it, of the first seed."""
+    found: dict[str, Any] = {"variants": {}}
+    for variant, job in zip(names, todo, strict=True):
+        path = folder / job.name
+        if not (path / "result.json").exists():
+            continue
+        config = load_config(path)
+        snapshot = restore(config, path)
+        _, split = own_split(build_task(config, task_class(config.task.name).load(path)))
+        one, predictor = split.select([SHOWN]), snapshot.predictor
+        (weights,) = predictor.grids(snapshot.params[0], one)
+        image = predictor.gallery.pixels(one.source[0].partition("\t")[0])
+        words = one.target[0].split()
+        found |= {"source": one.source[0], "words": words, "boxes": one.boxes[0], "image": image.astype(int)}
+        found["variants"][variant] = raw.rounded(weights[: len(words)], 3)
+    return found
+
+
+def figure(record: dict[str, Any]) -> Figure:
+    """Draws the overlays of all variants side by side: a row for each, a column for each word."""
+    found = record["results"]["looks"]
+    image, words, variants = np.array(found["image"], np.uint8), found["words"], found["variants"]
+    size = (0.95 * len(words) + 2.4, 1.0 * len(variants) + 0.5)
+    drawn = Figure(figsize=size, layout="constrained")
+    edges = (0, image.shape[1], image.shape[0], 0)
+    for axes_of, (variant, weights) in zip(
+        drawn.subplots(len(variants), len(words), squeeze=False), variants.items(), strict=True
+    ):
+        for axes, word, cells, boxes in zip(axes_of, words, np.array(weights), found["boxes"], strict=True):
+            axes.imshow(shaded(image, cells), interpolation="nearest", extent=edges)
+            for left, top, right, bottom in boxes:
+                axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white"))
+            axes.set_xticks([]), axes.set_yticks([])
+            if axes.get_subplotspec().is_first_row():
+                axes.set_title(word, fontsize=8)
+        axes_of[0].set_ylabel(variant.replace(", ", ",\n"), fontsize=6, rotation=0, ha="right", va="center")
+    return drawn
+
+
 def report(found: dict[str, Any]) -> str:
     """Formats two tables: means over the seeds, and paired differences to soft attention of as many steps."""
+    baselines = {variant: STARTED_BASELINE if variant in STARTED else BASELINE for variant in found}
+    stars = {variant: f"{variant} *" for variant in STARTED}
+    means, differences = tables(found, baselines, stars)
+    lines = [means, "", "\\* begins with the parameters of soft, and is trained for as many steps again"]
+    return "\n".join([*lines, "", "Differences, paired by seed:", "", differences] if differences else lines)
+
+
+def tables(
+    found: dict[str, Any], baselines: Mapping[str, str], labels: Mapping[str, str] = MappingProxyType({})
+) -> tuple[str, str]:
+    """Formats (means over the seeds, paired differences of each variant to its baseline, "" without any)."""
     head = ["", *(heading for heading, _ in METRICS.values())]
     rows, apart = [], []
     for variant, result in found.items():
-        baseline = STARTED_BASELINE if variant in STARTED else BASELINE
-        cells, differences = [f"{variant} *" if variant in STARTED else variant], [f"{variant} − {baseline}"]
+        baseline = baselines[variant]
+        cells, differences = [labels.get(variant, variant)], [f"{variant} − {baseline}"]
         for name, (_, digits) in METRICS.items():
             values = result["metrics"][name]["seeds"]
-            cells.append(_shown(t_interval(values), digits) if len(values) > 1 else f"{values[0]:.{digits}f}")
+            cells.append(shown(t_interval(values), digits) if len(values) > 1 else f"{values[0]:.{digits}f}")
             if baseline in found and len(values) > 1:
                 other = found[baseline]["metrics"][name]["seeds"]
-                differences.append(_shown(compare(values, other).difference, digits))
+                differences.append(shown(compare(values, other).difference, digits))
         rows.append(cells)
         if variant != baseline and len(differences) == len(head):
             apart.append(differences)
-    lines = [
-        raw.table(head, rows),
-        "",
-        "\\* begins with the parameters of soft, and is trained for as many steps again",
-    ]
-    if apart:
-        lines += ["", "Differences, paired by seed:", "", raw.table(head, apart)]
-    return "\n".join(lines)
+    return raw.table(head, rows), raw.table(head, apart) if apart else ""
 
 
-def _shown(interval: Interval, digits: int) -> str:
+def shown(interval: Interval, digits: int) -> str:
+    """Formats an interval."""
     return f"{interval.mean:.{digits}f} ± {interval.half_width:.{digits}f}"
 
 
@@ -121,41 +191,52 @@ def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     found = record["results"]
     seeds = max(len(result["seeds"]) for result in found["runs"].values())
-    uniform = next(iter(found["runs"].values()))["metrics"]["uniform"]["mean"]
+    first = next(iter(found["runs"].values()))
+    uniform, name = first["metrics"]["uniform"]["mean"], found.get("name", "where")
+    picture = f"\n![The weights of each variant, word by word]({name}.png)\n" if "looks" in found else ""
     missing = f"\nNot trained to the end: {', '.join(found['missing'])}.\n" if found["missing"] else ""
     return f"""# Where did it look?
 
 {raw.circumstances(record)}
-- test scenes of `configs/scenes_soft.py`, mean of {seeds} seeds with its 95 % interval
-- exact captions, in percent; weight on the cells that touch the box of the word's object, in percent (equal weights:
-  {uniform:.1f}); percent of the words whose cell of largest weight touches the box; number of equal weights with the
-  entropy of the weights
+- test scenes of `configs/scenes_soft.py`, {first["steps"]} steps, mean of {seeds} seeds with its 95 % interval
+- exact captions or answers, in percent; weight on the cells that touch the box of the word's object, in percent
+  (equal weights: {uniform:.1f}); percent of the words whose cell of largest weight touches the box; number of equal
+  weights with the entropy of the weights
 
 {report(found["runs"])}
-{missing}"""
+{picture}{missing}"""
 
 
-PAGES = (raw.Page("where", page),)
+NAMES = ("where", "where_mnist", "where_questions")
+PAGES = tuple(raw.Page(name, page, {f"{name}.png": figure}) for name in NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default=RUNS, help="where the runs are or go")
+    parser.add_argument("--name", default=NAMES[0], choices=NAMES, help="of the results")
+    parser.add_argument("--small", action="store_true", help=f"only {'; '.join(SMALL)}")
+    parser.add_argument("--runs", help="where the runs are or go; default runs/NAME")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
     parser.add_argument("--table", action="store_true", help="train nothing")
     args, common = parser.parse_known_args(argv)
+    args.runs = args.runs or f"runs/{args.name}"
     begun, folder = raw.Begun.now(), pathlib.Path(args.runs)
     if wrong := [argument for argument in common if not argument.startswith("--config.")]:
-        raise UserError(f"unknown argument {wrong[0]!r}; expected --config.KEY=VALUE, --runs, --out or --table")
-    todo = list(named(sweep(args.runs), pathlib.Path(__file__)))
+        raise UserError(
+            f"unknown argument {wrong[0]!r}; expected --config.KEY=VALUE, --name, --small, --runs, --out, --table"
+        )
+    names = SMALL if args.small else (*FRESH, *STARTED)
+    todo = list(named(sweep(args.runs, names), pathlib.Path(__file__)))
     failed = [] if args.table else train(todo, folder, common)
-    found = collect(todo, folder)
+    found = collect(todo, folder, names)
     if not found:
         raise UserError(f"{folder}: no run is finished")
-    missing = [variant for variant in (*FRESH, *STARTED) if variant not in found]
-    command = " ".join(["python experiments/where.py", *common])
-    record = raw.write(args.out / "where.json", {"runs": found, "missing": missing}, command=command, begun=begun)
-    print(PAGES[0].save(record, args.out))
+    missing = [variant for variant in names if variant not in found]
+    chosen = [f"--name={args.name}"] * (args.name != NAMES[0]) + ["--small"] * args.small
+    command = " ".join(["python experiments/where.py", *chosen, *common])
+    results = {"name": args.name, "runs": found, "missing": missing, "looks": looks(todo, folder, names)}
+    record = raw.write(args.out / f"{args.name}.json", results, command=command, begun=begun)
+    print(PAGES[NAMES.index(args.name)].save(record, args.out))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
 

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 
 from attn_jax.cli.overrides import load_file
@@ -9,7 +10,8 @@ from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import named
 from attn_jax.errors import UserError
 from attn_jax.tasks.files import save_json
-from experiments import raw, where
+from attn_jax.tasks.scenes.scene import World
+from experiments import raw, where, where_beyond, xu_tricks
 
 JOBS = list(named(where.sweep(), pathlib.Path("where.py")))
 
@@ -31,7 +33,15 @@ def test_the_runs_with_a_start_come_after_the_soft_run_and_name_its_folder():
 def result(*values):
     numbers = {"seeds": list(values), "mean": sum(values) / len(values)}
     metrics = dict.fromkeys((*where.METRICS, "uniform"), numbers)
-    return {"seeds": list(range(len(values))), "metrics": metrics, "num_parameters": 3}
+    return {"seeds": list(range(len(values))), "metrics": metrics, "num_parameters": 3, "steps": 1}
+
+
+LOOKS = {
+    "image": np.full((8, 8, 3), 9).tolist(),
+    "words": ["a", "disc"],
+    "boxes": [[], [[1, 1, 5, 5]]],
+    "variants": {"soft": np.full((2, 2, 2), 0.25).tolist(), "marginal": np.eye(4).reshape(4, 2, 2)[:2].tolist()},
+}
 
 
 def test_differences_are_to_soft_attention_of_as_many_steps():
@@ -44,16 +54,86 @@ def test_differences_are_to_soft_attention_of_as_many_steps():
     assert "| marginal | 3.0 | 3.0 | 3.0 | 3.00 |" in alone and "−" not in alone
 
 
-def test_the_page_is_made_of_the_finished_runs(tmp_path):
+def test_the_page_is_made_of_the_finished_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(where, "looks", lambda *args: LOOKS)
     runs = tmp_path / "runs"
     for job in JOBS[:2]:
-        kept = result(2.0, 4.0) | {"steps": 1, "train_seconds": 1.0, "checkpoint": "best checkpoint (step 1)"}
+        kept = result(2.0, 4.0) | {"train_seconds": 1.0, "checkpoint": "best checkpoint (step 1)"}
         save_json(runs / job.name / "result.json", kept | {"examples": []})
     where.main([f"--runs={runs}", f"--out={tmp_path}", "--table"])
     text = (tmp_path / "where.md").read_text(encoding="utf-8")
     assert "| sparsemax | 3.0 ± 12.7 |" in text and "Not trained to the end: largest norm, 2 cells, marginal" in text
-    assert where.page(raw.read(tmp_path / "where.json")) == text
+    assert where.page(raw.read(tmp_path / "where.json")) == text and (tmp_path / "where.png").exists()
+    where.main([f"--runs={runs}", f"--out={tmp_path}", "--table", "--small", "--name=where_mnist"])
+    text = (tmp_path / "where_mnist.md").read_text(encoding="utf-8")
+    assert "`python experiments/where.py --name=where_mnist --small`" in text and "(where_mnist.png)" in text
+    assert "Not trained to the end: marginal, soft, trained on, hard, learned baseline" in text
     with pytest.raises(UserError, match="unknown argument '--config'"):
         where.main(["--config"])
     with pytest.raises(UserError, match="no run is finished"):
         where.main([f"--runs={tmp_path / 'none'}", "--table"])
+
+
+def test_the_figure_has_a_row_for_each_variant_and_a_column_for_each_word():
+    drawn = where.figure({"results": {"looks": LOOKS}})
+    assert len(drawn.axes) == 4 and [axes.get_title() for axes in drawn.axes] == ["a", "disc", "", ""]
+    assert [len(axes.patches) for axes in drawn.axes] == [0, 1, 0, 1]
+
+
+def test_a_smaller_sweep_has_the_runs_of_the_whole_one():
+    names = [job.name for job in named(where.sweep(names=where.SMALL), pathlib.Path("where.py"))]
+    assert len(names) == len(where.SMALL) and set(names) < {job.name for job in JOBS}
+
+
+# ---- the tricks of Xu 2015, and scenes beyond training
+
+
+def test_every_trick_is_on_and_off_alone_and_with_the_others():
+    jobs = list(named(xu_tricks.sweep(), pathlib.Path("xu_tricks.py")))
+    assert len(jobs) == len(xu_tricks.VARIANTS) == 2**3
+    settings = set()
+    for job in jobs:
+        config = load_file(where.ROOT / job.config, "get_config")
+        config.update_from_flattened_dict(job.overrides)
+        check(config)
+        attention = config.model.attention
+        settings.add((attention.baseline, config.model.entropy_bonus, attention.mean_probability))
+        assert config.train.start_from == f"runs/where/{JOBS[0].name}" and attention.feed == "read"
+    assert len(settings) == 8
+
+
+def test_the_page_of_the_tricks_compares_with_all_of_them(tmp_path):
+    runs = tmp_path / "runs"
+    jobs = list(named(xu_tricks.sweep(), pathlib.Path("xu_tricks.py")))
+    for job, values in zip(jobs, [(4.0, 6.0), (3.0, 5.0)], strict=False):
+        kept = result(*values) | {"train_seconds": 1.0, "checkpoint": "best checkpoint (step 1)"}
+        save_json(runs / job.name / "result.json", kept)
+    xu_tricks.main([f"--runs={runs}", f"--out={tmp_path}", "--table"])
+    text = (tmp_path / "xu_tricks.md").read_text(encoding="utf-8")
+    assert "| without baseline − all three | -1.0 ± 0.0 |" in text and "Not trained to the end: without entropy" in text
+    assert xu_tricks.page(raw.read(tmp_path / "xu_tricks.json")) == text
+
+
+def test_worlds_beyond_training_differ_in_one_thing():
+    worlds = {name: where_beyond.changed(WORLD, changes) for name, changes in where_beyond.BEYOND.items()}
+    assert worlds["as in training"] == WORLD and worlds["16 pieces of clutter"].clutter == 16
+    assert worlds["as many objects as most"].num_objects == (2, 2) and worlds["one object more"].num_objects == (3, 3)
+    record = {"results": {"runs": {"soft": {name: {m: [1.0] for m in where_beyond.METRICS} for name in worlds}}}}
+    record |= {"command": "c", "seconds": 1, "processor_seconds": 1, "date": "2026-11-24", "commit": "abc", "cores": 1}
+    record |= {"machine": "m", "load": [0, 0], "versions": {"python": "3.11"}}
+    text = where_beyond.page(record)
+    assert text.count("| soft | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 |") == 2 and "one object more" in text
+    with pytest.raises(UserError, match=r"no run is finished; train them with python experiments/where.py"):
+        where_beyond.main(["--runs=nowhere"])
+
+
+WORLD = World(
+    canvas=32,
+    kinds=("shapes",),
+    num_colors=2,
+    sizes=(8,),
+    num_objects=(1, 2),
+    clutter=1,
+    noise=0.0,
+    order="left_to_right",
+)

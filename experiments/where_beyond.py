@@ -1,0 +1,116 @@
+"""Which reading degrades how, with more clutter or more objects than in training?
+
+    python experiments/where.py              # the runs
+    python experiments/where_beyond.py
+
+The runs of experiments/where.py are measured, without further training, on test scenes with more clutter, and on scenes
+with more objects than any that they were trained with. Writes experiments/results/where_beyond.json and .md.
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.cli.build import build_setup  # noqa: E402
+from attn_jax.cli.snapshot import restore  # noqa: E402
+from attn_jax.cli.sweep import named  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.tasks import task_class  # noqa: E402
+from attn_jax.tasks.pictures import gallery_of  # noqa: E402
+from attn_jax.tasks.scenes.scene import World  # noqa: E402
+from attn_jax.tasks.scenes.task import scenes  # noqa: E402
+from attn_jax.tasks.vocabulary import PictureQuestions  # noqa: E402
+from experiments import raw, where  # noqa: E402
+
+NAME = "where_beyond"
+BEYOND = {  # name -> changes to the world of training
+    "as in training": {},
+    "8 pieces of clutter": {"clutter": 8},
+    "16 pieces of clutter": {"clutter": 16},
+    "as many objects as most": {"num_objects": "most"},
+    "one object more": {"num_objects": "more"},
+}
+METRICS = ("exact_match", "touch", "cells")
+
+
+def changed(world: World, changes: dict[str, Any]) -> World:
+    """Returns a world with more clutter, or with scenes of exactly as many objects as the most, or one more."""
+    count = {"most": world.num_objects[1], "more": world.num_objects[1] + 1}.get(changes.get("num_objects"))
+    if count is not None:
+        return dataclasses.replace(world, num_objects=(count, count))
+    return dataclasses.replace(world, **changes)
+
+
+def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
+    """Returns {name of BEYOND: {metric: value of each seed}} of a run."""
+    config = load_config(workdir)
+    snapshot = restore(config, workdir)
+    questions, words = task_class(config.task.name).load(workdir)
+    world, found = gallery_of(questions).gallery.world, {}
+    for name, changes in BEYOND.items():
+        other = changed(world, changes)
+        kept = PictureQuestions(
+            questions.to_json()["tokens"], questions.image, questions.world | dataclasses.asdict(other)
+        )
+        task = scenes(world=other, form=config.task.form, num_examples=1, valid_size=1, vocabularies=(kept, words))
+        evaluator = build_setup(config, (kept, words)).evaluator
+        values = evaluator.measure(snapshot.params, task.splits["test"], METRICS).values
+        found[name] = {metric: [float(x) for x in values[metric]["seeds"]] for metric in METRICS}
+    return found
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    runs = record["results"]["runs"]
+    parts = []
+    for metric in METRICS:
+        heading, digits = where.METRICS[metric]
+        rows = []
+        for variant, values in runs.items():
+            cells = [values[name][metric] for name in BEYOND]
+            shown = [
+                where.shown(t_interval(each), digits) if len(each) > 1 else f"{each[0]:.{digits}f}" for each in cells
+            ]
+            rows.append([variant, *shown])
+        parts.append(f"## {heading.capitalize()}\n\n{raw.table(['', *BEYOND], rows)}\n")
+    tables = "\n".join(parts)
+    return f"""# More clutter and more objects than in training
+
+{raw.circumstances(record)}
+- the runs of experiments/where.py, on 500 test scenes each; means of the seeds with 95 % intervals
+
+{tables}"""
+
+
+PAGES = (raw.Page(NAME, page),)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", default=where.RUNS, help="the runs of experiments/where.py")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    args = parser.parse_args(argv)
+    begun, folder, names = raw.Begun.now(), pathlib.Path(args.runs), (*where.FRESH, *where.STARTED)
+    jobs = named(where.sweep(args.runs), pathlib.Path(where.__file__))
+    found = {
+        variant: measure(folder / job.name)
+        for variant, job in zip(names, jobs, strict=True)
+        if (folder / job.name / "result.json").exists()
+    }
+    if not found:
+        raise UserError(f"{folder}: no run is finished; train them with python experiments/where.py")
+    command = f"python experiments/{NAME}.py"
+    print(PAGES[0].save(raw.write(args.out / f"{NAME}.json", {"runs": found}, command=command, begun=begun), args.out))
+
+
+if __name__ == "__main__":
+    with one_line("where_beyond.py"):
+        main()

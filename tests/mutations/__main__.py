@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import blockwise
+import images
 import mechanisms
 import outputs
 import package
@@ -26,7 +27,8 @@ from mutation import Mutation
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".jax_cache", ".venv*", "__pycache__", ".*_cache", "data", "runs")
 FAILED = 1  # pytest's exit status where tests ran and some failed
-MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | mechanisms.MUTATIONS | sources.MUTATIONS
+MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
+MUTATIONS |= mechanisms.MUTATIONS | sources.MUTATIONS
 
 
 def run_tests(root: pathlib.Path, tests: list[str]) -> tuple[int, str]:

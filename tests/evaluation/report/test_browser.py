@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from attn_jax.evaluation.collect import Collected, Map
+from attn_jax.evaluation.collect import Collected, Image, Map
 from attn_jax.evaluation.report import run
 from attn_jax.evaluation.report.page import render
 from attn_jax.evaluation.report.sweep import sweep_data
@@ -219,4 +219,35 @@ def test_the_page_of_a_sweep_links_to_its_runs(browser, tmp_path):
     page = Page(browser)
     assert [link.text for link in page.all("#results a")] == ["c,a=1"]
     assert len(page.all(".chart .interval")) == 6 and page.all("img") == []
+    assert browser.get_log("browser") == []
+
+
+def test_an_image_is_dark_where_a_word_has_little_weight_and_has_the_path_of_glimpses(browser, tmp_path):
+    pixels = np.full((8, 8, 3), 200, np.uint8)
+    looked = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.25, 0.75]])
+    map_ = Map("places looked at", (), ("glimpse 1", "glimpse 2"), ("1.1", "1.2", "2.1", "2.2"), looked)
+    path = ((5, 5, 8, 8), (0, 0, 2, 2))
+    one = Collected("test:1", "7", "7", 0.5, (map_,), image=Image(pixels, (2, 2)), path=path)
+    other = Collected("平成", "19-", "19-", 0.5, (Map("source", (), OUTPUT, SOURCE, weights(4, 3, seed=0)),))
+    examples = run.examples_of([[one, other]], ["0"], "nats", True)
+    result = {"seeds": [0], "metrics": {}}
+    data = run.run_data(title="t", description="", facts=[], config=[], result=result, curves=[], examples=examples)
+    (tmp_path / "report.html").write_text(render(data), encoding="utf-8")
+    resize(browser, 1200)
+    browser.get((tmp_path / "report.html").as_uri())
+    page = Page(browser)
+    assert [panel.text for panel in page.all(".overlays .panel")] == ["image", "glimpse 1", "glimpse 2"]
+    red = """
+        const canvas = document.querySelectorAll(".overlays canvas")[arguments[0]];
+        const [x, y] = [arguments[1] * canvas.width, arguments[2] * canvas.height].map(Math.round);
+        return canvas.getContext("2d").getImageData(x, y, 1, 1).data[0];
+    """
+    places = (0.45, 0.3), (0.8, 0.3), (0.3, 0.8), (0.53, 0.58)  # one in each cell, off the line of the path
+    light = [[browser.execute_script(red, i, x, y) for x, y in places] for i in range(3)]
+    assert light == [[200] * 4, [200, 50, 50, 50], [50, 50, 100, 200]]
+    assert browser.execute_script(red, 0, 0.13, 0.005) == 255 != light[0][0]  # the edge of the second square
+    page.all(".overlays button")[1].click()
+    assert page.text(".explorer .readout").startswith("‘glimpse 2’ looked at ‘2.2’ 0.75")
+    page.all(".example")[1].click()
+    assert not page.all(".overlays")[0].is_displayed()
     assert browser.get_log("browser") == []

@@ -107,6 +107,7 @@ def test_a_world_of_an_old_work_directory_is_one_of_typefaces():
         (NAMES[1], idx(np.full(60, 11)), "the label 11; expected digits"),
         (NAMES[1], idx(np.arange(60) // 5 % 10)[:-1], "t10k-labels-idx1-ubyte: 67 bytes; expected 68"),
     ],
+    ids=["no file", "no idx file", "fewer labels", "no digit", "cut short"],
 )
 def test_what_is_no_mnist_is_one_line(tmp_path, name, content, message):
     write(tmp_path, packed=False)

@@ -1,0 +1,56 @@
+"""Faults in glimpses, in scenes and in where attention looks."""
+
+from mutation import Mutation
+
+GLIMPSES = "models/glimpses/test_glimpses.py"
+
+MUTATIONS = {
+    "baseline_sees_its_own_place": Mutation(
+        "models/glimpses/model.py",
+        "value = self.baseline.value(path.before)",
+        "value = self.baseline.value(path.after)",
+        f"{GLIMPSES}::test_the_mean_of_the_sampled_gradients_is_the_exact_one",
+    ),
+    "entropy_of_earlier_places": Mutation(
+        "models/glimpses/objective.py",
+        "return jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1] - x",
+        "return jnp.cumsum(x, axis=-1) - x",
+        f"{GLIMPSES}::test_the_mean_of_the_sampled_gradients_is_the_exact_one",
+    ),
+    "exact_paths_without_the_policy": Mutation(
+        "models/glimpses/objective.py",
+        "gradient_only(jnp.sum(p * cost, axis=-1) - uncertain)",
+        "gradient_only(-uncertain)",
+        f"{GLIMPSES}::test_the_exact_gradient_of_the_likelihood_is_that_of_the_expected_loss",
+    ),
+    "a_place_is_column_and_row": Mutation(
+        "layers/glimpses.py",
+        "top, left = corner(place, pixels.shape[:2], side) + pad",
+        "left, top = corner(place, pixels.shape[:2], side) + pad",
+        f"{GLIMPSES}::test_a_crop_has_the_pixels_around_its_place_and_is_black_outside",
+    ),
+    "density_without_the_variance": Mutation(
+        "models/glimpses/policies.py",
+        "/ (2 * self.sigma**2) - constant",
+        "/ 2 - constant",
+        f"{GLIMPSES}::test_the_gaussian_score_differentiates_expectations",
+    ),
+    "training_digits_in_the_test": Mutation(
+        "tasks/scenes/real_digits.py",
+        "np.flatnonzero((self.labels == digit) & (self.held_out == held_out))",
+        "np.flatnonzero(self.labels == digit)",
+        "tasks/scenes/test_real_digits.py",
+    ),
+    "temperature_stays": Mutation(
+        "models/seq2seq/objectives.py",
+        "reading if self.cooling is None else reading",
+        "reading if True else reading",
+        "models/seq2seq/test_soft_steps.py::test_a_temperature_falls_in_equal_ratios_and_the_loss_is_that_of_the_temperature",
+    ),
+    "gate_of_half_the_query": Mutation(
+        "models/seq2seq/decoder_base.py",
+        "attended.context * nn.sigmoid(self.beta(query))",
+        "attended.context * nn.sigmoid(self.beta(query) / 2)",
+        "models/test_picture_gradients.py::test_the_deep_output_reads_the_word_the_state_and_the_gated_context",
+    ),
+}

@@ -177,12 +177,13 @@ def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path)
         for each, boxes in zip(weights, split.boxes, strict=True)
     ]
     assert found["touch"]["mean"] == pytest.approx(100 * np.mean(touch), abs=1e-3)
-    paths = setup.predictor.paths(params, split.source)
+    vocabulary = setup.predictor.translator.target_vocabulary
+    paths, words = setup.predictor.paths(params, split.source), vocabulary.tokens(range(len(vocabulary)))
     for stops, each in zip(paths, weights, strict=True):
         for stop, cells in zip(stops, each, strict=True):
             counted = covered([tuple(map(int, stop.box))], (16, 16), (4, 4))
             np.testing.assert_allclose(cells.reshape(4, 4), counted / counted.sum(), atol=1e-5)
-            assert stop.guess in setup.predictor.translator.target_vocabulary.tokens(range(15))
+            assert stop.guess in words
     setup.predictor.plot(params, split, [tmp_path / "0.png", tmp_path / "1.png"])
     written = json.loads((tmp_path / "1.json").read_text())
     assert written["squares"] == [list(stop.box) for stop in paths[1]] and np.shape(written["weights"]) == (3, 4, 4)

@@ -120,13 +120,13 @@ def test_the_deep_output_reads_the_word_the_state_and_the_gated_context():
 
     def outputs(module):
         memory, steps = module.unroll(BATCH["source"], BATCH["target_in"])
-        return memory.values, steps
+        return memory.values, steps.weights, steps.query, steps.hidden, steps.embedded, steps.readout
 
-    values, steps = compiled(lambda: soft.module.apply({"params": params}, method=outputs))()
+    values, weights, query, hidden, embedded, readout = compiled(lambda: soft.module.apply({"params": params}, method=outputs))()
     decoder = params["decoder"]
-    context = np.einsum("bts,bsd->btd", steps.weights, values)
-    beta = 1 / (1 + np.exp(-(steps.query @ decoder["beta"]["kernel"] + decoder["beta"]["bias"])))
-    inputs = np.concatenate([steps.hidden, beta * context, steps.embedded], axis=-1)
+    context = np.einsum("bts,bsd->btd", weights, values)
+    beta = 1 / (1 + np.exp(-(query @ decoder["beta"]["kernel"] + decoder["beta"]["bias"])))
+    inputs = np.concatenate([hidden, beta * context, embedded], axis=-1)
     deep = np.tanh(inputs @ decoder["combine"]["kernel"] + decoder["combine"]["bias"])
-    np.testing.assert_allclose(steps.readout, deep, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(readout, deep, rtol=1e-4, atol=1e-5)
     assert np.all((beta > 0) & (beta < 1))

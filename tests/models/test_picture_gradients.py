@@ -122,7 +122,8 @@ def test_the_deep_output_reads_the_word_the_state_and_the_gated_context():
         memory, steps = module.unroll(BATCH["source"], BATCH["target_in"])
         return memory.values, steps.weights, steps.query, steps.hidden, steps.embedded, steps.readout
 
-    values, weights, query, hidden, embedded, readout = compiled(lambda: soft.module.apply({"params": params}, method=outputs))()
+    run = compiled(lambda: soft.module.apply({"params": params}, method=outputs))
+    values, weights, query, hidden, embedded, readout = run()
     decoder = params["decoder"]
     context = np.einsum("bts,bsd->btd", weights, values)
     beta = 1 / (1 + np.exp(-(query @ decoder["beta"]["kernel"] + decoder["beta"]["bias"])))

@@ -49,7 +49,7 @@ def test_steps_lower(family, tmp_path):
     if not hasattr(model, "start"):
         return
     decode = lambda params, source, token: model.step_top_k(params, *model.start(params, source), token, 3)  # noqa: E731
-    lower(decode, state.params, batch["source"], jnp.zeros(len(batch["source"]), jnp.int32))
+    lower(decode, state.params, batch["source"], jnp.zeros(len(batch["target_in"]), jnp.int32))
 
 
 def lower(function, *arguments):

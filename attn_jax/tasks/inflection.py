@@ -50,6 +50,7 @@ import numpy as np
 from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.tasks.alignments import Links, align_letters
+from attn_jax.tasks.made_forms import copies, hallucinate
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
 from attn_jax.tasks.task import Pairs, Task
@@ -58,6 +59,7 @@ from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, Voc
 
 TAGS = {"first": Inflections, "apart": TaggedLemmas}
 SUBSET = 2017  # seed of the permutation for subsets of a file, independent of the seed of a run
+HALLUCINATED = 2019  # seed of forms with random stems, also independent of the seed of a run
 ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
 COLUMNS = ("lemma", "form", "tags")
 LINE = " TAB ".join(COLUMNS)
@@ -113,6 +115,8 @@ def inflection(
     num_examples: int,
     valid_size: int,
     tags: str = "first",
+    hallucinated: int = 0,
+    copy_words: bool = False,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
     seed: int = 0,
 ) -> Task:
@@ -130,6 +134,8 @@ def inflection(
         num_examples: training forms; 0 means all of the file, or NUM_EXAMPLES of the made-up language.
         valid_size: validation forms of the made-up language; its test split has TEST_SIZE.
         tags: a key of TAGS: where the tags of a source are.
+        hallucinated: number of forms with random stems that are made from the training forms and added to them.
+        copy_words: also train to copy each lemma and each form.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the made-up language: its lemmas, their splits and its forms.
 
@@ -143,18 +149,34 @@ def inflection(
         raise UserError(f"data_dir {data_dir} has files of languages; set task.language, such as german")
     else:
         splits, examples = _make_splits(num_examples, valid_size, seed), EXAMPLES
+    stats = {name: len(split) for name, split in splits.items()}
+    stats |= unseen_tags(splits)
+    train = splits["train"]
+    made = {"training forms with random stems": hallucinate(train, hallucinated, seed=HALLUCINATED)}
+    made |= {"training words to copy": copies(train)} if copy_words else {}
+    for what, pairs in made.items():
+        train = Pairs([*train.source, *pairs.source], [*train.target, *pairs.target])
+        stats |= {what: len(pairs)} if len(pairs) else {}
+    splits["train"] = train
     if vocabularies is None:
-        train = splits["train"]
         vocabularies = (
             TAGS[tags].train(train.source, vocab_size=ALL),
             Characters.train(train.target, vocab_size=ALL),
         )
-    stats = {name: len(split) for name, split in splits.items()}
-    known = {tag for text in splits["train"].source for tag in _tags(text)}
-    for name in [name for name in splits if name != "train"]:
-        if count := sum(not known.issuperset(_tags(text)) for text in splits[name].source):
-            stats[f"{name} forms with a tag that training has not"] = count
     return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
+
+
+def unseen_tags(splits: dict[str, Pairs]) -> dict[str, int]:
+    """Counts the forms of each split with a tag that training has not; the key names some of these tags."""
+    known = {tag for text in splits["train"].source for tag in _tags(text)}
+    counts = {}
+    for name in [name for name in splits if name != "train"]:
+        unseen = [[tag for tag in _tags(text) if tag not in known] for text in splits[name].source]
+        if count := sum(map(bool, unseen)):
+            tags = list(dict.fromkeys(tag for some in unseen for tag in some))
+            some = ", ".join(tags[:3]) + (", ..." if len(tags) > 3 else "")
+            counts[f"{name} forms with a tag that training has not ({some})"] = count
+    return counts
 
 
 def inflect(lemma: str, tags: str) -> str:
@@ -290,6 +312,11 @@ class InflectionOptions(TextOptions):
         "first", "first: tags are the first tokens of the source; apart: after its end, see model.tags", choices=TAGS
     )
 
+    hallucinated: int = option(
+        0, "number of forms with random stems, made from the training forms and added to them", at_least=0
+    )
+    copy_words: bool = option(False, "also train to copy each lemma and each form, with the tag COPY")
+
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return inflection(
             data_dir=data_dir,
@@ -298,6 +325,8 @@ class InflectionOptions(TextOptions):
             num_examples=self.num_examples,
             valid_size=self.valid_size,
             tags=self.tags,
+            hallucinated=self.hallucinated,
+            copy_words=self.copy_words,
             vocabularies=kept,
         )
 

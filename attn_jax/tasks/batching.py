@@ -210,7 +210,13 @@ class Batches:
         bucket, which = epoch.steps[position]
         rows, *shape = self.shapes[bucket]
         indices = epoch.rows[bucket][:, which * rows : (which + 1) * rows]
-        return self._pairs.batch(indices if len(self._seeds) > 1 else indices[0], tuple(shape))
+        return self._gather(indices if len(self._seeds) > 1 else indices[0], tuple(shape), step)
+
+    def _gather(
+        self, indices: Int[np.ndarray, "..."], shape: tuple[int, int], step: int
+    ) -> dict[str, np.ndarray | Picture]:
+        """Returns the batch of the pairs at `indices`; FILL gives a row of pad."""
+        return self._pairs.batch(indices, shape)
 
     def _make_epoch(self, number: int) -> _Epoch:
         steps = np.array([(bucket, which) for bucket, n in enumerate(self._counts) for which in range(n)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
-from attn_jax.tasks.options import VocabularyOptions
+from attn_jax.tasks.options import PIECES, VocabularyOptions
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
@@ -107,6 +107,15 @@ class ParallelTextOptions(VocabularyOptions):
 
     name: str = option("parallel_text", "name of the task")
     joint_vocabulary: bool = option(False, "share one vocabulary, of size vocab_size[0], between source and target")
+    sample_pieces: float = option(
+        0.0,
+        "training splits texts at random: bpe leaves out a merge with this probability, unigram takes one of the best "
+        "splits with its probability to this power; 0: the best split",
+        at_least=0,
+        at_most=1,
+        only=("vocabulary", PIECES),
+    )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        return parallel_text(joint_vocabulary=self.joint_vocabulary, **self.file_arguments(data_dir, kept))
+        task = parallel_text(joint_vocabulary=self.joint_vocabulary, **self.file_arguments(data_dir, kept))
+        return dataclasses.replace(task, sample_pieces=self.sample_pieces)

@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
 
 import numpy as np
@@ -13,6 +13,7 @@ from attn_jax.errors import UserError, check_known
 from attn_jax.tasks.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
 
 MODEL_TYPES = ("unigram", "bpe")
+NUM_BEST = 64  # unigram: ways to split a text that `sample` chooses from
 
 
 class SentencePiece:
@@ -77,6 +78,22 @@ class SentencePiece:
     def encode(self, text: str) -> list[int]:
         """Encodes a text, without BOS and EOS."""
         return self._processor.encode(text)
+
+    def sample(self, texts: Sequence[str], *, alpha: float, seed: int) -> list[list[int]]:
+        """Encodes texts, split at random, without BOS and EOS. The same seed gives the same ids.
+
+        A model of BPE leaves out each merge with probability alpha (BPE dropout: Provilkov 2020, arXiv 1910.13267). A
+        unigram model samples one of the NUM_BEST best ways to split a text, with its probability to the power of alpha
+        (subword regularization: Kudo 2018, arXiv 1804.10959).
+
+        Args:
+            texts: to encode.
+            alpha: see above.
+            seed: at least 0 and below 2^32; of SentencePiece's generator, which all its processors of a thread share.
+        """
+        sentencepiece.set_random_generator_seed(seed)
+        options = dict(enable_sampling=True, alpha=alpha, nbest_size=NUM_BEST)
+        return [self._processor.encode(text, **options) for text in texts]
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """Returns one piece for each id, including special ones, as labels for plots."""

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from attn_jax.tasks.batching import Batches, EncodedPairs, check_labels, encode_pairs
@@ -11,6 +12,7 @@ from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
 from attn_jax.tasks.frequencies import count_targets, read_counts
 from attn_jax.tasks.pairs import Pairs
+from attn_jax.tasks.sampled_pieces import PieceSampler, SampledBatches
 from attn_jax.tasks.vocabulary import Vocabulary
 
 Encode = Callable[[Pairs, Vocabulary, Vocabulary], EncodedPairs]  # (pairs, source vocabulary, target vocabulary)
@@ -36,6 +38,7 @@ class Task:
     target_vocabulary: Vocabulary
     stats: dict[str, int | float] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
+    sample_pieces: float = 0.0  # of training batches, see attn_jax.tasks.sampled_pieces; 0: the best split
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:
@@ -92,5 +95,10 @@ class Task:
         encoded = encode(pairs, self.source_vocabulary, self.target_vocabulary)
         if labels:
             check_labels(encoded, pairs, f"task {self.name}")
+        kind = Batches
+        if self.sample_pieces:
+            sampler = PieceSampler(pairs, self.kept, self.sample_pieces)
+            kind = partial(SampledBatches, sampler=sampler, best=encoded)
+            encoded = sampler.longest(encoded)
         buckets = buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths, num_source=source_buckets)
-        return Batches(encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple)
+        return kind(encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple)

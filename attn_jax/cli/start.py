@@ -22,7 +22,13 @@ from attn_jax.training.pytrees import describe, flatten
 from attn_jax.types import Params, PyTree
 
 SHOWN = 4  # arrays named in a message, of each kind
-NUMBERING = ("kind", "tokens", "model")  # of a vocabulary as JSON: what numbers its tokens; the rest is about the data
+NUMBERING = (
+    "kind",
+    "tokens",
+    "model",
+    "texts",
+    "tags",
+)  # of a vocabulary as JSON: what numbers its tokens; the rest is about the data
 
 
 class Source(NamedTuple):
@@ -107,7 +113,7 @@ def check_tokens(source: Source, config: ConfigDict, vocabularies: tuple[Vocabul
             options.
     """
     for what, there, here in zip(("source", "target"), source.vocabularies, vocabularies, strict=True):
-        if difference := _difference(there.to_json(), here.to_json()):
+        if difference := difference_of(there.to_json(), here.to_json()):
             raise UserError(
                 f"train.start_from {source.path}: its {what} vocabulary is another one: {difference}; expected equal "
                 "vocabularies, since each token has a row of its own"
@@ -140,7 +146,7 @@ def _some(names: list[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{more}"
 
 
-def _difference(there: dict[str, Any], here: dict[str, Any]) -> str:
+def difference_of(there: dict[str, Any], here: dict[str, Any]) -> str:
     """Describes the first difference of two vocabularies as JSON; "" if they number the same tokens alike."""
     for key in NUMBERING:
         before, now = there.get(key), here.get(key)

@@ -73,5 +73,6 @@ def check_tags(way: str, sizes: TextSizes) -> None:
     """
     if not sizes.has_tags:
         raise UserError(
-            f"model.tags {way} needs a source with tags beside it: task.name inflection with task.tags apart"
+            f"model.tags {way} needs a source with tags beside it: task.name inflection with task.tags apart, or "
+            "task.name parallel_text with task.tag_files"
         )

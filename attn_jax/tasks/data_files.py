@@ -52,12 +52,15 @@ def load_vocabularies(workdir: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
 def _load_vocabulary(stored: Any, where: str) -> Vocabulary:
     if not isinstance(stored, dict) or not isinstance(stored.get("kind"), str):
         raise UserError(f"{where} is {short(stored)}; expected a vocabulary, with its kind and its tokens")
-    tokens = stored.get("tokens", [])
-    if not isinstance(tokens, list):
-        raise UserError(f"{where}.tokens is {short(tokens)}; expected a list of texts")
-    for number, token in enumerate(tokens, 1):
-        if not is_text(token) or not token:
-            raise UserError(f"{where}.tokens has {short(token)} at place {number}; expected a text, not empty")
+    for name in ("tokens", "tags"):
+        tokens = stored.get(name, [])
+        if not isinstance(tokens, list):
+            raise UserError(f"{where}.{name} is {short(tokens)}; expected a list of texts")
+        for number, token in enumerate(tokens, 1):
+            if not is_text(token) or not token:
+                raise UserError(f"{where}.{name} has {short(token)} at place {number}; expected a text, not empty")
+    if "texts" in stored:
+        _load_vocabulary(stored["texts"], f"{where}.texts")
     if "model" in stored and not is_base64(stored["model"]):
         raise UserError(f"{where}.model is {short(stored['model'])}; expected the base64 text of a model")
     for name in ("longest", "shortest"):

@@ -53,6 +53,7 @@ from attn_jax.tasks.alignments import Links, align_letters
 from attn_jax.tasks.made_forms import copies, hallucinate
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count
+from attn_jax.tasks.tags import unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, Vocabulary
@@ -150,7 +151,7 @@ def inflection(
     else:
         splits, examples = _make_splits(num_examples, valid_size, seed), EXAMPLES
     stats = {name: len(split) for name, split in splits.items()}
-    stats |= unseen_tags(splits)
+    stats |= unseen_tags(splits, "forms")
     train = splits["train"]
     made = {"training forms with random stems": hallucinate(train, hallucinated, seed=HALLUCINATED)}
     made |= {"training words to copy": copies(train)} if copy_words else {}
@@ -164,19 +165,6 @@ def inflection(
             Characters.train(train.target, vocab_size=ALL),
         )
     return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
-
-
-def unseen_tags(splits: dict[str, Pairs]) -> dict[str, int]:
-    """Counts the forms of each split with a tag that training has not; the key names some of these tags."""
-    known = {tag for text in splits["train"].source for tag in _tags(text)}
-    counts = {}
-    for name in [name for name in splits if name != "train"]:
-        unseen = [[tag for tag in _tags(text) if tag not in known] for text in splits[name].source]
-        if count := sum(map(bool, unseen)):
-            tags = list(dict.fromkeys(tag for some in unseen for tag in some))
-            some = ", ".join(tags[:3]) + (", ..." if len(tags) > 3 else "")
-            counts[f"{name} forms with a tag that training has not ({some})"] = count
-    return counts
 
 
 def inflect(lemma: str, tags: str) -> str:
@@ -294,10 +282,6 @@ def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
     close = difflib.get_close_matches(asked, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     raise UserError(f"{path}: no such file; {what} there: {', '.join(known)}{hint}")
-
-
-def _tags(text: str) -> list[str]:
-    return text.partition("\t")[2].split(";")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,12 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.options import PIECES, VocabularyOptions
 from attn_jax.tasks.splits import hold_out
+from attn_jax.tasks.tags import add_tags, unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary
+from attn_jax.tasks.vocabulary import VOCABULARIES, TaggedTexts, Vocabulary
 
+SPLITS = ("train", "valid", "test")
 HELD_OUT = 2015  # seed of the permutation for validation pairs and subsets, independent of the seed of a run
 
 
@@ -29,9 +31,12 @@ def parallel_text(
     joint_vocabulary: bool,
     min_count: int,
     sentencepiece: str,
+    tag_files: Sequence[str] = ("", "", ""),
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Task:
     """Translates line i of a source file into line i of a target file.
+
+    With files of tags a source is `line TAB tags`, and the source vocabulary is TaggedTexts over that of the lines.
 
     Without validation files, the last `valid_size` training pairs of a fixed shuffle are held out, and training pairs
     equal to one of them are dropped. The pairs of a smaller `num_examples` are a subset of those of a larger one.
@@ -45,16 +50,25 @@ def parallel_text(
         vocab_size: of source and target.
         joint_vocabulary: one vocabulary for both sides, trained on both, of the first size.
         min_count, sentencepiece: see configs/base.py.
+        tag_files: of the sources of train, valid and test; empty names where there is none.
         vocabularies: (source, target) of an earlier run; None trains them on the training split.
 
     Raises:
         UserError: something is wrong with a file (see attn_jax.tasks.text), a size or a name.
     """
     kind = lookup(VOCABULARIES, vocabulary, "vocabulary")
-    pairs = _read(data_dir, train, "train")
+    if len(tag_files) != len(SPLITS):
+        raise UserError(
+            f"task.tag_files is {tuple(tag_files)}; expected three names, of train, valid and test, or empty"
+        )
+    tagged = any(tag_files)
+    read = [
+        _read(data_dir, names, split, tags, tagged)
+        for split, names, tags in zip(SPLITS, (train, valid, test), tag_files, strict=True)
+    ]
+    pairs, held_out, test_pairs = read
     if pairs is None:
         raise UserError("task.train names no files; expected a source file and a target file")
-    held_out, test_pairs = _read(data_dir, valid, "valid"), _read(data_dir, test, "test")
     cut = hold_out(
         pairs,
         held_out,
@@ -69,14 +83,20 @@ def parallel_text(
     splits = {"train": pairs, "valid": cut.valid} | ({"test": test_pairs} if test_pairs is not None else {})
 
     options = {"min_count": min_count, "model_type": sentencepiece}
-    if vocabularies is None and joint_vocabulary:
-        both = _train(kind, [*pairs.source, *pairs.target], "joint", vocab_size=vocab_size[0], **options)
-        vocabularies = both, both
     if vocabularies is None:
-        vocabularies = tuple(
-            _train(kind, lines, side, vocab_size=size, **options)
-            for side, lines, size in zip(("source", "target"), (pairs.source, pairs.target), vocab_size, strict=True)
-        )
+        texts = [text.partition("\t")[0] for text in pairs.source] if tagged else pairs.source
+        if joint_vocabulary:
+            both = _train(kind, [*texts, *pairs.target], "joint", vocab_size=vocab_size[0], **options)
+            vocabularies = both, both
+        else:
+            vocabularies = tuple(
+                _train(kind, lines, side, vocab_size=size, **options)
+                for side, lines, size in zip(("source", "target"), (texts, pairs.target), vocab_size, strict=True)
+            )
+        if tagged:
+            vocabularies = TaggedTexts.of_lines(vocabularies[0], pairs.source), vocabularies[1]
+    if tagged:
+        stats |= unseen_tags(splits, "sources")
     return Task(
         "parallel_text",
         splits,
@@ -86,12 +106,19 @@ def parallel_text(
     )
 
 
-def _read(data_dir: str | pathlib.Path, names: Sequence[str], split: str) -> Pairs | None:
+def _read(
+    data_dir: str | pathlib.Path, names: Sequence[str], split: str, tags: str = "", tagged: bool = False
+) -> Pairs | None:
     if len(names) != 2 or bool(names[0]) != bool(names[1]):
         raise UserError(f"task.{split} is {tuple(names)}; expected a source file and a target file, or two empty names")
+    if tagged and bool(names[0]) != bool(tags):
+        there, missing = ("sources", "tags") if names[0] else ("tags", "sources")
+        raise UserError(f"task.{split} has {there} and no {missing}; expected in task.tag_files a name for each split")
     if not names[0]:
         return None
-    return Pairs(*read_parallel(pathlib.Path(data_dir) / names[0], pathlib.Path(data_dir) / names[1]))
+    folder = pathlib.Path(data_dir)
+    source, target = read_parallel(folder / names[0], folder / names[1])
+    return Pairs(add_tags(source, folder / names[0], folder / tags) if tagged else source, target)
 
 
 def _train(kind: type, lines: list[str], side: str, **options) -> Vocabulary:
@@ -107,6 +134,11 @@ class ParallelTextOptions(VocabularyOptions):
 
     name: str = option("parallel_text", "name of the task")
     joint_vocabulary: bool = option(False, "share one vocabulary, of size vocab_size[0], between source and target")
+    tag_files: tuple = option(
+        ("", "", ""),
+        "files of tags such as V;PST beside the source lines of train, valid and test, see model.tags; empty: none",
+        each=str,
+    )
     sample_pieces: float = option(
         0.0,
         "training splits texts at random: bpe leaves out a merge with this probability, unigram takes one of the best "
@@ -117,5 +149,7 @@ class ParallelTextOptions(VocabularyOptions):
     )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
-        task = parallel_text(joint_vocabulary=self.joint_vocabulary, **self.file_arguments(data_dir, kept))
+        task = parallel_text(
+            joint_vocabulary=self.joint_vocabulary, tag_files=self.tag_files, **self.file_arguments(data_dir, kept)
+        )
         return dataclasses.replace(task, sample_pieces=self.sample_pieces)

@@ -4,6 +4,7 @@ All vocabularies have the same four special ids. `encode` returns none of them e
 of a batch are those that are not PAD.
 """
 
+import collections
 import sys
 from collections.abc import Iterable, Sequence
 from typing import SupportsIndex
@@ -130,18 +131,115 @@ class TaggedLemmas(TokenTable):
 
     def decode(self, ids: Iterable[SupportsIndex]) -> str:
         """Decodes the ids before the second EOS; PAD and BOS are skipped."""
-        ids = list(map(int, ids))
-        ends = [i for i, token in enumerate(ids) if token == EOS]
-        end = ends[1] if len(ends) > 1 else len(ids)
-        return self.join(self.tokens(i for i in ids[:end] if i not in (PAD, BOS)))
+        lemma, tags = split_at_eos(ids)
+        return _with_tags("".join(self.tokens(lemma)), self.tokens(tags))
 
     def join(self, tokens: Iterable[str]) -> str:
         """Joins tokens to `lemma TAB tags`, or to the lemma if there is no tag."""
         tokens = list(tokens)
         end = tokens.index(SPECIAL[EOS]) if SPECIAL[EOS] in tokens else len(tokens)
-        lemma, tags = "".join(tokens[:end]), tokens[end + 1 :]
-        written = [tag if tag in SPECIAL else tag.removeprefix("<").removesuffix(">") for tag in tags]
-        return f"{lemma}\t{';'.join(written)}" if written else lemma
+        return _with_tags("".join(tokens[:end]), tokens[end + 1 :])
+
+
+class TaggedTexts:
+    """Tokens of `text TAB tags`: those of the text by a vocabulary of its own, <eos>, then each tag, written as <V>.
+
+    Tags are joined by ";". Their ids follow those of the vocabulary of texts. With the eos that ends every source a
+    model finds text and tags. A text without a tab has no tags.
+    """
+
+    kind = "tagged_texts"
+    has_tags = True
+    counts = None
+
+    def __init__(self, texts: "Vocabulary", tags: Sequence[str]):
+        """
+        Args:
+            texts: vocabulary of the texts.
+            tags: all tags.
+
+        Raises:
+            UserError: a tag is there twice.
+        """
+        if len(set(tags)) != len(tags):
+            raise UserError(f"a vocabulary of {self.kind} with the same tag twice")
+        self.texts, self._tags = texts, list(tags)
+        self._ids = {tag: len(texts) + i for i, tag in enumerate(tags)}
+
+    @classmethod
+    def of_lines(cls, texts: "Vocabulary", lines: Iterable[str]) -> "TaggedTexts":
+        """Takes all tags of lines `text TAB tags`, most frequent first, ties in order of their code points."""
+        counts = collections.Counter(tag for line in lines for tag in tags_of(line))
+        return cls(texts, sorted(counts, key=lambda tag: (-counts[tag], tag)))
+
+    def tokenize(self, text: str) -> list[str]:
+        """Splits `text TAB tags` into tokens, one for each id of `encode`."""
+        return [*self.texts.tokenize(text.partition("\t")[0]), SPECIAL[EOS], *map(_written, tags_of(text))]
+
+    def encode(self, text: str) -> list[int]:
+        """Encodes `text TAB tags`, without BOS; EOS is between text and tags."""
+        return [*self.texts.encode(text.partition("\t")[0]), EOS, *self._tag_ids(text)]
+
+    def sample(self, texts: Sequence[str], *, alpha: float, seed: int) -> list[list[int]]:
+        """Encodes `text TAB tags` with texts of pieces that are split at random, see SentencePiece."""
+        rows = self.texts.sample([text.partition("\t")[0] for text in texts], alpha=alpha, seed=seed)
+        return [[*row, EOS, *self._tag_ids(text)] for row, text in zip(rows, texts, strict=True)]
+
+    def _tag_ids(self, text: str) -> list[int]:
+        return [self._ids.get(tag, UNK) for tag in tags_of(text)]
+
+    def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
+        """Returns one string for each id, including special ones, as labels for plots."""
+        size = len(self.texts)
+        return [self.texts.tokens([i])[0] if int(i) < size else _written(self._tags[int(i) - size]) for i in ids]
+
+    def decode(self, ids: Iterable[SupportsIndex]) -> str:
+        """Decodes the ids before the second EOS; PAD and BOS are skipped."""
+        text, tags = split_at_eos(ids)
+        return _with_tags(self.texts.decode(text), self.tokens(tags))
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """Joins tokens to `text TAB tags`, or to the text if there is no tag."""
+        tokens = list(tokens)
+        end = tokens.index(SPECIAL[EOS]) if SPECIAL[EOS] in tokens else len(tokens)
+        return _with_tags(self.texts.join(tokens[:end]), tokens[end + 1 :])
+
+    def __len__(self) -> int:
+        return len(self.texts) + len(self._tags)
+
+    def to_json(self) -> dict:
+        """Returns a dict of strings, lists and dicts for `from_json`."""
+        return {"kind": self.kind, "texts": self.texts.to_json(), "tags": self._tags}
+
+    @classmethod
+    def from_json(cls, data: dict) -> "TaggedTexts":
+        """Makes a vocabulary from the result of `to_json`."""
+        return cls(from_json(data["texts"]), data["tags"])
+
+
+def tags_of(text: str) -> list[str]:
+    """Returns the tags of `text TAB tags`."""
+    _, tab, tags = text.partition("\t")
+    return tags.split(";") if tab else []
+
+
+def split_at_eos(ids: Iterable[SupportsIndex]) -> tuple[list[int], list[int]]:
+    """Returns (ids before the first EOS, ids between it and the second), without PAD and BOS."""
+    ids = list(map(int, ids))
+    ends = [i for i, token in enumerate(ids) if token == EOS]
+    first = ends[0] if ends else len(ids)
+    second = ends[1] if len(ends) > 1 else len(ids)
+    kept = ([i for i in part if i not in (PAD, BOS)] for part in (ids[:first], ids[first + 1 : second]))
+    return tuple(kept)
+
+
+def _written(tag: str) -> str:
+    return f"<{tag}>"
+
+
+def _with_tags(text: str, tags: Sequence[str]) -> str:
+    written = [tag if tag in SPECIAL else tag.removeprefix("<").removesuffix(">") for tag in tags]
+    return f"{text}\t{';'.join(written)}" if written else text
 
 
 class PictureQuestions(Words):
@@ -191,7 +289,7 @@ def from_json(data: dict) -> "Vocabulary":
     return lookup(STORED, data["kind"], "vocabulary").from_json(data)
 
 
-Vocabulary = Words | StoryWords | Characters | Inflections | TaggedLemmas | SentencePiece
+Vocabulary = Words | StoryWords | Characters | Inflections | TaggedLemmas | TaggedTexts | SentencePiece
 
 VOCABULARIES = {
     "words": Words,
@@ -201,4 +299,4 @@ VOCABULARIES = {
     "tagged_lemmas": TaggedLemmas,
     "sentencepiece": SentencePiece,
 }
-STORED = VOCABULARIES | {"pictures": PictureQuestions}
+STORED = VOCABULARIES | {"pictures": PictureQuestions, "tagged_texts": TaggedTexts}

@@ -65,7 +65,7 @@ class Seq2SeqOptions(EncoderOptions):
     self_attention: bool = option(False, "luong without input feeding: the decoder also attends to its own past states")
     tags: str = option(
         "read",
-        "task.tags apart: read: as tokens of the source; fed: one vector enters every step; attended: a second memory",
+        "sources with tags: read: tokens of the source; fed: one vector enters every step; attended: a second memory",
         choices=TAGS,
     )
     objective: str = option(

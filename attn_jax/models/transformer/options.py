@@ -31,7 +31,7 @@ class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
     num_decoder_layers: int = option(0, "number of decoder layers; 0: num_layers", at_least=0, at_most=1000)
     tags: str = option(
         "read",
-        "task.tags apart: read: as tokens of the source; invariant: a set of tokens without order (Wu 2021)",
+        "sources with tags: read: tokens of the source; invariant: a set of tokens without order (Wu 2021)",
         choices=TAGS,
     )
     pointer: PointerOptions = section(PointerOptions, "copies of source tokens, and coverage")

@@ -1,6 +1,7 @@
 """Construction of the objects of a config: task, model, evaluator and predictor."""
 
 import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.attention_options import describe_attention
 from attn_jax.models.base import Model
-from attn_jax.models.ensemble import ensemble_of
 from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.tasks import PictureTask, PointsTask, Task
@@ -29,6 +29,8 @@ from attn_jax.tasks.pictures import encode_pictures
 from attn_jax.tasks.sizes import PointSizes, text_sizes
 from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.types import Batch, Picture
+
+Wrap = Callable[[Model], Model]
 
 
 class Setup(NamedTuple):
@@ -52,21 +54,21 @@ def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
 
 
 def build_setup(
-    config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask, *, ensemble: bool = False
+    config: ConfigDict, kept: tuple[Vocabulary, Vocabulary] | PointsTask, *, wrap: Wrap | None = None
 ) -> Setup:
     """Builds the model of a config with evaluator and predictor; for `kept` see Task.kept and PointsTask.kept.
 
-    With `ensemble` it is that of the stacked parameters of several seeds.
+    `wrap` turns the model into another one of the same vocabularies, such as the ensemble of several seeds.
     """
     options = resolve(config)
-    return BUILDERS[options.task.task_class](options, kept, ensemble)
+    return BUILDERS[options.task.task_class](options, kept, wrap)
 
 
-def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], ensemble: bool) -> Setup:
+def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], wrap: Wrap | None) -> Setup:
     """Builds a text model from the vocabularies of source and target."""
     sizes = text_sizes(*vocabularies)
     model = options.build_model(sizes)
-    model = ensemble_of(model) if ensemble else model
+    model = wrap(model) if wrap else model
     options.decode.check_vocabulary(sizes.target_vocab_size)
     task, is_story = options.task, options.model.reads_stories
     encode = encode_stories if is_story else encode_pairs
@@ -88,13 +90,13 @@ def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], en
     return Setup(model, evaluator, predictor, example, batch_options)
 
 
-def build_pictures(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], ensemble: bool) -> Setup:
+def build_pictures(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], wrap: Wrap | None) -> Setup:
     """Builds a model of images from the vocabularies of questions and of captions."""
     if options.decode.replace_unk:
         raise UserError("decode.replace_unk takes words of the source, but the sources are images; leave it out")
     sizes = text_sizes(*vocabularies)
     model = options.build_model(sizes)
-    model = ensemble_of(model) if ensemble else model
+    model = wrap(model) if wrap else model
     options.decode.check_vocabulary(sizes.target_vocab_size)
     task = options.task
     translator = Translator(
@@ -115,9 +117,9 @@ def build_pictures(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]
     return Setup(model, evaluator, predictor, {"source": picture, "target_in": one, "target_out": one}, batch_options)
 
 
-def build_points(options: Options, task: PointsTask, ensemble: bool) -> Setup:
+def build_points(options: Options, task: PointsTask, wrap: Wrap | None) -> Setup:
     """Builds a kernel regression from its training points; there are no ensembles of it."""
-    assert not ensemble
+    assert wrap is None
     train = task.splits["train"]
     model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
     regressor = Regressor(model, task, batch_size=options.decode.batch_size)

@@ -1,5 +1,7 @@
 """Checks of a config before the data is read; each raises a one-line UserError."""
 
+import pathlib
+
 from ml_collections import ConfigDict
 
 from attn_jax.attention import READINGS
@@ -53,9 +55,18 @@ def check_metrics(config: ConfigDict) -> None:
 
 
 def check_ensemble(config: ConfigDict) -> None:
-    """Raises a UserError for an ensemble of one seed."""
-    if config.decode.get("ensemble", False) and len(seeds_of(config)) < 2:
+    """Raises a UserError for an ensemble of one seed, of stories and other runs, or with a run that is not there."""
+    runs = config.decode.get("runs", ())
+    if config.decode.get("ensemble", False) and not runs and len(seeds_of(config)) < 2:
         raise UserError("decode.ensemble needs a run of several seeds, such as seeds=(0,1,2); this one has one")
+    if runs and resolve(config).model.reads_stories:
+        raise UserError(
+            f"decode.runs averages models of texts or images, token by token; model.name {config.model.name} answers "
+            "questions about stories: expected decode.ensemble"
+        )
+    for path in runs:
+        if not pathlib.Path(path).is_dir():
+            raise UserError(f"decode.runs {path}: there is no such folder; expected the work directory of a run")
 
 
 def evaluator_class(config: ConfigDict) -> type[TextEvaluator] | type[PointsEvaluator]:

@@ -10,13 +10,15 @@ from attn_jax.cli import build, runs
 from attn_jax.cli.checks import check_ensemble, seeds_of
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import label
-from attn_jax.cli.workdir import check_model, plain
+from attn_jax.cli.options import resolve
+from attn_jax.cli.start import difference_of
+from attn_jax.cli.workdir import check_model, load_config, plain
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.paired import sentences_of
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
-from attn_jax.models.ensemble import stacked
+from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
 from attn_jax.models.kernel_regression.model import KernelRegression
 from attn_jax.tasks import Pairs, PointsTask, Task, task_class
 from attn_jax.tasks.files import check_links, load_json, short, text_checksum
@@ -81,13 +83,55 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
 
 
 def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
-    """Returns the ensemble of the seeds with decode.ensemble, else the snapshot itself."""
-    if not config.decode.get("ensemble", False):
+    """Returns the ensemble of the seeds with decode.ensemble, and of other runs with decode.runs; else the snapshot."""
+    paths, every_seed = config.decode.get("runs", ()), config.decode.get("ensemble", False)
+    if not paths and not every_seed:
         return snapshot
     check_ensemble(config)
-    setup = build.build_setup(config, kept, ensemble=True)
-    used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
-    return Snapshot(setup, [stacked(snapshot.params)], used)
+    if not paths:
+        setup = build.build_setup(config, kept, wrap=ensemble_of)
+        used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
+        return Snapshot(setup, [stacked(snapshot.params)], used)
+    others = [other_run(path, config, kept) for path in paths]
+    all_params = tuple(
+        stacked(each.params if every_seed else [each.chosen])  # a leading axis, of one or of all seeds
+        for each in (snapshot, *others)
+    )
+
+    def wrap(model: Model) -> Model:
+        models = [ensemble_of(each) for each in (model, *(other.model for other in others))]
+        return MixedEnsemble(model.module, tuple(models))
+
+    used = "; ".join([snapshot.used, *(f"{path}: {other.used}" for path, other in zip(paths, others, strict=True))])
+    return Snapshot(
+        build.build_setup(config, kept, wrap=wrap), [all_params], f"ensemble of {len(paths) + 1} runs: {used}"
+    )
+
+
+def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
+    """Restores a run of decode.runs, with the decoding of this run.
+
+    Raises:
+        UserError: it is no run with a checkpoint, or has other vocabularies.
+    """
+    try:
+        folder = pathlib.Path(path)
+        other = load_config(folder)
+        kind = task_class(config.task.name)
+        if task_class(other.task.name) is not kind or resolve(other).model.reads_stories:
+            raise UserError(f"it is of task.name {other.task.name}; expected one like {config.task.name}")
+        for what, there, here in zip(("source", "target"), kind.load(folder), kept, strict=True):
+            if difference := difference_of(there.to_json(), here.to_json()):
+                raise UserError(
+                    f"its {what} vocabulary is another one: {difference}; expected equal vocabularies, since "
+                    "probabilities of equal tokens are averaged"
+                )
+        with other.unlocked():
+            other.decode = config.decode.copy_and_resolve_references()
+            other.decode.runs, other.decode.ensemble = (), False
+        return restore(other, folder)
+    except UserError as error:
+        raise UserError(f"decode.runs {path}: {error}") from error
 
 
 def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:

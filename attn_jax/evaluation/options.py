@@ -50,6 +50,12 @@ class DecodeOptions:
     )
     batch_size: int = option(100, "sentences decoded at a time", at_least=1)
     ensemble: bool = option(False, "predict and evaluate with the mean of the probabilities of all seeds of the run")
+    runs: tuple = option(
+        (),
+        "work directories of other runs with the same vocabularies, whose probabilities are averaged with this run's; "
+        "of each run the chosen seed, or with ensemble all",
+        each=str,
+    )
     replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight")
     forbid_unk: bool = option(False, "never generate unk")
     with_scores: bool = option(False, "predict: print 'score TAB text'")

@@ -5,6 +5,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attn_jax.models.base import Model, best_tokens
 from attn_jax.types import Array, Batch, Float, Int, Params, PyTree, Source
@@ -53,7 +54,7 @@ class Ensemble(Model):
     def _apply(self, params: Params, batch: Batch, method: str) -> tuple[Array, Array, Array]:
         """Evaluates (nll [b, t], correct [b, t], weights [b, t, s]), token by token for the second."""
         assert method == "evaluate", method
-        nll, _, weights = jax.vmap(partial(super()._apply, method=method), (0, None))(params, batch)
+        nll, weights = self._nll_and_weights(params, batch)
         memory, state = self.start(params, jax.tree.map(jnp.asarray, batch["source"]))
 
         def advance(state, tokens):
@@ -64,7 +65,64 @@ class Ensemble(Model):
 
         columns = jnp.asarray(batch["target_in"]).T, jnp.asarray(batch["target_out"]).T
         _, correct = jax.lax.scan(advance, state, columns)
-        return -mean_log_prob(-nll), correct.T.astype(jnp.float32), jnp.mean(weights, axis=0)
+        return nll, correct.T.astype(jnp.float32), weights
+
+    def _nll_and_weights(self, params: Params, batch: Batch) -> tuple[Float[Array, "b t"], Float[Array, "b t s"]]:
+        """Returns (negative log-likelihood, mean of the attention weights) of the teacher-forced pass."""
+        nll, _, weights = jax.vmap(partial(Model._apply, self, method="evaluate"), (0, None))(params, batch)
+        return -mean_log_prob(-nll), jnp.mean(weights, axis=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedEnsemble(Ensemble):
+    """p(token | tokens so far) = sum_i n_i p_i(token | tokens so far) / sum_i n_i, of ensembles of different models.
+
+    The models have the same vocabularies and n_i members each. The parameters are a tuple, with the stacked parameters
+    of each model; memory and decode state are tuples too.
+    """
+
+    members: tuple[Model, ...] = ()
+
+    def start(self, params: Params, source: Source) -> tuple[PyTree, PyTree]:
+        memories, states = zip(*(m.start(p, source) for m, p in self._pairs(params)), strict=True)
+        return memories, states
+
+    def step(
+        self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]
+    ) -> tuple[PyTree, Float[Array, "b v"]]:
+        found = [
+            member.step(own, m, s, token)
+            for (member, own), m, s in zip(self._pairs(params), memory, state, strict=True)
+        ]
+        states, log_probs = zip(*found, strict=True)
+        return states, mean_log_prob(jnp.stack(log_probs), shares_of(params))
+
+    def captured_weights(self, params: Params, batch: Batch) -> dict[str, Float[Array, "b ..."]]:
+        """Returns the weights of each model, by their paths with the number of the model before them."""
+        return {
+            f"{number}/{path}": weights
+            for number, (member, own) in enumerate(self._pairs(params))
+            for path, weights in member.captured_weights(own, batch).items()
+        }
+
+    def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
+        """Returns the weights of the queries of all models, side by side."""
+        return jnp.concatenate([member.query_weights(own, source) for member, own in self._pairs(params)], axis=1)
+
+    def _nll_and_weights(self, params: Params, batch: Batch) -> tuple[Float[Array, "b t"], Float[Array, "b t s"]]:
+        found = [member._nll_and_weights(own, batch) for member, own in self._pairs(params)]
+        nll, weights = map(jnp.stack, zip(*found, strict=True))
+        shares = shares_of(params)
+        return -mean_log_prob(-nll, shares), jnp.einsum("n,nbts->bts", shares, weights)
+
+    def _pairs(self, params: Params) -> list[tuple[Model, Params]]:
+        return list(zip(self.members, params, strict=True))
+
+
+def shares_of(params: tuple[Params, ...]) -> Float[np.ndarray, "n"]:
+    """Returns the share of each model in all members, from their stacked parameters."""
+    counts = np.array([len(jax.tree.leaves(own)[0]) for own in params], np.float32)
+    return counts / counts.sum()
 
 
 def ensemble_of(model: Model) -> Model:
@@ -72,9 +130,13 @@ def ensemble_of(model: Model) -> Model:
     return getattr(model, "ensemble_class", Ensemble)(model.module)
 
 
-def mean_log_prob(log_probs: Float[Array, "n ..."]) -> Float[Array, "..."]:
-    """Computes log mean_i exp(log_probs_i)."""
-    return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))
+def mean_log_prob(
+    log_probs: Float[Array, "n ..."], shares: Float[np.ndarray, "n"] | None = None
+) -> Float[Array, "..."]:
+    """Computes log sum_i shares_i exp(log_probs_i), with equal shares by default."""
+    if shares is None:
+        return jax.nn.logsumexp(log_probs, axis=0) - jnp.log(len(log_probs))
+    return jax.nn.logsumexp(log_probs, axis=0, b=shares.reshape(-1, *[1] * (log_probs.ndim - 1)))
 
 
 def stacked(params_of_seeds: list[Params]) -> Params:

@@ -10,9 +10,11 @@ from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.load import load
 from attn_jax.cli.options import change
 from attn_jax.cli.overrides import override
+from attn_jax.cli.runs import open_run
 from attn_jax.cli.snapshot import restore
+from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
-from attn_jax.models.ensemble import ensemble_of, stacked
+from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
 
 FAMILIES = {
     "seq2seq": {},
@@ -72,6 +74,72 @@ def test_weights_are_means(members):
     weights = [jax.jit(model.attention_weights)(some, batch) for some in params]
     found = jax.jit(ensemble.attention_weights)(stacked(params), batch)
     np.testing.assert_allclose(found, np.mean(weights, axis=0), atol=1e-5)
+
+
+def test_it_does_not_matter_how_members_are_grouped(members):
+    model, ensemble, params, batch = members
+    if not type(ensemble).__name__ == "Ensemble":
+        pytest.skip("stories have one ensemble")
+    mixed = MixedEnsemble(model.module, (ensemble, ensemble))
+    grouped, together = (stacked(params[:2]), stacked(params[2:])), stacked(params)
+    np.testing.assert_allclose(
+        jax.jit(mixed.score)(grouped, batch), jax.jit(ensemble.score)(together, batch), rtol=1e-4
+    )
+    for name, value in jax.jit(ensemble.eval_fn)(together, batch).items():
+        np.testing.assert_allclose(jax.jit(mixed.eval_fn)(grouped, batch)[name].compute(), value.compute(), rtol=1e-4)
+    assert jax.eval_shape(mixed.captured_weights, grouped, batch).keys() == {
+        f"{number}/{path}" for number in (0, 1) for path in jax.eval_shape(ensemble.captured_weights, together, batch)
+    }
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Work directories of a recurrent model, a Transformer, and one that reads other data."""
+    folder = tmp_path_factory.mktemp("runs")
+    train(tiny_config(decode__max_length=12), folder / "rnn")
+    train(tiny_config(**FAMILIES["transformer"], seeds=(0, 1), decode__max_length=20), folder / "transformer")
+    open_run(tiny_config(task__num_examples=90), folder / "fewer").checkpoints.close()  # has vocabularies and a config
+    return folder
+
+
+def test_runs_of_different_models_are_averaged(runs):
+    config = load_config(runs / "rnn")
+    config = change(config, {"decode.runs": (str(runs / "transformer"),), "decode.ensemble": True})
+    mixed = restore(config, runs / "rnn")
+    assert mixed.used.startswith("ensemble of 2 runs: best") and len(mixed.params) == 1
+    alone = [restore(load_config(runs / name), runs / name) for name in ("rnn", "transformer")]
+    pairs = task_of(config)
+    batch = alone[0].predictor.translator.encode(pairs).batch(np.arange(8), (32, 16))
+    members = [(alone[0], alone[0].params[0]), *((alone[1], p) for p in alone[1].params)]
+    probs = 0.0
+    for one, params in members:
+        memory, state = jax.jit(one.model.start)(params, batch["source"])
+        rows = []
+        for token in batch["target_in"].T:
+            state, log_probs = jax.jit(one.model.step)(params, memory, state, token)
+            rows.append(np.exp(np.asarray(log_probs, np.float64)))
+        probs = probs + np.stack(rows, axis=1) / len(members)
+    own = np.log(np.take_along_axis(probs, batch["target_out"][..., None], axis=-1)[..., 0])
+    expected = np.sum(np.where(batch["target_out"] != 0, own, 0), axis=1)
+    found = mixed.predictor.log_probs(mixed.chosen, pairs)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    (printed,) = [lines for _, lines in mixed.predictor.predict(mixed.chosen, ["2 May 1999"], 10)]
+    assert len(printed) == 1
+
+
+def test_runs_that_cannot_be_averaged(runs):
+    config = load_config(runs / "rnn")
+    for name, message in (
+        ("fewer", "fewer: its source vocabulary is another one: .*; expected equal vocabularies, since"),
+        ("none", r"none: there is no such folder; expected the work directory of a run$"),
+        ("", r"does not exist: \S+ is not the work directory of a run"),
+    ):
+        with pytest.raises(UserError, match=f"^decode.runs .*{message}") as error:
+            restore(change(config, {"decode.runs": (str(runs / name),)}), runs / "rnn")
+        assert "\n" not in str(error.value)
+    stories = tiny_config(**FAMILIES["memn2n"], decode__runs=(str(runs / "rnn"),))
+    with pytest.raises(UserError, match=r"^decode.runs averages models of texts or images.*expected decode.ensemble$"):
+        train(stories, runs / "stories")
 
 
 def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):

@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import blockwise
+import data
 import images
 import mechanisms
 import outputs
@@ -28,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".jax_cache", ".venv*", "__pycache__", ".*_cache", "data", "runs")
 FAILED = 1  # pytest's exit status where tests ran and some failed
 MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
-MUTATIONS |= mechanisms.MUTATIONS | sources.MUTATIONS
+MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS
 
 
 def run_tests(root: pathlib.Path, tests: list[str]) -> tuple[int, str]:

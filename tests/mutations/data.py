@@ -1,0 +1,48 @@
+"""Faults in made training data, tags beside sources, and ensembles of runs."""
+
+from mutation import Mutation
+
+MUTATIONS = {
+    "stems_with_spaces": Mutation(
+        "tasks/made_forms.py",
+        "if not lemma[block.a + i].isspace()",
+        "if lemma",
+        "tasks/test_made_forms.py::test_stems_are_the_long_common_parts",
+    ),
+    "random_stem_of_the_lemma_alone": Mutation(
+        "tasks/made_forms.py",
+        "lemma[i] = form[j] = alphabet[letter]",
+        "lemma[i] = alphabet[letter]",
+        "tasks/test_made_forms.py::test_only_stems_change_and_alike_in_lemma_and_form",
+    ),
+    "splits_of_every_step_alike": Mutation(
+        "tasks/sampled_pieces.py",
+        "sampled = self._sampler.sample(side, real, (seed, step))",
+        "sampled = self._sampler.sample(side, real, (step,))",
+        "tasks/test_sampled_pieces.py::test_several_seeds_are_each_seed_by_itself",
+    ),
+    "splits_that_are_cut": Mutation(
+        "tasks/sampled_pieces.py",
+        "best_of(self._best, side, i) if row is None or len(row) > length else row",
+        "row[:length]",
+        "tasks/test_sampled_pieces.py::test_a_split_that_does_not_fit_gives_way_to_the_best",
+    ),
+    "generator_without_a_seed": Mutation(
+        "tasks/pieces.py",
+        "sentencepiece.set_random_generator_seed(seed)",
+        "pass",
+        "tasks/test_sampled_pieces.py::test_a_batch_is_a_function_of_seed_and_step",
+    ),
+    "tags_with_ids_of_texts": Mutation(
+        "tasks/vocabulary.py",
+        "self._ids = {tag: len(texts) + i for i, tag in enumerate(tags)}",
+        "self._ids = {tag: len(texts) - 1 + i for i, tag in enumerate(tags)}",
+        "tasks/test_tags.py::test_a_vocabulary_of_texts_and_tags",
+    ),
+    "shares_of_models_not_of_members": Mutation(
+        "models/ensemble.py",
+        "counts = np.array([len(jax.tree.leaves(own)[0]) for own in params], np.float32)",
+        "counts = np.ones(len(params), np.float32)",
+        "models/test_ensemble.py::test_it_does_not_matter_how_members_are_grouped",
+    ),
+}

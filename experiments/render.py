@@ -23,6 +23,7 @@ from experiments import (
     ensembles,
     estimator_page,
     estimator_variance,
+    inflection,
     kernel_exercises,
     kernels,
     length,
@@ -36,16 +37,41 @@ from experiments import (
     scores,
     seeds,
     soft_vs_hard,
+    soft_vs_hard_tags,
     sweep_faults,
+    translation,
     vanishing_gradient,
     where,
     where_beyond,
     xu_tricks,
 )
 
-MODULES = (attention_gap, babi, complexity, estimator_variance, kernel_exercises, kernels, positions, recall)
-MODULES += (length, null_differences, output_layers, output_layers_brown, receptive_field, scores, soft_vs_hard)
-MODULES += (seeds, sweep_faults, vanishing_gradient, where, where_beyond, xu_tricks)
+MODULES = (
+    attention_gap,
+    babi,
+    complexity,
+    estimator_variance,
+    inflection,
+    kernel_exercises,
+    kernels,
+    length,
+    null_differences,
+    output_layers,
+    output_layers_brown,
+    positions,
+    recall,
+    receptive_field,
+    scores,
+    seeds,
+    soft_vs_hard,
+    soft_vs_hard_tags,
+    sweep_faults,
+    translation,
+    vanishing_gradient,
+    where,
+    where_beyond,
+    xu_tricks,
+)
 PAGES = {page.name: page for module in MODULES for page in module.PAGES}
 DOCUMENT = raw.ROOT / "docs" / "results.md"
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown

@@ -231,3 +231,18 @@ def test_bfloat16_is_near_float32(name):
     )
     error = np.abs(log_probs - padded(name)[0])[PADDED["target_out"] != 0]
     assert 0 < np.max(error) and np.mean(error) < 0.05
+
+
+@pytest.mark.parametrize("decoder", ["luong", "bahdanau"])
+def test_a_constant_score_reads_the_mean_of_all_states(decoder):
+    lengths = [(5, 4), (2, 3), (1, 1)]
+    batch = sentences(lengths, 7, 5)
+    model = build(decoder=decoder, cell="gru", attention=dict(score="constant"))
+    params = random_params(model, batch)
+    weights = np.asarray(compiled(model.attention_weights)(params, batch))
+    for row, (source_length, _) in enumerate(lengths):
+        np.testing.assert_allclose(weights[row, :, :source_length], 1 / source_length, rtol=1e-6)
+        assert not weights[row, :, source_length:].any()
+    general = build(decoder=decoder, cell="gru", attention=dict(score="general"))
+    extra = jax.tree.leaves(random_params(general, batch))
+    assert len(extra) == len(jax.tree.leaves(params)) + 1  # its matrix; nothing of the constant score is learned

@@ -1,0 +1,21 @@
+"""English to Japanese where every word of the source has the same weight: the context is the mean of all states.
+
+Between no attention and attention: each step sees the whole source, and cannot choose. Everything else is as in
+enja_soft; with equal weights no unknown word can be replaced by the source word of the largest one.
+
+python -m attn_jax.tasks.download enja --data_dir=data/enja
+python launch.py --config=configs/enja_constant.py --config.data_dir=data/enja
+"""
+
+from ml_collections import ConfigDict
+
+from configs import enja_soft
+
+
+def get_config() -> ConfigDict:
+    config = enja_soft.get_config()
+    config.name = "enja_constant"
+    config.description = "LSTM 512, the mean of all states in place of attention, English to Japanese"
+    config.model.attention.score = "constant"
+    config.decode.replace_unk = False
+    return config

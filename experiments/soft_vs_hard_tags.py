@@ -1,0 +1,71 @@
+"""Does the order of the estimators stay when the alignment runs over the lemma alone?
+
+    python launch.py --sweep=experiments/soft_vs_hard_tags.py --config.data_dir=data/sigmorphon2017
+    python experiments/soft_vs_hard_tags.py
+
+The model is that of configs/inflection_tags.py: tags enter every step of the decoder, and are no keys. German, 1,000
+forms, three seeds. The second command collects what is finished, and writes experiments/results/soft_vs_hard_tags.json
+and .md.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.cli.sweep import jobs  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
+from experiments import raw, soft_vs_hard  # noqa: E402
+
+LANGUAGE = "german"
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Yields the overrides of every variant."""
+    for variant in soft_vs_hard.VARIANTS:
+        yield soft_vs_hard.overrides(LANGUAGE, variant) | {"config": "configs/inflection_tags.py"}
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    found = record["results"]
+    results = {(LANGUAGE, run["variant"]): run["result"]["metrics"] for run in found["runs"]}
+    head = f"# {__doc__.splitlines()[0]}\n\n{raw.circumstances(record)}\n\n"
+    return head + soft_vs_hard.report(results, {}, found["evaluations"])
+
+
+PAGES = (raw.Page("soft_vs_hard_tags", page),)
+
+
+def main(argv=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard_tags")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(argv), raw.Begun.now()
+    runs = []
+    for variant, job in zip(soft_vs_hard.VARIANTS, jobs(pathlib.Path(__file__)), strict=True):
+        path = args.runs / job.name / "result.json"
+        if path.exists():
+            runs.append({"variant": variant, "result": load_json(path)})
+    if not runs:
+        parser.exit(
+            1, f"soft_vs_hard_tags.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n"
+        )
+    counts = {
+        variant: soft_vs_hard.evaluations(soft_vs_hard.config_of(LANGUAGE, variant, ""))
+        for variant in soft_vs_hard.VARIANTS
+    }
+    found = {"runs": runs, "evaluations": counts}
+    command = "python experiments/soft_vs_hard_tags.py"
+    record = raw.write(args.out / "soft_vs_hard_tags.json", found, command=command, begun=begun)
+    print(PAGES[0].save(record, args.out))
+
+
+if __name__ == "__main__":
+    with one_line("soft_vs_hard_tags.py"):
+        main()

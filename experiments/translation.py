@@ -1,0 +1,132 @@
+"""Translation with and without attention on equal terms, and with two decoders: English and Japanese, six seeds.
+
+    python launch.py --sweep=experiments/translation.py --config.data_dir=data/enja
+    python experiments/translation.py --data_dir=data/enja
+
+The first command trains: no attention, the mean of all states (a constant score), Bahdanau's and Luong's decoder, and
+the Transformer, six seeds in one program each, and the last two in both directions. Dev selects nothing: the last four
+checkpoints are averaged. The second measures every finished run on the test split of the corpus, greedy and with a beam
+of five, each seed and the ensemble of all; no unknown word is replaced, which only attention could. It writes
+experiments/results/translation.json and .md.
+"""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.cli.sweep import jobs  # noqa: E402
+from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
+from experiments import raw  # noqa: E402
+
+CONFIGS = (
+    "enja_none",
+    "enja_constant",
+    "enja_bahdanau",
+    "enja_soft",
+    "enja_transformer",
+    "jaen_soft",
+    "jaen_transformer",
+)
+SEEDS = (0, 1, 2, 3, 4, 5)
+METRICS = {"bleu": 1, "chrf": 1, "perplexity": 2}  # and digits
+WAYS = {"greedy": (), "beam": ("--config.decode.method=beam",)}
+
+
+def sweep() -> Iterator[dict[str, Any]]:
+    """Yields the overrides of every run."""
+    for config in CONFIGS:
+        yield {
+            "config": f"configs/{config}.py",
+            "seeds": SEEDS,
+            "train.keep": 1,
+            "eval.metrics": tuple(METRICS),
+            "eval.num_pictures": 0,
+        }
+
+
+def measure(workdir: pathlib.Path, data_dir: pathlib.Path, split: str) -> dict[str, Any]:
+    """Measures a finished run on a split of the corpus: {way: {metric: {seeds, ensemble}}}."""
+    ends = ("en", "ja") if workdir.name.startswith("enja") else ("ja", "en")
+    source, target = (data_dir / f"{split}.{end}" for end in ends)
+    found: dict[str, Any] = {}
+    for way, options in WAYS.items():
+        values = []
+        for together in (False, True):
+            command = [sys.executable, "-m", "attn_jax.cli", "--mode=eval", f"--workdir={workdir}", *options]
+            command += [f"--source={source}", f"--target={target}", "--config.decode.replace_unk=False"]
+            command += [f"--config.decode.ensemble={together}"]
+            if subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode:
+                raise UserError(f"{workdir}: --mode=eval failed")
+            values.append(load_json(workdir / "eval.json")["metrics"])
+        each, ensemble = values
+        found[way] = {name: {"seeds": each[name]["seeds"], "ensemble": ensemble[name]["seeds"][0]} for name in METRICS}
+    return found
+
+
+def report(runs: list[dict[str, Any]]) -> str:
+    """Formats a Markdown table: a row per run and way of decoding."""
+    rows = []
+    for run in runs:
+        for way, metrics in run["measured"].items():
+            cells = [run["config"], way]
+            for name, digits in METRICS.items():
+                interval = t_interval(metrics[name]["seeds"])
+                cells.append(f"{interval.mean:.{digits}f} ± {interval.half_width:.{digits}f}")
+                cells.append(f"{metrics[name]['ensemble']:.{digits}f}")
+            rows.append([*cells, f"{run['train_seconds'] / 60:.0f}"])
+    head = ["config", "decoding", *(text for name in METRICS for text in (name, "ensemble")), "minutes"]
+    return raw.table(head, rows, left=2)
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    return f"""# {__doc__.splitlines()[0]}
+
+    python launch.py --sweep=experiments/translation.py --config.data_dir=data/enja
+    python experiments/translation.py --data_dir=data/enja
+
+{raw.circumstances(record)}
+
+Split {record["results"]["split"]} of small_parallel_enja; mean of the seeds ± half the 95 % confidence interval
+(Student's t), and the ensemble of all; minutes of training all seeds. No unknown word is replaced.
+
+{report(record["results"]["runs"])}
+"""
+
+
+PAGES = (raw.Page("translation", page),)
+
+
+def main(argv=None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "translation")
+    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(argv), raw.Begun.now()
+    runs = []
+    for config, job in zip(CONFIGS, jobs(pathlib.Path(__file__)), strict=True):
+        workdir = args.runs.resolve() / job.name
+        if (workdir / "result.json").exists():
+            result = load_json(workdir / "result.json")
+            measured = measure(workdir, args.data_dir.resolve(), args.split)
+            kept = {name: result[name] for name in ("seeds", "steps", "train_seconds", "commit")}
+            runs.append({"config": config, "measured": measured, **kept})
+    if not runs:
+        parser.exit(1, f"translation.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
+    command = f"python experiments/translation.py --data_dir=data/enja --split={args.split}"
+    record = raw.write(args.out / "translation.json", {"split": args.split, "runs": runs}, command=command, begun=begun)
+    print(PAGES[0].save(record, args.out))
+
+
+if __name__ == "__main__":
+    with one_line("translation.py"):
+        main()

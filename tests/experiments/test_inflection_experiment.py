@@ -1,0 +1,49 @@
+"""Every run is a config that can be checked, and the table says what the results say."""
+
+import pathlib
+
+import pytest
+
+from attn_jax.cli.checks import check
+from attn_jax.cli.options import change
+from attn_jax.cli.overrides import load_file
+from attn_jax.cli.sweep import jobs
+from experiments import inflection, soft_vs_hard_tags, translation
+
+ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("experiment, count", [(inflection, 3), (soft_vs_hard_tags, 3), (translation, 6)])
+def test_every_run_is_a_valid_config_with_a_name_of_its_own(experiment, count):
+    runs = list(experiment.sweep())
+    for run in runs:
+        config = load_file(ROOT / run.pop("config"), "get_config")
+        check(change(config, run))
+        assert len(run["seeds"]) == count
+    assert len({job.name for job in jobs(pathlib.Path(experiment.__file__))}) == len(runs)
+
+
+def test_the_settings_are_what_the_sweep_trains():
+    for setting, run in zip(inflection.RUNS, inflection.sweep(), strict=True):
+        assert run["task.language"] == setting.language and ("task.hallucinated" in run) == setting.made
+        assert (run["config"] == "configs/inflection_soft.py") == (setting.place == "first")
+    assert len(set(inflection.RUNS)) == len(inflection.RUNS)
+
+
+def test_a_row_has_the_interval_of_its_seeds():
+    metrics = {"exact_match": {"seeds": [60.0, 62.0, 64.0]}, "loss": {"seeds": [0.2, 0.3, 0.4]}}
+    found = {
+        "setting": inflection.RUNS[0]._asdict(),
+        "result": {"metrics": metrics, "steps": 1280, "train_seconds": 99.6},
+    }
+    row = inflection.report([found]).splitlines()[-1]
+    # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
+    assert row == "| german | fed | soft | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
+
+
+def test_translation_has_seeds_and_ensemble_of_each_metric():
+    metrics = {"bleu": [30.0, 32.0], "chrf": [40.0, 40.0], "perplexity": [3.0, 4.0]}
+    measured = {name: {"seeds": values, "ensemble": max(values)} for name, values in metrics.items()}
+    run = {"config": "enja_soft", "measured": {"greedy": measured}, "train_seconds": 120}
+    row = translation.report([run]).splitlines()[-1]
+    assert row == "| enja_soft | greedy | 31.0 ± 12.7 | 32.0 | 40.0 ± 0.0 | 40.0 | 3.50 ± 6.35 | 4.00 | 2 |"

@@ -4,8 +4,8 @@ python launch.py --config=configs/babi_dmn.py --config.task.numbers="(1,)"
 python launch.py --config=configs/babi_dmn.py --config.data_dir=data/babi --config.task.numbers="(1,)"
 
 For ten epochs only the gates are trained, on the supporting facts; then the answer too. The gates are a softmax over
-the facts. Sigmoid gates as in the paper: --config.model.attention.normalize=logistic. Weak supervision, without
-supporting facts: --config.model.gate_weight=0 --config.model.gate_steps=0
+the facts; those of the paper, sigmoids, are in babi_dmn_published. Weak supervision, without supporting facts:
+--config.model.gate_weight=0 --config.model.gate_steps=0
 """
 
 from ml_collections import ConfigDict

@@ -88,6 +88,7 @@ FAMILIES = {
     "memn2n_10k": Family("babi_memn2n", LARGE_MEMN2N, LARGE, MEMN2N_10K, tasks=WITHOUT_3),
     "memn2n_joint": Family("babi_memn2n_joint", {}, JOINT, MEMN2N + ", 3 hops PE LS RN joint", joint=True),
     "dmn": Family("babi_dmn", SHORT, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
+    "dmn_published": Family("babi_dmn_published", SHORT, DMN, "Kumar 2016 (arXiv 1506.07285), table 1"),
     "dmn_supervised": Family("babi_dmn_supervised", {}, DMN, "Kumar 2016 (arXiv 1506.07285), table 1: DMN"),
     "dmn_plus": Family("babi_dmn_plus", FAST_DMN_PLUS, DMN_PLUS, XIONG, tasks=WITHOUT_3),
     "entnet": Family("babi_entnet", FAST_ENTNET, ENTNET, "Henaff 2017 (arXiv 1612.03969), table 2", tasks=WITHOUT_3),

@@ -1,6 +1,7 @@
 """How near does attention come to the best regression on the pairs in its context?
 
     python experiments/in_context.py
+    python experiments/in_context.py --small
     python experiments/in_context.py --render
 
 Linear regression in context (attn_jax/tasks/in_context.py), whose Bayes error is known exactly: pairs (x, y), then a
@@ -10,14 +11,16 @@ Nadaraya-Watson regression, a local line is local linear regression (Zuo 2025, a
 regression (von Oswald 2025, arXiv 2506.05233). Five seeds train in one vmapped program, all mechanisms on the same
 batches. What is reported is the excess error, the mean of (prediction - posterior mean)^2: the expected squared error
 is this much above the Bayes error. The first command trains, measures and writes experiments/results/in_context.json
-and .md; the second writes the Markdown and the section of docs/written_memory.md again from the JSON file.
+and .md; the second does so with two columns and at most 8 pairs, a few minutes for a mechanism on one core; the third
+writes the Markdown and the section of docs/written_memory.md again from the JSON file. Mechanisms that --runs has a
+file of, of the same sizes, are not trained again.
 """
 
 import argparse
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -34,6 +37,7 @@ from attn_jax.layers.transformer import TransformerStack  # noqa: E402
 from attn_jax.models.memory_options import MemoryOptions, WrittenOptions  # noqa: E402
 from attn_jax.models.setting import Setting  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
+from attn_jax.tasks.files import load_json, save_json  # noqa: E402
 from attn_jax.tasks.in_context import InContextOptions, Regressions  # noqa: E402
 from attn_jax.types import Array, Bool, Float, Params  # noqa: E402
 from experiments import raw  # noqa: E402
@@ -49,10 +53,26 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "local line": {"fit": "line"},
 }
 BASELINE = "softmax"
-TASK = InContextOptions(features=4, num_pairs=16, noise=0.25)
-COUNTS = (2, 4, 8, 16, 32)  # pairs in the test; training has up to 16
 SEEDS = (0, 1, 2, 3, 4)
-STEPS, BATCH_SIZE, TEST_SIZE = 3000, 64, 4000
+
+
+class Size(NamedTuple):
+    """What is learned, and for how long."""
+
+    task: InContextOptions
+    counts: tuple[int, ...]  # of pairs in the test; the last is twice the most in training
+    steps: int
+    batch_size: int
+    test_size: int = 4000
+
+    def key(self) -> dict[str, Any]:
+        """Returns what a JSON file keeps of it."""
+        task = {"features": self.task.features, "num_pairs": self.task.num_pairs, "noise": self.task.noise}
+        return {**task, "steps": self.steps, "batch_size": self.batch_size, "test_size": self.test_size}
+
+
+FULL = Size(InContextOptions(features=4, num_pairs=16, noise=0.25), (2, 4, 8, 16, 32), 3000, 64)
+SMALL = Size(InContextOptions(features=2, num_pairs=8, noise=0.25), (2, 4, 8, 16), 2000, 32)
 
 
 class Regressor(nn.Module, kw_only=True):
@@ -93,9 +113,9 @@ def arrays(examples: Regressions) -> tuple[np.ndarray, ...]:
     return x, y, given, query
 
 
-def train(model: Regressor, seeds: Sequence[int], steps: int, batch_size: int) -> Params:
+def train(model: Regressor, seeds: Sequence[int], size: Size = FULL) -> Params:
     """Trains all seeds side by side; the batches of a seed and step are the same for every mechanism."""
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 2e-3, steps // 20 + 1, steps + 1)
+    schedule = optax.warmup_cosine_decay_schedule(0.0, 2e-3, size.steps // 20 + 1, size.steps + 1)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
 
     def loss(params, batch, answer):
@@ -108,41 +128,49 @@ def train(model: Regressor, seeds: Sequence[int], steps: int, batch_size: int) -
         return optax.apply_updates(params, updates), state
 
     def batch_at(number: int) -> Regressions:
-        rows = [TASK.sample(batch_size, np.random.default_rng((0, seed, number))) for seed in seeds]
+        rows = [size.task.sample(size.batch_size, np.random.default_rng((0, seed, number))) for seed in seeds]
         return Regressions(*(np.stack(parts) for parts in zip(*rows, strict=True)))
 
     first = arrays(batch_at(0))
     rngs = jax.vmap(jax.random.key)(jnp.array(seeds))
     params = jax.jit(jax.vmap(lambda rng, *batch: model.init(rng, *batch)["params"]))(rngs, *first)
     state = jax.vmap(tx.init)(params)
-    for number in range(steps):
+    for number in range(size.steps):
         examples = batch_at(number)
         params, state = step(params, state, arrays(examples), examples.answer.astype(np.float32))
         jax.block_until_ready(params) if number % 50 == 0 else None  # bounds the number of steps in flight
     return params
 
 
-def excess(model: Regressor, params: Params, examples: Regressions) -> np.ndarray:
+def excess(model: Regressor, params: Params, examples: Regressions, task: InContextOptions = FULL.task) -> np.ndarray:
     """Returns the mean of (prediction - posterior mean)^2 for each seed."""
     predict = jax.jit(jax.vmap(lambda params, batch: model.apply({"params": params}, *batch), in_axes=(0, None)))
     predicted = np.asarray(predict(params, arrays(examples)), np.float64)
-    return np.mean((predicted - TASK.bayes(examples).mean) ** 2, axis=-1)
+    return np.mean((predicted - task.bayes(examples).mean) ** 2, axis=-1)
 
 
-def measure(
-    seeds: Sequence[int] = SEEDS, steps: int = STEPS, batch_size: int = BATCH_SIZE, test_size: int = TEST_SIZE
-) -> dict[str, Any]:
-    """Trains every mechanism; returns its excess error for each number of pairs and seed, and the Bayes errors."""
-    tests = {count: TASK.sample(test_size, np.random.default_rng((1, count)), num_pairs=count) for count in COUNTS}
-    found: dict[str, Any] = {}
+def measure(size: Size, runs: pathlib.Path, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
+    """Trains every mechanism; returns its excess error for each number of pairs and seed, and the Bayes errors.
+
+    A mechanism is kept in `runs` as soon as it is measured, so that a measurement that was stopped goes on.
+    """
+    task = size.task
+    tests = {count: task.sample(size.test_size, np.random.default_rng((1, count)), count) for count in size.counts}
+    key, found = {**size.key(), "seeds": list(seeds)}, {}
     for name, mechanism in MECHANISMS.items():
-        model = build(mechanism)
-        params = train(model, seeds, steps, batch_size)
-        found[name] = {str(count): excess(model, params, examples).tolist() for count, examples in tests.items()}
-        print(name, {count: round(float(np.mean(values)), 4) for count, values in found[name].items()}, file=sys.stderr)
-    bayes = {str(count): float(TASK.bayes(examples).error.mean()) for count, examples in tests.items()}
-    sizes = {"steps": steps, "batch_size": batch_size, "test_size": test_size}
-    return {"excess": found, "bayes": bayes, "seeds": list(seeds), **sizes}
+        path = runs / f"{name.replace(' ', '_')}.json"
+        kept = load_json(path) if path.exists() else {}
+        if kept.get("size") != key:
+            model = build(mechanism)
+            params = train(model, seeds, size)
+            errors = {str(count): excess(model, params, rows, task).tolist() for count, rows in tests.items()}
+            kept = {"size": key, "excess": errors}
+            save_json(path, kept)
+        found[name] = kept["excess"]
+        means = {count: round(float(np.mean(values)), 4) for count, values in found[name].items()}
+        print(name, means, file=sys.stderr, flush=True)
+    bayes = {str(count): float(task.bayes(examples).error.mean()) for count, examples in tests.items()}
+    return {"excess": found, "bayes": bayes, **key}
 
 
 def report(results: dict[str, Any]) -> str:
@@ -158,7 +186,9 @@ def report(results: dict[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"Excess error above the Bayes error, mean of {len(results['seeds'])} seeds with its 95 % interval:",
+            f"Excess error above the Bayes error, mean of {len(results['seeds'])} seeds with its 95 % interval; "
+            f"{results['features']} columns, up to {results['num_pairs']} pairs in training, "
+            f"{results['steps']:,} steps of {results['batch_size']} sequences:",
             "",
             raw.table(head, rows),
             "",
@@ -192,14 +222,19 @@ def render(path: pathlib.Path, page: pathlib.Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--small", action="store_true", help="two columns, at most 8 pairs, fewer and smaller steps")
+    parser.add_argument("--steps", type=int, help=f"{FULL.steps:,}, or {SMALL.steps:,} if small")
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "in_context", help="of each mechanism")
     parser.add_argument("--out", type=pathlib.Path, default=RESULT)
     parser.add_argument("--page", type=pathlib.Path, default=PAGE)
     parser.add_argument("--render", action="store_true", help="write the pages of an earlier measurement")
     args = parser.parse_args(argv)
     if not args.render:
-        begun = raw.Begun.now()
-        raw.write(args.out, measure(steps=args.steps), command="python experiments/in_context.py", begun=begun)
+        size, begun = SMALL if args.small else FULL, raw.Begun.now()
+        size = size._replace(steps=args.steps) if args.steps else size
+        command = "python experiments/in_context.py" + " --small" * args.small
+        command += f" --steps={args.steps}" if args.steps else ""
+        raw.write(args.out, measure(size, args.runs), command=command, begun=begun)
     render(args.out, args.page)
 
 

@@ -22,7 +22,7 @@ from attn_jax.attention.normalizers.sinks import (
     stick_breaking,
     unnormalized_sigmoid,
 )
-from attn_jax.attention.normalizers.structured import STRUCTURED, Chain, chain_marginals
+from attn_jax.attention.normalizers.structured import STRUCTURED, Chain, Segments, chain_marginals, segment_marginals
 
 # Functions are called as they are; classes are modules, to be constructed with their options.
 NORMALIZERS = {"softmax": softmax, **PROJECTIONS, **PARAMETRIC, **ELEMENTWISE, **SINKS, **STRUCTURED}
@@ -36,6 +36,7 @@ __all__ = [
     "LearnedSink",
     "ScalableEntmax",
     "ScalableSoftmax",
+    "Segments",
     "chain_marginals",
     "constrained_softmax",
     "constrained_sparsemax",
@@ -46,6 +47,7 @@ __all__ = [
     "kernel_sum",
     "linear",
     "rela",
+    "segment_marginals",
     "sigmoid",
     "softmax",
     "softmax_one",

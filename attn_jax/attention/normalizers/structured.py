@@ -7,9 +7,14 @@ A linear chain over the keys (Kim 2017, arXiv 1702.00887, section 3.1, segmentat
 and reads sum_i p(z_i = 1) value_i = E[sum_i z_i value_i]. With b = 0 the weights are sigmoids; with b[0, 0] + b[1, 1]
 above b[0, 1] + b[1, 0] they come in segments. The weights of a row sum to the expected number of selected keys.
 
+Segmentations (a semi-Markov chain, Sarawagi & Cohen 2004) select segments of at most L neighbouring keys, at least one
+key apart, and a segment may like its length:
+
+    p(segments) = exp(sum over segments of (c[its length] + sum of its scores)) / Z
+
 log Z is a recursion over the keys, and p(z_i = 1) its derivative with respect to scores_i: backpropagation through the
 forward algorithm is the forward-backward algorithm (Eisner 2016, "Inside-outside and forward-backward algorithms are
-just backprop"). Time is linear in the number of keys, which are read one after the other.
+just backprop"). Time is linear in the number of keys, which are read one after the other, times L for segments.
 """
 
 import flax.linen as nn
@@ -70,4 +75,72 @@ class Chain(nn.Module, kw_only=True):
         return chain_marginals(scores, mask, per_head(pairwise, scores))
 
 
-STRUCTURED = {"chain": Chain}
+def log_partition_of_segments(
+    scores: Scores, lengths: Float[Array, "... #l"], mask: Mask = None
+) -> Float[Array, "..."]:
+    """Computes log Z of the segmentations of the keys where the mask is True; 0 where there is none.
+
+    Args:
+        scores: of selecting each key; not selecting it has score 0.
+        lengths: c[1], ..., c[L] of a segment, broadcast over leading axes.
+        mask: True for keys that there are. The neighbour of a key is the next one that is not masked.
+    """
+    keep = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    scores = jnp.where(keep, scores, 0.0)
+    nothing = jnp.zeros_like(scores[..., :1])
+
+    def closed(parts: Float[Array, "... m"]) -> Float[Array, "... m"]:
+        """Ends the open segment, which costs or gains by its length."""
+        return parts + jnp.concatenate([nothing, jnp.broadcast_to(lengths, (*parts.shape[:-1], longest))], axis=-1)
+
+    def step(carry, key):
+        parts, log_z = (
+            carry  # log weight of the keys so far: the last is not selected, or in a segment of length 1 .. L
+        )
+        score, kept = key
+        apart = jax.nn.logsumexp(closed(parts), axis=-1, keepdims=True)
+        following = jnp.concatenate([apart, parts[..., :-1] + score[..., None]], axis=-1)
+        total = jax.nn.logsumexp(following, axis=-1, keepdims=True)  # taken out, for precision
+        parts = jnp.where(kept[..., None], following - total, parts)
+        return (parts, log_z + jnp.where(kept, total[..., 0], 0.0)), None
+
+    longest = lengths.shape[-1]
+    impossible = jnp.full((*scores.shape[:-1], longest), -jnp.inf, scores.dtype)
+    start = jnp.concatenate([nothing, impossible], axis=-1), nothing[..., 0]
+    parts, log_z = jax.lax.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0]
+    return log_z + jax.nn.logsumexp(closed(parts), axis=-1)
+
+
+@in_float32
+def segment_marginals(scores: Scores, mask: Mask = None, lengths: Float[Array, "... l"] | None = None) -> Weights:
+    """weights_i = p(key i is in a segment) = d log Z / d scores_i, in [0, 1]; see `log_partition_of_segments`.
+
+    Without `lengths`, segments of any length up to the number of keys, and c = 0: the weights are sigmoids.
+    """
+    c = jnp.zeros(scores.shape[-1:], scores.dtype) if lengths is None else lengths.astype(scores.dtype)
+    return jax.grad(lambda scores: jnp.sum(log_partition_of_segments(scores, c, mask)))(scores)
+
+
+class Segments(nn.Module, kw_only=True):
+    """segment_marginals with learned c, one per head and length up to `longest_segment`, that starts at 0.
+
+    Raises:
+        ValueError: a longest segment below 1.
+    """
+
+    longest_segment: int = 4  # largest number of neighbouring keys that are selected
+    num_heads: int = 1  # number of learned c
+    sums_to_one = False
+
+    def __post_init__(self):
+        if self.longest_segment < 1:
+            raise ValueError(f"longest_segment is {self.longest_segment}; expected at least 1")
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        lengths = self.param("lengths", nn.initializers.zeros, (self.num_heads, 1, self.longest_segment))
+        return segment_marginals(scores, mask, per_head(lengths, scores))
+
+
+STRUCTURED = {"chain": Chain, "segments": Segments}

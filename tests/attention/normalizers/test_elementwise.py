@@ -13,7 +13,7 @@ from attn_jax.attention.normalizers.base import softmax, sums_to_one
 from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.attention.normalizers.sinks import SINKS
 
-UNNORMALIZED = {"linear", "rela", "unnormalized_sigmoid", "chain"}  # any sum
+UNNORMALIZED = {"linear", "rela", "unnormalized_sigmoid", "chain", "segments"}  # any sum
 SHIFTED = {*UNNORMALIZED, *SINKS, "sigmoid"}  # not shift invariant
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(0, 1.5, (6, 5)).astype(np.float32)

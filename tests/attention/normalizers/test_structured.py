@@ -1,4 +1,4 @@
-"""Marginals of a chain against the sum over all selections of keys."""
+"""Marginals of a chain and of segmentations against the sum over all selections of keys."""
 
 import itertools
 
@@ -6,9 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arrays import compiled, params_of
+from arrays import check_derivatives, compiled, params_of
 
-from attn_jax.attention.normalizers.structured import Chain, chain_marginals, log_partition
+from attn_jax.attention.normalizers.structured import (
+    Chain,
+    Segments,
+    chain_marginals,
+    log_partition,
+    log_partition_of_segments,
+    segment_marginals,
+)
 
 RNG = np.random.default_rng(0)
 KEYS = 5
@@ -91,6 +98,70 @@ def test_long_chains_stay_precise_in_single_precision():
     scores = RNG.normal(0, 30, (1, 3000)).astype(np.float32)
     exact, single = (
         compiled(lambda s: chain_marginals(s, None, jnp.asarray(PAIRWISE)))(scores.astype(kind))
+        for kind in (np.float64, np.float32)
+    )
+    np.testing.assert_allclose(single, exact, atol=2e-5)
+
+
+LENGTHS = np.array([0.3, -0.8, 1.1])
+
+
+def enumerated_segments(scores, lengths):
+    """(log Z, marginals) of one row: a selection has the lengths of its runs, none longer than there are lengths."""
+    kept, energy = [], []
+    for z in selections(len(scores)):
+        runs = [len(list(run)) for selected, run in itertools.groupby(z) if selected]
+        if max(runs, default=0) <= len(lengths):
+            kept.append(z)
+            energy.append(z @ scores + sum(lengths[run - 1] for run in runs))
+    energy = np.array(energy)
+    return jax.nn.logsumexp(energy), jax.nn.softmax(energy) @ np.array(kept)
+
+
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_segments_are_the_sum_over_all_segmentations_of_the_keys_that_are_left(longest):
+    lengths = jnp.asarray(LENGTHS[:longest])
+    log_z, weights = compiled(
+        lambda s, m: (log_partition_of_segments(s, lengths, m), segment_marginals(s, m, lengths))
+    )(SCORES, MASK)
+    for row in range(2):
+        kept = MASK[row]
+        expected_log_z, expected = enumerated_segments(SCORES[row, kept], LENGTHS[:longest])
+        np.testing.assert_allclose(log_z[row], expected_log_z, rtol=1e-12)
+        np.testing.assert_allclose(weights[row, kept], expected, rtol=1e-10)
+        assert np.all(weights[row, ~kept] == 0)
+    assert log_z[2] == 0 and np.all(weights[2] == 0)
+
+
+def test_segments_that_gain_a_number_for_each_pair_of_neighbours_are_a_chain():
+    """And with nothing to gain, of any length, each weight is a sigmoid of its score."""
+    chain = compiled(chain_marginals)(SCORES, MASK, np.array([0, 0, 0, 0.9]))
+    weights = compiled(segment_marginals)(SCORES, MASK, 0.9 * np.arange(KEYS))
+    np.testing.assert_allclose(weights, chain, rtol=1e-10)
+    np.testing.assert_allclose(compiled(segment_marginals)(SCORES), 1 / (1 + np.exp(-SCORES)), rtol=1e-10)
+
+
+def test_derivatives_of_segments():
+    mask = jnp.asarray(MASK)
+    check_derivatives(lambda s, c: jnp.sum(jnp.sin(3 * segment_marginals(s, mask, c))), SCORES, LENGTHS[:2])
+
+
+def test_each_head_has_its_lengths_and_none_is_below_one():
+    module, scores = Segments(num_heads=2, longest_segment=2), jnp.asarray(RNG.normal(size=(2, 1, KEYS)))
+    params = jax.tree.map(jnp.asarray, params_of(module, scores))
+    assert params["lengths"].shape == (2, 1, 2)
+    weights = compiled(lambda s: module.apply({"params": params}, s))(scores)
+    for head in range(2):
+        expected = enumerated_segments(np.asarray(scores[head, 0]), np.asarray(params["lengths"][head, 0]))[1]
+        np.testing.assert_allclose(weights[head, 0], expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="longest_segment is 0; expected at least 1"):
+        Segments(longest_segment=0)
+
+
+def test_many_keys_in_segments_stay_precise_in_single_precision():
+    scores = RNG.normal(0, 30, (1, 3000)).astype(np.float32)
+    exact, single = (
+        compiled(lambda s: segment_marginals(s, None, jnp.asarray(LENGTHS)))(scores.astype(kind))
         for kind in (np.float64, np.float32)
     )
     np.testing.assert_allclose(single, exact, atol=2e-5)

@@ -38,6 +38,7 @@ class AttentionOptions:
         0.1, "fusedmax: fusion strength; larger values give longer runs of equal weights", at_least=0
     )
     longest_segment: int = option(4, "segments: most neighbouring keys in one", at_least=1, at_most=1000)
+    num_positions: int = option(64, "contextual_softmax: positions that are told apart", at_least=2)
     width: tuple = option((), "kernels: width, one number or one per column; (): learned", each=float)
     per_column: bool = option(False, "kernels: learn one width per column")
     features: int = option(
@@ -139,6 +140,7 @@ class AttentionOverrides:
     alpha: float | None = option(None, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
     fusion: float | None = option(None, "fusedmax: fusion strength", at_least=0)
     longest_segment: int | None = option(None, "segments: most neighbouring keys in one", at_least=1, at_most=1000)
+    num_positions: int | None = option(None, "contextual_softmax: positions that are told apart", at_least=2)
     width: tuple | None = option(None, "kernels: width, one number or one per column; (): learned", each=float)
     per_column: bool | None = option(None, "kernels: learn one width per column")
     features: int | None = option(None, "hidden width of the additive, concat and tanh_key scores", at_least=1)

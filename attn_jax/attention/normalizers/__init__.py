@@ -2,6 +2,7 @@
 
 from attn_jax.attention.normalizers.base import softmax, sums_to_one, takes_infinite
 from attn_jax.attention.normalizers.constrained import constrained_softmax, constrained_sparsemax
+from attn_jax.attention.normalizers.contextual import CONTEXTUAL, ContextualSoftmax
 from attn_jax.attention.normalizers.elementwise import ELEMENTWISE, hardmax, kernel_sum, linear, rela, sigmoid
 from attn_jax.attention.normalizers.entmax import PROJECTIONS, entmax, entmax15, sparsemax
 from attn_jax.attention.normalizers.fusedmax import fusedmax
@@ -25,11 +26,12 @@ from attn_jax.attention.normalizers.sinks import (
 from attn_jax.attention.normalizers.structured import STRUCTURED, Chain, Segments, chain_marginals, segment_marginals
 
 # Functions are called as they are; classes are modules, to be constructed with their options.
-NORMALIZERS = {"softmax": softmax, **PROJECTIONS, **PARAMETRIC, **ELEMENTWISE, **SINKS, **STRUCTURED}
+NORMALIZERS = {"softmax": softmax, **PROJECTIONS, **PARAMETRIC, **ELEMENTWISE, **SINKS, **STRUCTURED, **CONTEXTUAL}
 
 __all__ = [
     "NORMALIZERS",
     "Chain",
+    "ContextualSoftmax",
     "Entmax",
     "Fusedmax",
     "LearnedEntmax",

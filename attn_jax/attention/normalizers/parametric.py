@@ -131,7 +131,7 @@ def _kept(scores: Scores, mask: Mask) -> Scores:
     return scores if mask is None else jnp.where(mask, scores, 0)
 
 
-def per_head(parameter: Float[Array, "h 1 d"], scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
+def per_head(parameter: Float[Array, "h n d"], scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
     """Reshapes a per-head parameter to broadcast with the scores."""
     num_heads = parameter.shape[0]
     if num_heads == 1:

@@ -14,7 +14,7 @@ from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.attention.normalizers.sinks import SINKS
 
 UNNORMALIZED = {"linear", "rela", "unnormalized_sigmoid", "chain", "segments"}  # any sum
-SHIFTED = {*UNNORMALIZED, *SINKS, "sigmoid"}  # not shift invariant
+SHIFTED = {*UNNORMALIZED, *SINKS, "sigmoid", "contextual_softmax"}  # not shift invariant
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(0, 1.5, (6, 5)).astype(np.float32)
 MASK = np.array(
@@ -125,7 +125,7 @@ def test_half_precision_is_computed_in_single(name, dtype, weights_and_gradient)
 
 
 def test_a_vmap_over_rows_is_the_whole(name, weights_and_gradient):
-    if name == "scalable_entmax":
+    if name in ("scalable_entmax", "contextual_softmax"):
         pytest.skip("its query has the rows, too")
     expected, _ = weights_and_gradient(SCORES, MASK)
     np.testing.assert_allclose(compiled(jax.vmap(normalizer(name)))(SCORES, MASK), expected, atol=1e-6)

@@ -1,0 +1,60 @@
+"""Softmax over scores with contextual positions: how far back a key is, counted in the keys that matter."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32, softmax
+from attn_jax.attention.normalizers.parametric import Query, per_head
+from attn_jax.types import Array, Float
+
+
+@in_float32
+def contextual_softmax(scores: Scores, mask: Mask, products: Float[Array, "... p"]) -> Weights:
+    """weights = softmax(scores_i + products[p_i]),  p_i = sum_{j >= i} sigmoid(scores_j), between integers by a line.
+
+    `products` are those of the query with the vectors of the positions 0, 1, ...; what is beyond has the last one. The
+    sum is over the keys where the mask is True: under a causal mask, from key i up to the query.
+    """
+    keep = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    gates = jnp.where(keep, jax.nn.sigmoid(jnp.where(keep, scores, 0.0)), 0.0)
+    position = jax.lax.cumsum(gates, axis=gates.ndim - 1, reverse=True)
+    position = jnp.minimum(position, products.shape[-1] - 1)
+    below = jnp.floor(position).astype(jnp.int32)
+    above = jnp.minimum(below + 1, products.shape[-1] - 1)
+    lower, upper = (jnp.take_along_axis(products.astype(scores.dtype), i, axis=-1) for i in (below, above))
+    return softmax(scores + lower + (position - below) * (upper - lower), keep)
+
+
+class ContextualSoftmax(nn.Module, kw_only=True):
+    """softmax(scores_i + query . e[p_i]), p_i = sum_{j >= i} sigmoid(scores_j): contextual_softmax with learned e.
+
+    CoPE: Golovneva 2024 (arXiv 2405.18719). e has a vector for each head and position, and starts at 0, where it is
+    softmax; in the paper all heads share it.
+
+    Raises:
+        ValueError: less than two positions; called without a query.
+    """
+
+    num_positions: int = 64  # 0 .. num_positions - 1
+    num_heads: int = 1  # number of learned sets of vectors
+
+    def __post_init__(self):
+        if self.num_positions < 2:
+            raise ValueError(f"num_positions is {self.num_positions}; expected at least 2")
+        super().__post_init__()
+
+    @nn.compact
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        if query is None:
+            raise ValueError("ContextualSoftmax multiplies positions with the query, and was called without one")
+        shape = (self.num_heads, self.num_positions, query.shape[-1])
+        vectors = self.param("positions", nn.initializers.zeros, shape)
+        query = query[..., None, :, :] if query.ndim < scores.ndim else query
+        vectors = vectors[0] if self.num_heads == 1 else per_head(vectors, scores)
+        query = query.astype(jnp.promote_types(query.dtype, jnp.float32))
+        products = query @ jnp.swapaxes(vectors, -1, -2)
+        return contextual_softmax(scores, mask, jnp.broadcast_to(products, (*scores.shape[:-1], self.num_positions)))
+
+
+CONTEXTUAL = {"contextual_softmax": ContextualSoftmax}

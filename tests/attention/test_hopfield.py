@@ -69,6 +69,18 @@ def test_over_a_gaussian_kernel_it_is_the_mean_shift():
     assert len(np.unique(np.round(modes, 3))) == 2
 
 
+@pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "stick_breaking"])
+def test_masking_a_pattern_is_deleting_it(normalize):
+    query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, PATTERNS))
+    keep = np.array([1, 0, 1, 1, 0], bool)
+    attention = hopfield(3, normalize=normalize)
+    run = lambda q, k, mask: attention.apply({}, q, k, mask=mask).weights  # noqa: E731
+    rubbish = jnp.where(keep[:, None], keys, 100.0)
+    weights = compiled(run)(query, rubbish, keep[None])
+    np.testing.assert_allclose(weights[:, keep], compiled(run)(query, keys[keep], np.ones((1, 3), bool)), atol=1e-5)
+    assert np.all(weights[:, ~keep] == 0)
+
+
 def test_derivatives_in_float64():
     total = lambda query, keys: jnp.sum(jnp.sin(hopfield(3).apply({}, query, keys).context))  # noqa: E731
     check_derivatives(total, QUERY, PATTERNS)

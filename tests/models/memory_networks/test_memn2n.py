@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import compiled
 from tiny_stories import VOCABULARY, encode_stories
 
-from attn_jax.attention.normalizers import linear
+from attn_jax.attention.normalizers import linear, sparsemax
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import StoryModel, find_sentences
@@ -130,6 +131,24 @@ def test_linear_start_is_the_identity_as_normalizer_and_then_the_softmax(batch):
     np.testing.assert_allclose(values[0], values[2], rtol=1e-5)
     np.testing.assert_allclose(values[1], values[3], rtol=1e-5)
     assert abs(values[0] - values[1]) > 1e-3
+
+
+@pytest.mark.parametrize("normalize", [softmax, sparsemax])
+def test_hops_of_tied_tables_that_keep_nothing_are_the_iterations_of_a_hopfield_network(normalize, batch):
+    """Keys = values, and u <- 0 u + o: three hops are one hop of three iterations."""
+    hops, params = parameters(adjacent=False, num_hops=3, normalize=normalize)
+    iterated, _ = parameters(adjacent=False, num_hops=1, iterations=3, normalize=normalize)
+    params |= {"embedding_1": params["embedding_0"], "time_1": params["time_0"]}
+    params["between"] = jnp.zeros_like(params["between"])
+
+    @compiled
+    def read(params, source):
+        return [module.apply({"params": params}, source, method="read") for module in (hops, iterated)]
+
+    (found, weights), (expected, last) = read(params, batch["source"])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(weights[:, -1], last[:, 0], atol=1e-5)
+    assert np.abs(weights[0, 0] - weights[0, -1]).max() > 1e-2
 
 
 def test_noise_puts_empty_memories_between_statements(batch):

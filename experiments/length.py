@@ -1,6 +1,7 @@
 """Trained on short sequences, tested on longer ones: do the normalizer of attention and the positions decide?
 
     python launch.py --sweep=experiments/length.py
+    python launch.py --sweep=experiments/length.py --config.task.num_examples=100000 --config.model.hidden_size=32
     python experiments/length.py
     python experiments/length.py --render
 
@@ -8,9 +9,9 @@ Sort and reverse (attn_jax/tasks/sequences.py), trained up to length L = 16, tes
 softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transformer, three seeds in one vmapped
 program; half of its heads have a bias by distance (nape). Sorting also without positions: softmax, stick-breaking
 attention (Tan 2024, arXiv 2410.17980) and forgetting attention (Lin 2025, arXiv 2503.02130), whose bias is learned from
-the data. The first command trains, the second decodes and writes experiments/results/length.json, .md and .png, and the
-third writes the last two again from the first. Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with
-softmax, 100/100/80/0 with ASEntmax.
+the data. The first command trains, the second with half the width and a quarter of the steps, for two cores; the third
+decodes and writes experiments/results/length.json, .md and .png, and the fourth writes the last two again from the
+first. Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
 
 Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 """

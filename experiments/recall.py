@@ -1,15 +1,19 @@
 """Can a memory of fixed size recall the value of a key, as attention over all keys can?
 
     python launch.py --sweep=experiments/recall.py
+    python launch.py --sweep=experiments/recall.py --config.task.num_examples=25000
     python experiments/recall.py
 
 Associative recall (attn_jax/tasks/recall.py), 4 pairs in 64 tokens, in a decoder-only Transformer of two layers of
-width 64 with one head: attention over keys, linear attention, the delta rule and the gated delta rule, five seeds in
-one vmapped program. The memories that are written have a short convolution of width 4, as in the published blocks;
-attention over keys has none. The first command trains, the second measures the share of values that are the first
-choice of the model on new texts, and writes experiments/results/recall.json and .md.
+width 64 with one head: softmax and sparsemax over all keys, Parallax, stick-breaking and forgetting attention without
+positions, linear attention, the delta rule and the gated delta rule, five seeds in one vmapped program, the same texts
+for all. The memories that are written have a short convolution of width 4, as in the published blocks; attention over
+keys has none. The first command trains, the second with a quarter of the steps, for two cores, and the third measures
+the share of values that are the first choice of the model on new texts, and writes experiments/results/recall.json and
+.md. Published (Yang 2024, arXiv 2406.06484): the delta rule above linear attention.
 
-Other sizes and memories: --config.task.num_pairs=16 --config.model.attention.memory=mesa with configs/recall.py.
+16 pairs in 256 tokens at width 128, for the sweep too: --config.task.num_pairs=16 --config.task.length=222
+--config.task.buckets="((33,223),)" --config.decode.max_length=224 --config.model.hidden_size=128
 """
 
 import argparse
@@ -29,24 +33,32 @@ from attn_jax.cli.commands import restore  # noqa: E402
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
 from experiments import raw  # noqa: E402
 
-MEMORIES = {
-    "softmax over all keys": "keys",
-    "linear attention": "linear",
-    "delta rule": "delta",
-    "gated delta rule": "gated_delta",
-}
 CONVOLUTION = 4
+MECHANISMS: dict[str, dict[str, Any]] = {  # changes of config.model in configs/recall.py
+    "softmax": {},
+    "sparsemax": {"attention.normalize": "sparsemax"},
+    "Parallax": {"attention.fit": "parallax"},
+    "stick-breaking": {"attention.normalize": "stick_breaking", "positions": "none"},
+    "forgetting": {"positions": "forgetting"},
+    "linear attention": {"attention.memory": "linear"},
+    "delta rule": {"attention.memory": "delta"},
+    "gated delta rule": {"attention.memory": "gated_delta"},
+}
+PAIRS = (("delta rule", "linear attention"), ("gated delta rule", "delta rule"))  # besides all with the first
+SEEDS = (0, 1, 2, 3, 4)
 
 
 def sweep() -> Iterator[dict]:
-    for memory in MEMORIES.values():
-        run = {"config": "configs/recall.py", "seeds": (0, 1, 2, 3, 4), "model.attention.memory": memory}
-        yield run if memory == "keys" else run | {"model.attention.written.convolution": CONVOLUTION}
+    for changes in MECHANISMS.values():
+        written = {"attention.written.convolution": CONVOLUTION} if "attention.memory" in changes else {}
+        model = {f"model.{key}": value for key, value in (changes | written).items()}
+        yield {"config": "configs/recall.py", "seeds": SEEDS} | model
 
 
 def recalled(model: Model, params: Params, batch: dict[str, np.ndarray], values: np.ndarray) -> float:
@@ -70,23 +82,39 @@ def measure(workdir: pathlib.Path, count: int) -> list[float]:
 
 
 def report(results: dict[str, Sequence[float]]) -> str:
-    """Formats a Markdown table: a row per memory, mean and standard deviation of its seeds, and each of them."""
-    lines = ["| memory | values recalled | each seed |", "|---|---|---|"]
-    for name, shares in results.items():
-        spread = f" ± {np.std(shares, ddof=1):.1f}" if len(shares) > 1 else ""
-        each = ", ".join(f"{share:.1f}" for share in shares)
-        lines.append(f"| {name} | {np.mean(shares):.1f}{spread} | {each} |")
-    return "\n".join(lines)
+    """Formats two tables: the share of each mechanism and seed, and differences that are paired by seed."""
+    first = next(iter(results))
+    rows = [
+        [
+            name,
+            _shown(t_interval(shares)) if len(shares) > 1 else f"{shares[0]:.1f}",
+            *(f"{share:.1f}" for share in shares),
+        ]
+        for name, shares in results.items()
+    ]
+    seeds = max(len(shares) for shares in results.values())
+    text = raw.table(["mechanism", "values recalled", *(f"seed {i}" for i in range(seeds))], rows)
+    pairs = [(name, first) for name in results if name != first] + list(PAIRS)
+    apart = [
+        [f"{name} − {other}", _shown(compare(results[name], results[other]).difference)]
+        for name, other in pairs
+        if {name, other} <= results.keys() and len(results[name]) == len(results[other]) > 1
+    ]
+    return text + "\n\nDifferences, paired by seed:\n\n" + raw.table(["", "difference"], apart) if apart else text
+
+
+def _shown(interval: Interval) -> str:
+    return f"{interval.mean:.1f} ± {interval.half_width:.1f}"
 
 
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     results = record["results"]
-    return f"""# Associative recall by memory
+    return f"""# Associative recall by mechanism
 
 {raw.circumstances(record)}
-- percent of the values of {results["texts"]:,} test texts that are the first choice; mean ± standard deviation of the
-  seeds
+- percent of the values of {results["texts"]:,} new texts that are the first choice; means of the seeds with their
+  95 % intervals
 
 {report(results["recalled"])}
 """
@@ -103,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args, begun = parser.parse_args(argv), raw.Begun.now()
     results = {
         name: measure(args.runs / job.name, args.count)
-        for name, job in zip(MEMORIES, jobs(pathlib.Path(__file__)), strict=True)
+        for name, job in zip(MECHANISMS, jobs(pathlib.Path(__file__)), strict=True)
         if (args.runs / job.name / "result.json").exists()
     }
     if not results:

@@ -63,7 +63,10 @@ def local_line_weights(
 
 
 class LocalLine(nn.Module, kw_only=True):
-    """local_line_weights, with a ridge that keeps a query far from all keys near to the mean."""
+    """W_i = w_i (1 + (key_i - m) . (S + ridge s I)^-1 (query - m)): local_line_weights.
+
+    The ridge keeps a query far from all keys near to the mean.
+    """
 
     ridge: float = 0.1  # share of the variance of the keys that is added to it; 0 is the line itself
 

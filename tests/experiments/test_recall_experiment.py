@@ -11,13 +11,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def test_every_run_of_the_sweep_is_a_valid_config():
     runs = list(recall.sweep())
-    assert len(runs) == len(recall.MEMORIES) == 4 and all(len(run["seeds"]) == 5 for run in runs)
+    assert len(runs) == len(recall.MECHANISMS) == 8 and all(len(run["seeds"]) == 5 for run in runs)
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
         config.update_from_flattened_dict(run)
         check(config)
 
 
-def test_the_report_has_every_memory_and_seed():
-    text = recall.report({"softmax": [100.0, 98.0], "linear": [50.0]})
-    assert "| softmax | 99.0 ± 1.4 | 100.0, 98.0 |" in text and "| linear | 50.0 | 50.0 |" in text
+def test_the_report_has_every_mechanism_and_seed_and_paired_differences():
+    text = recall.report({"softmax": [100.0, 98.0], "linear attention": [50.0, 52.0], "delta rule": [92.0, 94.0]})
+    assert "| softmax | 99.0 ± 12.7 | 100.0 | 98.0 |" in text
+    assert "| linear attention − softmax | -48.0 ± 25.4 |" in text
+    assert "| delta rule − linear attention | 42.0 ± 0.0 |" in text and "gated" not in text
+    alone = recall.report({"softmax": [100.0]})
+    assert "| softmax | 100.0 | 100.0 |" in alone and "Differences" not in alone

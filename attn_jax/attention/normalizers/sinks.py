@@ -95,7 +95,9 @@ def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
 
 
 class LearnedSink(nn.Module, kw_only=True):
-    """softmax_with_sink with the score of the sink learned, one per head, starting at 0, where it is softmax_one.
+    """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): softmax_with_sink, its sink learned for each head.
+
+    The sink starts at 0, where it is softmax_one.
 
     As in gpt-oss (OpenAI 2025, arXiv 2508.10925): a learned number in the denominator of each head.
     """

@@ -64,7 +64,10 @@ def chain_marginals(scores: Scores, mask: Mask = None, pairwise: Float[Array, ".
 
 
 class Chain(nn.Module, kw_only=True):
-    """chain_marginals with learned b, one per head, that starts at 0: at first each weight is sigmoid(score)."""
+    """weights_i = p(z_i = 1) in a linear chain over the keys: chain_marginals with learned b, one per head.
+
+    b starts at 0: at first each weight is sigmoid(score).
+    """
 
     num_heads: int = 1  # number of learned b
     sums_to_one = False
@@ -122,7 +125,9 @@ def segment_marginals(scores: Scores, mask: Mask = None, lengths: Float[Array, "
 
 
 class Segments(nn.Module, kw_only=True):
-    """segment_marginals with learned c, one per head and length up to `longest_segment`, that starts at 0.
+    """weights_i = p(key i is in a segment): segment_marginals with learned c, one per head and length.
+
+    A segment has at most `longest_segment` keys; c starts at 0.
 
     Raises:
         ValueError: a longest segment below 1.

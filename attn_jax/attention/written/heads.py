@@ -26,6 +26,7 @@ class Kind(NamedTuple):
     """A published memory: its rule, and what its keys, decays and rates are made of."""
 
     rule: type[Linear] | type[Delta] | type[Mesa]
+    equation: str  # of a write and a read; a = exp(log decay), b the rate, f the feature map, L the ridge
     decay: type[nn.Module] | None = None
     rated: bool = False  # learned rates; False: 1
     maps: bool = False  # queries and keys go through a feature map; False: silu, and vectors of length 1
@@ -42,14 +43,16 @@ class Kind(NamedTuple):
 
 
 WRITTEN = {
-    "linear": Kind(Linear, maps=True),
-    "retention": Kind(Linear, decay=FixedDecay),
-    "gated_linear": Kind(Linear, decay=ColumnDecay),
-    "delta": Kind(Delta, rated=True),
-    "gated_delta": Kind(Delta, decay=HeadDecay, rated=True),
-    "column_gated_delta": Kind(Delta, decay=ColumnDecay, rated=True),
-    "ridge": Kind(Mesa, rated=True),
-    "mesa": Kind(Mesa, decay=HeadDecay, rated=True),
+    "linear": Kind(Linear, "S = S + f(k) v'; f(q)' S / sum of weights", maps=True),
+    "retention": Kind(Linear, "S = a S + k v', a fixed for each head; q' S", decay=FixedDecay),
+    "gated_linear": Kind(Linear, "S = a S + k v', a of the input for each column; q' S", decay=ColumnDecay),
+    "delta": Kind(Delta, "S = S + b k (v - S' k)'; q' S", rated=True),
+    "gated_delta": Kind(Delta, "S = a S, S = S + b k (v - S' k)'; q' S", decay=HeadDecay, rated=True),
+    "column_gated_delta": Kind(
+        Delta, "S = a S, S = S + b k (v - S' k)', a for each column; q' S", decay=ColumnDecay, rated=True
+    ),
+    "ridge": Kind(Mesa, "H = H + b k k', S = S + b k v'; q' (H + L)^-1 S", rated=True),
+    "mesa": Kind(Mesa, "H = a H + b k k', S = a S + b k v'; q' (H + L)^-1 S", decay=HeadDecay, rated=True),
 }
 
 

@@ -87,6 +87,21 @@ def test_all_forms_are_equal_in_value_and_gradient(name, wide):
     assert all(np.any(x != 0) for x in gradients[0][:3])
 
 
+@pytest.mark.parametrize("name", ["normalized and faded", "delta gated by column"])
+def test_every_chunk_size_gives_the_same(name):
+    with jax.enable_x64(True):
+
+        @compiled
+        def run(*arrays):
+            rule, query, writes = writes_of(name, *arrays, MASK)
+            sizes = [size for size in range(1, LENGTH + 2) if size not in SIZES]
+            return dense(rule, query, writes)[0], [chunked(rule, query, writes, size)[1] for size in sizes]
+
+        expected, contexts = run(*arrays())
+    for context in contexts:
+        np.testing.assert_allclose(context, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_masking_a_key_is_deleting_it(name):
     with jax.enable_x64(True):

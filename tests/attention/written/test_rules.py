@@ -79,6 +79,18 @@ def test_the_delta_rule_is_one_step_of_descent_for_each_pair():
             np.testing.assert_allclose(context[t], QUERY[t] @ memory, atol=1e-12)
 
 
+@pytest.mark.parametrize("gates", [np.zeros((5, 1)), GATES], ids=["open", "gated"])
+def test_the_delta_rule_has_the_weights_of_one_triangular_system(gates):
+    """W = tril(D Q K') (I + stril(diag(b) D K K'))^-1 diag(b), D_ij = exp(c_i - c_j), c the cumulated log decay."""
+    context, weights = run(Delta(), UNIT, rates=RATES, log_decay=gates)
+    total = np.cumsum(gates)
+    fading = np.exp(total[:, None] - total)
+    system = np.eye(5) + np.tril(RATES[:, None] * fading * (UNIT @ UNIT.T), -1)
+    expected = np.tril(fading * (QUERY @ UNIT.T)) @ np.linalg.solve(system, np.diag(RATES))
+    np.testing.assert_allclose(weights, expected, atol=1e-12)
+    np.testing.assert_allclose(context, expected @ VALUES, atol=1e-12)
+
+
 def test_a_rate_of_one_replaces_the_value_of_a_key():
     keys = UNIT[[0, 1, 0, 0, 0]]
     context, _ = run(Delta(), keys, query=keys)

@@ -17,6 +17,7 @@ from typing import Any
 from attn_jax.errors import check_known, one_line
 from attn_jax.tasks.files import load_json
 from experiments import (
+    atlas,
     attention_gap,
     babi,
     complexity,
@@ -47,6 +48,7 @@ from experiments import (
 )
 
 MODULES = (
+    atlas,
     attention_gap,
     babi,
     complexity,

@@ -30,7 +30,7 @@ def made(kind):
 def total_of(attentions):
     """The sum of sines of all weights, as a function of queries and keys."""
     given = [jnp.asarray(x, jnp.float32) for x in (QUERY, KEYS)]
-    params = [params_of(attention, *given) for attention in attentions]
+    params = [jax.tree.map(jnp.asarray, params_of(attention, *given)) for attention in attentions]
 
     def total(query, keys):
         call = lambda attention, p: attention.apply({"params": p}, query, keys, mask=MASK).weights  # noqa: E731

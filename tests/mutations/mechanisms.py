@@ -3,6 +3,8 @@
 from mutation import Mutation
 
 SINKS, SIGNED = "attention/normalizers/test_sinks.py", "attention/test_signed.py"
+SEGMENTS = "attention/normalizers/test_structured.py"
+CONTEXTUAL = "attention/normalizers/test_contextual.py"
 
 MUTATIONS = {
     "sink_is_zero": Mutation(
@@ -22,6 +24,24 @@ MUTATIONS = {
     ),
     "stick_from_the_first_key": Mutation(
         "attention/normalizers/sinks.py", "axis=after.ndim - 1, reverse=True", "axis=after.ndim - 1", SINKS
+    ),
+    "a_segment_follows_another_at_once": Mutation(
+        "attention/normalizers/structured.py",
+        "[apart, parts[..., :-1] + score[..., None]]",
+        "[apart, parts[..., :-1].at[..., 0].set(apart[..., 0]) + score[..., None]]",
+        SEGMENTS,
+    ),
+    "masked_keys_end_a_segment": Mutation(
+        "attention/normalizers/structured.py",
+        "parts = jnp.where(kept[..., None], following - total, parts)",
+        "parts = following - total",
+        SEGMENTS,
+    ),
+    "positions_counted_from_the_first_key": Mutation(
+        "attention/normalizers/contextual.py", "axis=gates.ndim - 1, reverse=True", "axis=gates.ndim - 1", CONTEXTUAL
+    ),
+    "positions_without_a_line_between": Mutation(
+        "attention/normalizers/contextual.py", "(position - below) * (upper - lower)", "0 * upper", CONTEXTUAL
     ),
     "share_without_sink": Mutation(
         "attention/normalizers/sinks.py",

@@ -93,7 +93,7 @@ def test_every_chunk_size_gives_the_same(name):
 
         @compiled
         def run(*arrays):
-            rule, query, writes = writes_of(name, *arrays, MASK)
+            rule, query, writes = writes_of(name, *arrays, jnp.asarray(MASK))
             sizes = [size for size in range(1, LENGTH + 2) if size not in SIZES]
             return dense(rule, query, writes)[0], [chunked(rule, query, writes, size)[1] for size in sizes]
 

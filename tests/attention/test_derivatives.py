@@ -1,6 +1,6 @@
-"""Every score and every normalizer: forward mode, and derivatives of second order in two ways.
+"""Scores and elementwise normalizers: forward mode, and derivatives of second order in two ways.
 
-Those of hard attention, of written memories and of the options of attention are with their tests.
+Those of other normalizers, of hard attention, of written memories and of the options of attention are with their tests.
 """
 
 import jax
@@ -19,6 +19,11 @@ ZERO = {"boxcar", "constant", "hardmax"}  # their weights are steps, or constant
 ELSEWHERE = {"sparsemax", "entmax15", "entmax", "learned_entmax"}  # a closed form, in test_entmax.py
 ELSEWHERE |= {"softmax_one", "learned_sink", "unnormalized_sigmoid", "softpick", "stick_breaking"}  # test_sinks.py
 ELSEWHERE |= {"chain", "segments", "contextual_softmax"}  # test_structured.py, test_contextual.py
+ELSEWHERE |= {
+    "fusedmax",
+    "scalable_softmax",
+    "scalable_entmax",
+}  # of first order, in test_fusedmax.py, test_parametric.py
 
 
 def made(kind):
@@ -45,7 +50,7 @@ def test_of_every_score():
     check_derivatives(total_of(attentions), QUERY, KEYS)
 
 
-def test_of_every_normalizer():
+def test_of_elementwise_normalizers():
     names = [name for name in NORMALIZERS if name not in ZERO | ELSEWHERE]
     check_derivatives(total_of([Attention(score="dot", normalize=name) for name in names]), QUERY, KEYS)
 

@@ -2,13 +2,21 @@
 
     python tests/mutations                    all of them
     python tests/mutations tie_break halting  these
+    python tests/mutations --generated=100 --seed=0 --out=experiments/results/mutations.json
+                                              a random sample of those that generated.py makes by rule
+    python tests/mutations --coverage=experiments/results/coverage.json
+                                              no faults: runs all tests, and counts lines and branches they never reach
 
 Each is made in a copy of the repository, in a temporary folder, where its test is then run. It is "killed" where the
 test fails, and "survived" where it passes or does not run; "not found" is a text that is no longer in its file, or
 there more than once. First all tests have to pass without a fault. The exit status is 1 if anything is not as it should
-be. For a change to the tests or to what they cover; pytest does not run it.
+be: of generated faults, if fewer than nine in ten are noticed or explained (EXPLAINED in generated.py). For a change to
+the tests or to what they cover; pytest does not run it.
 """
 
+import argparse
+import collections
+import json
 import os
 import pathlib
 import shutil
@@ -18,6 +26,7 @@ import tempfile
 
 import blockwise
 import data
+import generated
 import images
 import mechanisms
 import outputs
@@ -27,6 +36,7 @@ from mutation import Mutation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".jax_cache", ".venv*", "__pycache__", ".*_cache", "data", "runs")
+LEAST = 0.9  # of generated faults, noticed or explained
 FAILED = 1  # pytest's exit status where tests ran and some failed
 MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
 MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS
@@ -53,8 +63,86 @@ def result_of(root: pathlib.Path, mutation: Mutation) -> str:
     return "killed" if status == FAILED else "survived"
 
 
-def main(names: list[str]) -> int:
+def about() -> dict:
+    """Where and of what the results are."""
+    sys.path.insert(0, str(ROOT))
+    from attn_jax.evaluation.provenance import provenance
+
+    return provenance()
+
+
+def run_generated(count: int, seed: int, out: str) -> int:
+    """A random sample of generated faults; the exit status."""
+    chosen, results = generated.sample(count, seed), {}
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "repository"
+        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+        sound: dict[str, bool] = {}
+        for name, (mutation, begin, end) in chosen.items():
+            if mutation.test not in sound:
+                sound[mutation.test] = run_tests(root, [mutation.test])[0] == 0
+            path = root / "attn_jax" / mutation.file
+            text = path.read_text(encoding="utf-8")
+            path.write_text(generated.mutated(text, begin, end, mutation.after), encoding="utf-8")
+            status, _ = run_tests(root, [mutation.test]) if sound[mutation.test] else (0, "")
+            path.write_text(text, encoding="utf-8")
+            survived = "explained" if name in generated.EXPLAINED else "survived"
+            results[name] = survived if status == 0 else "killed"  # an import that fails is noticed, too
+            print(f"{results[name]:<10}{name:<52}{mutation.test}", flush=True)
+    counts = collections.Counter(results.values())
+    rate = (counts["killed"] + counts["explained"]) / max(1, len(results))
+    total = len(generated.all_mutations())
+    print(f"{dict(counts)} of a sample of {len(results)} of {total} faults: {100 * rate:.0f} % noticed or explained")
+    if out:
+        content = {"counts": counts, "rate": rate, "of": total, "seed": seed, "results": results, **about()}
+        pathlib.Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return int(rate < LEAST)
+
+
+def run_coverage(out: str) -> int:
+    """All tests with coverage of lines and branches, by folder of the package; the exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = pathlib.Path(folder) / "coveragerc"
+        settings.write_text(
+            f"[run]\nbranch = True\nparallel = True\nsource = attn_jax\npatch = subprocess\ndata_file = {folder}/data\n"
+        )
+        coverage = [sys.executable, "-m", "coverage"]
+        options = [f"--rcfile={settings}"]
+        tested = subprocess.run(
+            [*coverage, "run", *options, "-m", "pytest", "-q", "-p", "no:xdist"], cwd=ROOT
+        ).returncode
+        subprocess.run([*coverage, "combine", "-q", *options], cwd=ROOT, check=True)
+        subprocess.run([*coverage, "json", "-q", *options, "-o", f"{folder}/all.json"], cwd=ROOT, check=True)
+        found = json.loads(pathlib.Path(folder, "all.json").read_text())
+    rows: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
+    for file, about_file in found["files"].items():
+        parts = pathlib.PurePath(file).parts
+        for row in (parts[1] if len(parts) > 2 else ".", "all"):
+            rows[row].update({k: v for k, v in about_file["summary"].items() if isinstance(v, int)})
+    percents = {}
+    for row, n in sorted(rows.items()):
+        whole = n["num_statements"] + n["num_branches"]
+        percents[row] = round(100 * (n["covered_lines"] + n["covered_branches"]) / max(1, whole), 1)
+        print(f"{row:<14}{percents[row]:>6} % of {n['num_statements']} lines and {n['num_branches']} branches")
+    content = {"percent": percents, "tests": tested, **about()}
+    pathlib.Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return int(tested != 0 or percents["all"] < 92)
+
+
+def main(arguments: list[str]) -> int:
     """The exit status of the program."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of listed faults; none: all of them")
+    parser.add_argument("--generated", type=int, default=0, help="number of generated faults")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--out", default="", help="a JSON file for the generated faults")
+    parser.add_argument("--coverage", default="", help="a JSON file for the coverage of all tests")
+    options = parser.parse_args(arguments)
+    if options.coverage:
+        return run_coverage(options.coverage)
+    if options.generated:
+        return run_generated(options.generated, options.seed, options.out)
+    names = options.names
     unknown = [name for name in names if name not in MUTATIONS]
     if unknown:
         print(f"mutations: unknown {', '.join(unknown)}; known: {', '.join(MUTATIONS)}", file=sys.stderr)

@@ -1,0 +1,122 @@
+"""Faults made by rule from the source, a random sample of all that the rules can make.
+
+    comparison    < and <=, > and >=, == and != are exchanged
+    arithmetic    + and -, * and / are exchanged
+    logic         and and or are exchanged; "not x" is x
+    constant      True and False are exchanged; an integer is one larger
+
+Docstrings, annotations, assertions, messages of errors and defaults of options are left alone. A fault is named by its
+file, line, column and rule, such as "training/loop.py:86:16 constant".
+"""
+
+import ast
+import itertools
+import pathlib
+import random
+from collections.abc import Iterator
+
+from mutation import Mutation
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGETS = ("attention", "evaluation/decode.py", "training")  # below attn_jax
+COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
+COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
+ARITHMETIC = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
+# Faults that no test can notice, and why; a sample counts them as explained.
+EXPLAINED: dict[str, str] = {}
+
+
+def files() -> list[pathlib.Path]:
+    """The files that are mutated."""
+    found = []
+    for target in TARGETS:
+        path = ROOT / "attn_jax" / target
+        found += [path] if path.is_file() else sorted(path.rglob("*.py"))
+    return [path for path in found if path.name != "__init__.py"]
+
+
+def test_of(path: pathlib.Path) -> str:
+    """The tests of a file, below tests: its own test file, or all of its folder."""
+    inside = path.relative_to(ROOT / "attn_jax")
+    own = inside.parent / f"test_{inside.name}"
+    return str(own if (ROOT / "tests" / own).exists() else inside.parent)
+
+
+def edits(text: str) -> Iterator[tuple[int, int, str, str]]:
+    """Yields (begin, end, new text, rule) of each fault of a source text; places are in bytes of its UTF-8."""
+    data = text.encode()
+    starts = [0, *itertools.accumulate(len(line) for line in data.splitlines(keepends=True))]
+    at = lambda node, end=False: (  # noqa: E731
+        starts[(node.end_lineno if end else node.lineno) - 1] + (node.end_col_offset if end else node.col_offset)
+    )
+
+    def between(left: ast.AST, right: ast.AST, old: str, new: str, rule: str):
+        begin, end = at(left, end=True), at(right)
+        place = data[begin:end].find(old.encode())
+        if place >= 0:
+            yield begin + place, begin + place + len(old), new, rule
+
+    for node in visited(ast.parse(text)):
+        if isinstance(node, ast.Compare):
+            operands = [node.left, *node.comparators]
+            for left, right, op in zip(operands, operands[1:], node.ops, strict=False):
+                if type(op) in COMPARISONS:
+                    yield from between(left, right, *COMPARISONS[type(op)], "comparison")
+        elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            if not any(
+                isinstance(part, ast.Constant) and isinstance(part.value, str) for part in (node.left, node.right)
+            ):
+                yield from between(node.left, node.right, *ARITHMETIC[type(node.op)], "arithmetic")
+        elif isinstance(node, ast.BoolOp):
+            old, new = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+            for left, right in itertools.pairwise(node.values):
+                yield from between(left, right, old, new, "logic")
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield at(node), at(node) + len("not"), "", "logic"
+        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
+            new = str(not node.value) if type(node.value) is bool else str(node.value + 1)
+            yield at(node), at(node, end=True), new, "constant"
+
+
+def visited(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yields the nodes in which a fault would be one."""
+    todo = [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Assert | ast.Raise | ast.JoinedStr):
+            continue
+        yield node
+        for name, value in ast.iter_fields(node):
+            if name in ("annotation", "returns", "decorator_list"):
+                continue
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "option":
+                continue
+            todo += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, ast.AST)]
+
+
+def all_mutations() -> dict[str, tuple[Mutation, int, int]]:
+    """Every fault by name: (mutation with an empty `before`, begin, end); see `mutated`."""
+    found = {}
+    for path in files():
+        text, inside = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT / "attn_jax"))
+        data = text.encode()
+        for begin, end, new, rule in edits(text):
+            line = data.count(b"\n", 0, begin) + 1
+            column = begin - (data.rfind(b"\n", 0, begin) + 1)
+            name = f"{inside}:{line}:{column} {rule}"
+            found[name] = Mutation(inside, "", new, test_of(path)), begin, end
+    return found
+
+
+def mutated(text: str, begin: int, end: int, new: str) -> str:
+    """The text with a fault."""
+    data = text.encode()
+    return (data[:begin] + new.encode() + data[end:]).decode()
+
+
+def sample(count: int, seed: int) -> dict[str, tuple[Mutation, int, int]]:
+    """A random sample, the same for the same source and seed."""
+    found = all_mutations()
+    names = sorted(found)
+    chosen = random.Random(seed).sample(names, min(count, len(names)))
+    return {name: found[name] for name in chosen}

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import jax
 from ml_collections import ConfigDict
 
 from attn_jax.attention import READINGS
@@ -12,7 +13,7 @@ from attn_jax.evaluation.points import PointsEvaluator
 from attn_jax.evaluation.text import TextEvaluator, check_text_metrics
 from attn_jax.tasks import PictureTask, PointsTask, Task, task_class
 from attn_jax.tasks.buckets import make_buckets
-from attn_jax.training.parallel import choose
+from attn_jax.training.parallel import choose, group_size
 
 
 def check(config: ConfigDict) -> Options:
@@ -28,7 +29,8 @@ def check(config: ConfigDict) -> Options:
     check_ensemble(config)
     options.optimizer.build(1)
     best_metric(config)
-    choose(config.parallel)
+    if choose(config.parallel).divides_state:
+        group_size(jax.device_count(), config.replicas)
     return options
 
 

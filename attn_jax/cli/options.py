@@ -21,6 +21,7 @@ from attn_jax.tasks.sizes import PointSizes
 from attn_jax.training.options import OptimizerOptions, TextTrainOptions, TokenTrainOptions, TrainOptions
 from attn_jax.training.parallel import AUTO, PARALLEL
 
+DIVIDING = tuple(name for name, strategy in PARALLEL.items() if strategy.divides_state)
 MEASURING = ("decode", "eval")  # sections that do not affect training
 
 
@@ -40,9 +41,16 @@ class RunOptions:
     )
     parallel: str = option(
         AUTO,
-        "one device, or the way to use several (training/parallel.py)",
+        "one device, or the way to use several (training/parallel.py); fsdp divides parameters and optimizer state",
         choices=(AUTO, *PARALLEL),
         affects="nothing",
+    )
+    replicas: int = option(
+        1,
+        "fsdp: number of groups of devices; each holds one whole state, divided among its devices",
+        at_least=1,
+        affects="nothing",
+        only=("parallel", DIVIDING),
     )
     dtype: str = option("float32", "type of the computation; parameters are always float32", choices=DTYPES)
 

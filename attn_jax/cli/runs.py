@@ -27,7 +27,7 @@ from attn_jax.training.loop import Diverged, FitResult, Reason, TrainState, fit,
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import plateau_scale
 from attn_jax.training.options import ON_NAN
-from attn_jax.training.parallel import choose
+from attn_jax.training.parallel import choose, group_size, part_size
 from attn_jax.training.progress import Progress, notice
 from attn_jax.training.pytrees import to_numpy
 from attn_jax.types import Params, PyTree
@@ -96,7 +96,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             microbatches=getattr(options.train, "microbatches", 1),
             by_rows=lazy,
         )
-        parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1)
+        groups = {"replicas": config.replicas} if strategy.divides_state else {}
+        parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
         if first:
             if stored is None or not has_checksums(workdir):
                 task.save(workdir)
@@ -278,12 +279,21 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     Raises:
         UserError: the model cannot fit into memory.
     """
-    devices = jax.device_count() if choose(run.config.parallel).across_devices else 1  # each holds the whole state
+    strategy = choose(run.config.parallel)
+    devices = jax.device_count() if strategy.across_devices else 1
+    parts = group_size(devices, run.config.replicas) if strategy.divides_state else 1
     logits = 0
     if "target_out" in batch:  # else it predicts no words
         positions = batch["target_out"].size // run.config.train.get("microbatches", 1) // devices
         logits = positions * len(run.task.target_vocabulary) * jnp.dtype(run.config.dtype).itemsize
-    size = model_size.measure(state.params, state.opt_state, num_seeds=len(run.seeds), logits=logits)
+    several = len(run.seeds) > 1
+    size = model_size.measure(
+        state.params,
+        state.opt_state,
+        num_seeds=len(run.seeds),
+        logits=logits,
+        held=lambda x: part_size(x, parts, first=int(several)),
+    )
     notice(f"{'model':<14}{size}{f' on each of {devices} devices' if devices > 1 else ''}")
     device = jax.local_devices()[0]
     copies = min(devices, jax.local_device_count()) if device.platform == "cpu" else 1  # in one memory

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from attn_jax.errors import UserError
-from attn_jax.types import PyTree
+from attn_jax.types import Callable, PyTree
 
 UNITS = ("bytes", "KB", "MB", "GB", "TB", "PB", "EB")
 
@@ -16,7 +16,7 @@ class ModelSize(NamedTuple):
     """The size of a model in training."""
 
     parameters: int  # of one seed
-    bytes: int  # of all seeds: parameters, gradients, optimizer state and logits
+    bytes: int  # of all seeds on one device: parameters, gradients, optimizer state and logits
 
     def __str__(self) -> str:
         return (
@@ -24,15 +24,24 @@ class ModelSize(NamedTuple):
         )
 
 
-def measure(params: PyTree, opt_state: PyTree, *, num_seeds: int = 1, logits: int = 0) -> ModelSize:
-    """Measures a training.
+def measure(
+    params: PyTree,
+    opt_state: PyTree,
+    *,
+    num_seeds: int = 1,
+    logits: int = 0,
+    held: Callable = lambda x: math.prod(x.shape),
+) -> ModelSize:
+    """Measures a training on one device.
 
     Args:
         params, opt_state: pytrees of arrays or shapes, with a seed axis for several seeds.
         num_seeds: the number of seeds.
         logits: the bytes of the logits of a batch. Other activations are not counted.
+        held: array or shape -> the number of its elements on one device; by default all.
     """
-    return ModelSize(num_parameters(params) // num_seeds, 2 * num_bytes(params) + num_bytes(opt_state) + logits)
+    num_held = 2 * num_bytes(params, held) + num_bytes(opt_state, held)
+    return ModelSize(num_parameters(params) // num_seeds, num_held + logits)
 
 
 def num_parameters(params: PyTree) -> int:
@@ -40,9 +49,9 @@ def num_parameters(params: PyTree) -> int:
     return sum(math.prod(x.shape) for x in jax.tree.leaves(params))
 
 
-def num_bytes(tree: PyTree) -> int:
-    """Returns the bytes of all arrays."""
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+def num_bytes(tree: PyTree, held: Callable = lambda x: math.prod(x.shape)) -> int:
+    """Returns the bytes of all arrays, or of the elements that a device holds of each."""
+    return sum(held(x) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def memory_of(device: Any) -> int | None:

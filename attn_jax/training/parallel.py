@@ -1,16 +1,18 @@
-"""The same pure step on one device, on several (pmap), or on a mesh across hosts.
+"""The same pure step on one device, on several (pmap), or on a mesh across hosts, with the state whole or divided.
 
     parallel = choose("auto", devices).make(step_factory, devices, seeds=False)
     state = parallel.put_state(state)
     state, metrics = parallel.train_step(state, parallel.put_batch(batch))
     state = parallel.get_state(state)
 
-A batch is split by rows, and the state is on every device. `step_factory(axis_name)` makes the step (see
-make_train_step). Under pmap the step sums over `axis_name` itself. On a mesh it sees the whole batch and the compiler
-adds the sums, so its random numbers, too, are the same on any number of devices. With `seeds` the state and the batch
-have a leading axis of seeds, over which the step is mapped within each device; metrics are [num_seeds].
+A batch is split by rows, and the state is on every device; `fsdp` divides the state as well. `step_factory(axis_name)`
+makes the step (see make_train_step). Under pmap the step sums over `axis_name` itself. On a mesh it sees the whole
+batch and the compiler adds the sums, so its random numbers, too, are the same on any number of devices. With `seeds`
+the state and the batch have a leading axis of seeds, over which the step is mapped within each device; metrics are
+[num_seeds].
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from attn_jax.errors import UserError, lookup
 from attn_jax.types import Callable, PyTree
 
-AXIS = "data"
+AXIS, SHARDS = "data", "shards"
 AUTO = "auto"  # in place of a name in PARALLEL
 
 
@@ -33,7 +35,7 @@ class Parallel(NamedTuple):
     train_step: Callable  # (state, batch) -> (state, metrics), on the devices; the old state is donated
     put_state: Callable  # pytree (arrays anywhere, without a device axis) -> pytree on every device
     put_batch: Callable  # the numpy batch of all devices (the same in every process) -> its rows on their devices
-    get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), without a device axis
+    get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), whole and without a device axis
 
 
 class Strategy(NamedTuple):
@@ -42,6 +44,7 @@ class Strategy(NamedTuple):
     make: Callable  # (step_factory, devices, *, seeds) -> Parallel
     across_devices: bool = False  # whether it uses all devices, or the first one alone
     across_processes: bool = False  # whether it uses those of other processes as well
+    divides_state: bool = False  # whether a device holds a part of the state; then `make` takes `replicas`, see `fsdp`
 
     def reaches(self, num_devices: int, process_count: int) -> bool:
         """Returns whether it works with these numbers of devices and processes."""
@@ -138,6 +141,102 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
     )
 
 
+def fsdp(
+    step_factory: Callable, devices: Sequence | None = None, *, seeds: bool = False, replicas: int = 1
+) -> Parallel:
+    """`mesh` with parameters and optimizer state divided among the devices (Rajbhandari et al. 2020, section 5; Zhao et
+    al. 2023): each array along its longest axis that they can share equally; arrays without one are whole everywhere.
+
+    A device computes its rows as in `mesh`. The compiler collects a parameter where it is used and leaves each device
+    the part of the gradient that it updates.
+
+    Args:
+        step_factory, devices, seeds: see the top of this file.
+        replicas: the number of groups of devices; the devices of a group share one state, and each group has one.
+
+    Raises:
+        UserError: the groups would not be equal.
+    """
+    devices = jax.devices() if devices is None else devices
+    parts = group_size(len(devices), replicas)
+    over = Mesh(np.array(devices).reshape(replicas, parts), (AXIS, SHARDS))
+    everywhere = NamedSharding(over, PartitionSpec())
+    batch_axis = int(seeds)
+    by_rows = NamedSharding(over, PartitionSpec(*[None] * batch_axis, (AXIS, SHARDS)))
+    step = jax.vmap(step_factory(None)) if seeds else step_factory(None)
+
+    def sharding_of(x):
+        axis = None if is_key(x) else divided_axis(x.shape, parts, first=batch_axis)
+        return everywhere if axis is None else NamedSharding(over, PartitionSpec(*[None] * axis, SHARDS))
+
+    def put(x):
+        sharding = sharding_of(x)
+
+        def put_data(data):
+            data = np.array(data)
+            return jax.make_array_from_callback(data.shape, sharding, lambda index: data[index])
+
+        return on_keys(put_data, x)
+
+    def put_rows(x: np.ndarray):
+        check_divides(x.shape[batch_axis], len(devices))
+        return jax.make_array_from_callback(x.shape, by_rows, lambda index: x[index])
+
+    def jit(state: PyTree) -> Callable:
+        own = jax.tree.map(sharding_of, state)
+        return jax.jit(step, donate_argnums=0, in_shardings=(own, by_rows), out_shardings=(own, everywhere))
+
+    return Parallel(
+        train_step=JitOfState(jit),
+        put_state=lambda tree: jax.tree.map(put, tree),
+        put_batch=lambda batch: jax.tree.map(put_rows, batch),
+        get_state=partial(to_host, has_device_axis=False),
+    )
+
+
+class JitOfState:
+    """A jitted function that is made when its first argument is known; all calls have the same structure."""
+
+    def __init__(self, jit: Callable):
+        self._jit, self._made = jit, None
+
+    def __call__(self, state: PyTree, *args):
+        return self.of(state)(state, *args)
+
+    def lower(self, state: PyTree, *args):
+        """As of jax.jit; the arguments may be shapes."""
+        return self.of(state).lower(state, *args)
+
+    def of(self, state: PyTree) -> Callable:
+        """Returns the jitted function for states of these shapes."""
+        if self._made is None:
+            self._made = self._jit(state)
+        return self._made
+
+
+def group_size(devices: int, replicas: int) -> int:
+    """Returns the number of devices that share a state; a UserError if there are not as many in each group."""
+    if replicas < 1 or devices % replicas:
+        fitting = ", ".join(str(n) for n in range(1, devices + 1) if devices % n == 0)
+        raise UserError(f"replicas={replicas} does not divide the {devices} devices; expected one of {fitting}")
+    return devices // replicas
+
+
+def divided_axis(shape: tuple[int, ...], parts: int, first: int = 0) -> int | None:
+    """Returns the longest axis from `first` on, of equals the last, that `parts` devices can share equally.
+
+    None if there is no such axis, or only one device.
+    """
+    fitting = [axis for axis in range(first, len(shape)) if shape[axis] and shape[axis] % parts == 0]
+    return max(fitting, key=lambda axis: (shape[axis], axis)) if fitting and parts > 1 else None
+
+
+def part_size(x: Any, parts: int, first: int = 0) -> int:
+    """Returns the number of elements of an array, or of a shape, that one of `parts` devices holds under `fsdp`."""
+    divided = not is_key(x) and divided_axis(x.shape, parts, first) is not None
+    return math.prod(x.shape) // (parts if divided else 1)
+
+
 def check_divides(rows: int, devices: int) -> None:
     """Raises a UserError unless the devices can share the rows equally."""
     if rows % devices:
@@ -160,12 +259,22 @@ def on_keys(function: Callable, x: Any):
 
 
 def to_host(tree: PyTree, has_device_axis: bool) -> PyTree:
-    """Copies the arrays of the first device of this process to numpy (no views: the next step reuses the memory)."""
+    """Copies arrays to numpy (no views: the next step reuses the memory).
+
+    Of those that are on every device, the copy of the first device of this process; of divided ones, all parts. Where
+    other processes hold some of them, all processes have to call this.
+    """
 
     def first(x):
         if not isinstance(x, jax.Array):
             return x
-        return x.addressable_data(0)
+        if has_device_axis or x.is_fully_replicated:
+            return x.addressable_data(0)
+        if x.is_fully_addressable:
+            return x
+        from jax.experimental import multihost_utils
+
+        return multihost_utils.process_allgather(x, tiled=True)
 
     def copy(x, data):
         data = np.array(data)
@@ -181,4 +290,5 @@ PARALLEL = {
     "single": Strategy(single),
     "pmap": Strategy(pmap, across_devices=True),
     "mesh": Strategy(mesh, across_devices=True, across_processes=True),
+    "fsdp": Strategy(fsdp, across_devices=True, across_processes=True, divides_state=True),
 }

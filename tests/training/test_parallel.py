@@ -158,6 +158,14 @@ def worker(directory, process):
         fitted = fit(parallel, state, batch_at, start=0, num_steps=1000, should_stop=should_stop)
         print(fitted.reason, fitted.step)
     np.savez(directory / f"{process}.npz", *tiny.bits(after))
+    divided = build("fsdp")
+    state = divided.put_state(tiny.create(tiny.optimizer()))
+    table = state.params["table"]
+    assert [part.data.shape for part in table.addressable_shards] == [(tiny.VOCAB, tiny.WIDTH // 2)]
+    after, _ = train(divided, tiny.create(tiny.optimizer()))
+    with Checkpoints(directory / "divided") as checkpoints:
+        checkpoints.save(STEPS, after, config={})
+    np.savez(directory / f"divided{process}.npz", *tiny.bits(after))
 
 
 def test_two_processes_are_one(tmp_path):
@@ -185,11 +193,12 @@ def test_two_processes_are_one(tmp_path):
     ends = [output.splitlines()[-1].split() for output in outputs]
     assert ends[0] == ends[1] and ends[0][0] == "interrupted" and 20 < int(ends[0][1]) < 1000
     expected, _ = train(build("single"), tiny.create(tiny.optimizer()))
-    for i in range(2):
-        with np.load(tmp_path / f"{i}.npz") as found:
+    for name in ("0", "1", "divided0", "divided1"):
+        with np.load(tmp_path / f"{name}.npz") as found:
             tiny.assert_close(list(found.values()), expected)
-    with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
-        tiny.assert_close(checkpoints.restore(expected).state, expected)
+    for name in ("checkpoints", "divided"):
+        with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
+            tiny.assert_close(checkpoints.restore(expected).state, expected)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     with Server(directory) as server:
         code, out, err = server.run("--mode=predict", "--workdir=...", stdin=b"a line")
 
-The server, `python tests/launch_server.py`, reads a JSON object per line, {"argv", "stdin", "stdout", "stderr"}
+The server, `python tests/launch_server.py`, reads a JSON object per line, {"argv", "arm", "stdin", "stdout", "stderr"}
 (the last three are paths) or {"wait": pid}, and answers with the pid or the exit status (-9 after kill -9). It
 imports what commands need, and leaves the devices alone: no thread runs yet when it forks.
 """
@@ -58,14 +58,14 @@ class Server:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def start(self, *argv: str, stdin: bytes = b"", stdout: pathlib.Path | None = None) -> Job:
-        """Standard output goes to a file, or to the named pipe `stdout`."""
+    def start(self, *argv: str, stdin: bytes = b"", stdout: pathlib.Path | None = None, arm: str = "") -> Job:
+        """Standard output goes to a file, or to the named pipe `stdout`. For `arm` see faults/armed.py."""
         prefix = self.directory / f"command{next(self.numbers)}"
         paths = [prefix.with_suffix(suffix) for suffix in (".in", ".out", ".err")]
         paths[0].write_bytes(stdin)
         out = stdout or paths[1]
         names = dict(zip(("stdin", "stdout", "stderr"), map(str, (paths[0], out, paths[2])), strict=True))
-        return Job(self, self.ask({"argv": list(map(str, argv)), **names}), out, paths[2])
+        return Job(self, self.ask({"argv": list(map(str, argv)), "arm": arm, **names}), out, paths[2])
 
     def run(self, *argv: str, stdin: bytes = b"") -> Result:
         return self.start(*argv, stdin=stdin).wait()
@@ -96,6 +96,11 @@ def become(request: dict) -> None:
     sys.stdin, sys.stdout = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8")
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1)
     sys.argv = ["launch.py", *request["argv"]]
+    if request["arm"]:
+        sys.path.append(str(ROOT / "tests" / "faults"))
+        import armed
+
+        armed.arm(request["arm"])
     sys.exit(main.main(sys.argv))
 
 

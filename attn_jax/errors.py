@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 # Control characters except the tab, line ends, marks that change the direction of writing, lone surrogates.
-UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class UserError(ValueError):

@@ -291,9 +291,12 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
         check_read(config, overridden_keys(overrides))
 
 
+SILENCE = 45  # seconds without a sign of life, after which a process is lost and the others end
+
+
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
     """Joins a training of several processes; has to be called before any other use of jax."""
     try:
-        jax.distributed.initialize(coordinator, num_processes, process_id)
+        jax.distributed.initialize(coordinator, num_processes, process_id, heartbeat_timeout_seconds=SILENCE)
     except (RuntimeError, ValueError) as error:
         raise UserError(f"cannot reach the other processes through {coordinator}: {error}") from error

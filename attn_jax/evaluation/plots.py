@@ -320,4 +320,4 @@ def _visible(token: str) -> str:
 
 def _width(label: str) -> float:
     """Estimates the width of a label in multiples of the font size."""
-    return sum(1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in label)
+    return sum((1.0 if unicodedata.east_asian_width(c) in "WF" else 0.6 for c in label), 0.0)

@@ -106,7 +106,9 @@ def _open(path: str, flags: int) -> int:
 def save_json(path: pathlib.Path, data: Any, indent: int | None = 1) -> None:
     """Writes data as JSON, atomically; on one line without indent."""
     try:
-        write(path, (json.dumps(data, ensure_ascii=False, indent=indent) + "\n").encode())
+        # A lone surrogate, which UTF-8 cannot hold, is written as its escape, which JSON reads back.
+        text = json.dumps(data, ensure_ascii=False, indent=indent) + "\n"
+        write(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise UserError(f"cannot write {path}: {reason(error)}") from error
 

@@ -1,9 +1,10 @@
 """Construction of the objects of a config: task, model, evaluator and predictor."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -86,6 +87,7 @@ def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], wr
         "source_buckets": task.source_buckets,
         "labels": getattr(model.module, "one_token", False),
         "encode": encode,
+        "share": share_of_rows([device.process_index for device in jax.devices()], jax.process_index()),
     }
     return Setup(model, evaluator, predictor, example, batch_options)
 
@@ -132,6 +134,23 @@ def build_points(options: Options, task: PointsTask, wrap: Wrap | None) -> Setup
     }
     example = {"inputs": regressor.points.memory["inputs"][0, :1]}
     return Setup(model, PointsEvaluator(regressor), predictor, example, batch_options)
+
+
+def share_of_rows(processes: Sequence[int], process: int) -> tuple[int, int]:
+    """Returns (place of a process, number of processes), so that it reads the rows of its own devices alone.
+
+    Args:
+        processes: the process of each device, in the order of the mesh.
+        process: the one that asks.
+
+    Returns:
+        (0, 1), all rows, where the devices of a process do not follow each other or are not as many as elsewhere.
+    """
+    order = list(dict.fromkeys(processes))
+    each = len(processes) // len(order)
+    if list(processes) != [number for number in order for _ in range(each)]:
+        return 0, 1
+    return order.index(process), len(order)
 
 
 def describe_decoding(config: ConfigDict, predictor: Predictor) -> str:

@@ -20,6 +20,7 @@ from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.data_files import data_checksums
 from attn_jax.tasks.point_batches import PointBatches
+from attn_jax.tasks.streaming import StreamedBatches
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import Meter, Outcome
 from attn_jax.training.metrics_writer import MetricsWriter
@@ -37,7 +38,7 @@ class Run:
     workdir: pathlib.Path
     setup: Setup
     task: Task | PointsTask
-    batches: Batches | PointBatches
+    batches: Batches | StreamedBatches | PointBatches
     tx: optax.GradientTransformation
     parallel: Parallel
     checkpoints: Checkpoints

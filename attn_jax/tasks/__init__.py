@@ -4,6 +4,7 @@ from attn_jax.tasks.addition import AdditionOptions
 from attn_jax.tasks.babi.task import BabiOptions
 from attn_jax.tasks.dates import DatesOptions
 from attn_jax.tasks.flip_flop import FlipFlopOptions
+from attn_jax.tasks.indexed_text import IndexedTextOptions
 from attn_jax.tasks.inflection import InflectionOptions
 from attn_jax.tasks.labelled_text import LabelledTextOptions
 from attn_jax.tasks.language_id import LanguageIdOptions
@@ -24,6 +25,7 @@ from attn_jax.tasks.zipf import ZipfOptions
 # task.name -> its options, whose `build` makes the task.
 TASKS = {
     "parallel_text": ParallelTextOptions,
+    "indexed_text": IndexedTextOptions,
     "dates": DatesOptions,
     "inflection": InflectionOptions,
     "sequences": SequencesOptions,

@@ -52,7 +52,8 @@ class Ragged(NamedTuple):
         real = position < own[..., None]
         if not real.any():  # there may be no token at all
             return np.full(real.shape, PAD, np.int32), real
-        return np.where(real, self.tokens[np.where(real, start[..., None] + position, 0)], PAD), real
+        tokens = self.tokens[np.where(real, start[..., None] + position, 0)].astype(np.int32, copy=False)
+        return np.where(real, tokens, np.int32(PAD)), real
 
 
 class EncodedPairs(NamedTuple):
@@ -140,6 +141,7 @@ class Batches:
         batch_unit: str = "sentences",
         seeds: Sequence[int] = (0,),
         row_multiple: int = 1,
+        share: tuple[int, int] = (0, 1),
     ):
         """
         Args:
@@ -149,6 +151,7 @@ class Batches:
             batch_unit: a key of BATCH_UNITS.
             seeds: with several, batches have a leading seed axis, and each slice is the batch of one seed.
             row_multiple: the number of rows is a multiple of this number, such as the number of devices.
+            share: (number of this process, number of processes) where several train together; see `own_rows`.
 
         Raises:
             UserError: a wrong bucket, unit, size or seed; no pair fits.
@@ -157,7 +160,7 @@ class Batches:
         if not seeds or any(seed < 0 for seed in seeds):
             raise UserError(f"seeds {tuple(seeds)}: expected one or more integers >= 0")
         bucket_of = assign(pairs, buckets)
-        self._pairs, self._seeds = pairs, tuple(seeds)
+        self._pairs, self._seeds, self._share = pairs, tuple(seeds), share
         used = [i for i in range(len(buckets)) if (bucket_of == i).any()]
         if not used:
             shortest = int(pairs.source.lengths.min()), int(pairs.target.lengths.min())
@@ -215,8 +218,8 @@ class Batches:
     def _gather(
         self, indices: Int[np.ndarray, "..."], shape: tuple[int, int], step: int
     ) -> dict[str, np.ndarray | Picture]:
-        """Returns the batch of the pairs at `indices`; FILL gives a row of pad."""
-        return self._pairs.batch(indices, shape)
+        """Returns the batch of the pairs at `indices` that this process reads; FILL gives a row of pad."""
+        return self._pairs.batch(own_rows(indices, self._share), shape)
 
     def _make_epoch(self, number: int) -> _Epoch:
         steps = np.array([(bucket, which) for bucket, n in enumerate(self._counts) for which in range(n)])
@@ -230,6 +233,20 @@ class Batches:
             for members, filled in zip(self._members, rows, strict=True):
                 filled[i, : len(members)] = rng.permutation(members)
         return _Epoch(number, steps, rows)
+
+
+def own_rows(indices: Int[np.ndarray, "... n"], share: tuple[int, int]) -> Int[np.ndarray, "... n"]:
+    """Returns the rows of a batch that a process has to read, with FILL in place of the others.
+
+    Of P processes, process p has the rows from p n / P to (p + 1) n / P, which its devices compute. Where P does not
+    divide n, which no mesh would take, each process reads all.
+    """
+    number, processes = share
+    rows = indices.shape[-1]
+    if processes == 1 or rows % processes:
+        return indices
+    part = np.arange(rows) // (rows // processes)
+    return np.where(part == number, indices, FILL)
 
 
 def eval_batches(

@@ -74,7 +74,8 @@ class SampledBatches(Batches):
     """Batches with random splits: row i of step n depends on (seed, n) and the pairs of its batch.
 
     The bucket of a pair is that of the longest of a few splits of it. A split that is longer still, and does not fit,
-    gives way to the best one.
+    gives way to the best one. Each of several processes splits all texts of a batch, so that their number does not
+    change a split.
     """
 
     def __init__(self, pairs: EncodedPairs, *args: Any, sampler: PieceSampler, best: EncodedPairs, **options: Any):

@@ -78,11 +78,12 @@ class Task:
         encode: Encode = encode_pairs,
         seeds: Sequence[int] = (0,),
         row_multiple: int = 1,
+        share: tuple[int, int] = (0, 1),
     ) -> Batches:
         """Makes the training batches.
 
         Args:
-            batch_size, batch_unit, seeds, row_multiple: see attn_jax.tasks.batching.Batches.
+            batch_size, batch_unit, seeds, row_multiple, share: see attn_jax.tasks.batching.Batches.
             buckets: lengths of batches; () chooses some by the lengths of the pairs.
             source_buckets: the number of source lengths to choose for each target length.
             labels: each target has to be one token, as a classifier needs it.
@@ -101,4 +102,6 @@ class Task:
             kind = partial(SampledBatches, sampler=sampler, best=encoded)
             encoded = sampler.longest(encoded)
         buckets = buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths, num_source=source_buckets)
-        return kind(encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple)
+        return kind(
+            encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple, share=share
+        )

@@ -102,6 +102,4 @@ class Task:
             kind = partial(SampledBatches, sampler=sampler, best=encoded)
             encoded = sampler.longest(encoded)
         buckets = buckets or choose_buckets(encoded.source.lengths, encoded.target.lengths, num_source=source_buckets)
-        return kind(
-            encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple, share=share
-        )
+        return kind(encoded, buckets, batch_size, batch_unit, seeds=seeds, row_multiple=row_multiple, share=share)

@@ -225,7 +225,7 @@ def facts(mechanism: Mechanism) -> Facts:
     heads, x = heads_of(mechanism), np.random.default_rng(1).normal(size=(1, 2 * SORTED, WIDTH)).astype(np.float32)
     run = jax.jit(lambda params, x: attend(heads, params, x))
     params, other = random_params(heads, x), x.copy()
-    other[:, [2, 4]] = x[:, [4, 2]]
+    other[:, [-4, -2]] = x[:, [-2, -4]]  # near the query, where each mechanism looks
     (context, weights), (swapped, _) = (jax.device_get(run(params, one)) for one in (x, other))
     change = np.abs(context[0, -1] - swapped[0, -1]).max() / np.abs(context[0, -1]).max()
     sums_to_one = bool(np.allclose(weights.sum(axis=-1), 1, atol=1e-4))

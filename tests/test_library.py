@@ -302,7 +302,7 @@ def test_weights_sum_to_one_where_they_say_so():
     for name, entry in attn_jax.NORMALIZERS.items():
         entry = entry() if isinstance(entry, type) else entry
         call = entry.init_with_output if isinstance(entry, nn.Module) else None
-        weights = call(jax.random.key(0), scores, query=QUERY[:1, :1])[0] if call else entry(scores)
+        weights = call(jax.random.key(0), scores, query=QUERY[0, :1])[0] if call else entry(scores)
         promised = attn_jax.Attention(score="dot", normalize=entry).sums_to_one
         assert np.allclose(np.sum(weights, axis=-1), 1, atol=1e-5) == promised, name
         empty = entry(jnp.full((1, KEYS), -jnp.inf)) if takes_infinite(entry) else np.zeros(1)

@@ -46,7 +46,7 @@ def why_unread(config: ConfigDict, key: str) -> str:
     """Returns why an option has no effect with the choices of a config; "" if it has one."""
     section, _, _ = key.partition(".")
     if only := schema_of(config)[key].only:
-        selector, names = f"{key.rpartition('.')[0]}.{only[0]}", only[1]
+        selector, names = ".".join(filter(None, (key.rpartition(".")[0], only[0]))), only[1]
         chosen = config[selector]
         several = isinstance(chosen, tuple) and () not in names
         if not (set(chosen) & set(names) if several else chosen in names):

@@ -1,13 +1,13 @@
 """Word vectors trained elsewhere as the first values of embeddings: train.source_vectors and train.target_vectors."""
 
 import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.tasks.word_vectors import WordVectors, read_vectors
 from attn_jax.training.pytrees import flatten
 from attn_jax.types import Params
@@ -16,8 +16,8 @@ TABLES = {"source": {"source_embedding", "embedding", "words"}, "target": {"targ
 SCALED = "table"  # in the path of an embedding that is multiplied by sqrt(d), see layers/embedding.py
 
 
-def vectors_of(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) -> dict[str, WordVectors]:
-    """Reads the files that a config names, by side.
+def vectors_of(config: ConfigDict, kept: Any) -> dict[str, WordVectors]:
+    """Reads the files that a config names, by side; `kept` of a task of texts is its two vocabularies.
 
     Raises:
         UserError: see `read_vectors`.
@@ -25,7 +25,7 @@ def vectors_of(config: ConfigDict, vocabularies: tuple[Vocabulary, Vocabulary]) 
     if not any(config.train.get(f"{side}_vectors", "") for side in TABLES):
         return {}
     found = {}
-    for side, vocabulary in zip(TABLES, vocabularies, strict=True):
+    for side, vocabulary in zip(TABLES, kept, strict=True):
         if name := config.train.get(f"{side}_vectors", ""):
             tokens = list(vocabulary.tokens(range(len(vocabulary))))
             try:

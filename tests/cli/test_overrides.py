@@ -110,7 +110,7 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([QUICKSTART, "--mode=evall"], "unknown --mode=evall; did you mean eval?"),
         (
             [QUICKSTART, "--mode=x"],
-            "unknown --mode=x; known: analyze, eval, export, predict, report, score, train, visualize",
+            "unknown --mode=x; known: analyze, compare, eval, export, predict, report, score, train, visualize",
         ),
         ([QUICKSTART, "predict"], "unexpected argument 'predict'; options look like --mode=eval"),
         ([f"--config={ROOT}/configs/quikstart.py"], "quikstart.py; did you mean quickstart.py?"),

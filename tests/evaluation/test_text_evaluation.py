@@ -188,7 +188,7 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     evaluator = setup().evaluator
     sets = [params, jax.tree.map(lambda x: x * 0.5, params)]
     names = ("accuracy", "exact_match", "perplexity", "exact_match", "bleu")
-    metrics, signatures, examples = evaluator.measure(sets, PAIRS, names)
+    metrics, signatures, examples, *_ = evaluator.measure(sets, PAIRS, names)
     assert [example.source for example in examples] == list(PAIRS.source[:3])
     assert [example.reference for example in examples] == list(PAIRS.target[:3])
     assert [example.output for example in examples] == [
@@ -212,7 +212,9 @@ def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
     for name, text in (("source", "a\nbird\n"), ("target", "a\na bird can\n")):
         (tmp_path / name).write_text(text, encoding="utf-8")
     files = str(tmp_path / "source"), str(tmp_path / "target")
-    with pytest.raises(UserError, match=r"target: the target 'a bird can' has 3 tokens; model.name classifier needs"):
+    with pytest.raises(
+        UserError, match=r"target: the target 'a bird can' has 3 tokens; model.name classifier or glimpses needs"
+    ):
         classifier.predictor.read_files(*files)
     assert len(setup().predictor.read_files(*files)) == 2
 

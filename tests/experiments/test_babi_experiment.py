@@ -22,6 +22,7 @@ MEANS = {
     "memn2n_10k": 6.6,
     "memn2n_joint": 12.4,
     "dmn": 6.4,
+    "dmn_published": 6.4,
     "dmn_supervised": 6.4,
     "dmn_plus": 2.8,
     "entnet": 0.5,

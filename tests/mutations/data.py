@@ -37,7 +37,7 @@ MUTATIONS = {
         "tasks/vocabulary.py",
         "self._ids = {tag: len(texts) + i for i, tag in enumerate(tags)}",
         "self._ids = {tag: len(texts) - 1 + i for i, tag in enumerate(tags)}",
-        "tasks/test_tags.py::test_a_vocabulary_of_texts_and_tags",
+        "tasks/test_tag_files.py::test_a_vocabulary_of_texts_and_tags",
     ),
     "shares_of_models_not_of_members": Mutation(
         "models/ensemble.py",

@@ -35,7 +35,7 @@ def files() -> list[pathlib.Path]:
     return [path for path in found if path.name != "__init__.py"]
 
 
-def test_of(path: pathlib.Path) -> str:
+def checked_by(path: pathlib.Path) -> str:
     """The tests of a file, below tests: its own test file, or all of its folder."""
     inside = path.relative_to(ROOT / "attn_jax")
     own = inside.parent / f"test_{inside.name}"
@@ -104,7 +104,7 @@ def all_mutations() -> dict[str, tuple[Mutation, int, int]]:
             line = data.count(b"\n", 0, begin) + 1
             column = begin - (data.rfind(b"\n", 0, begin) + 1)
             name = f"{inside}:{line}:{column} {rule}"
-            found[name] = Mutation(inside, "", new, test_of(path)), begin, end
+            found[name] = Mutation(inside, "", new, checked_by(path)), begin, end
     return found
 
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from generated import all_mutations, edits, files, mutated, sample, test_of
+from generated import all_mutations, checked_by, edits, files, mutated, sample
 
 SOURCE = '''"""1 + 1 == 2"""
 x: "a < 1" = option(3, at_least=1)
@@ -38,4 +38,4 @@ def test_each_rule_changes_the_program_and_nothing_else_is_changed():
 
 def test_a_sample_is_the_same_again_and_every_file_has_tests():
     assert list(sample(5, 1)) == list(sample(5, 1)) != list(sample(5, 2))
-    assert len(all_mutations()) > 1000 and all(test_of(path) for path in files())
+    assert len(all_mutations()) > 1000 and all(checked_by(path) for path in files())

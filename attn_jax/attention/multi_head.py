@@ -145,7 +145,7 @@ class MultiHead(nn.Module, kw_only=True):
 
     @property
     def samples(self) -> bool:
-        """Whether reading needs an rng in training."""
+        """Tells whether reading needs an rng in training."""
         return self.attention.read.random
 
     def empty_cache(self, batch_size: int, length: int) -> Memory:

@@ -13,8 +13,8 @@ from attn_jax.cli.report import read_result
 from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
 from attn_jax.errors import UserError
 from attn_jax.evaluation.paired import Result, by_seed, can_compare, over_seeds, over_sentences
-from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm
-from attn_jax.evaluation.tables import markdown
+from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
+from attn_jax.evaluation.tables import difference_cell, markdown
 from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS
 
 FILES = {"result": ("result.json", FILE), "eval": ("eval.json", EVAL_FILE)}
@@ -102,11 +102,11 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     if count < 2:
         lines.append("over seeds: one seed in common, which says nothing of others; train both with config.seeds")
     else:
-        few = not all(row["seeds"]["concludes"] for row in found["rows"] if row["seeds"])
-        needed = next(n for n in range(2, 64) if 2.0 ** (1 - n) <= 1 - LEVEL)
+        needed = seeds_needed(LEVEL, sum(row["seeds"] is not None for row in found["rows"]))
+        few = f"; fewer than {needed} seeds are too few for any conclusion"
         lines.append(
             f"over seeds: {count} pairs, {LEVEL:.0%} interval of Student's t; p of the exact sign-flip test, adjusted "
-            f"by Holm{f'; fewer than {needed} seeds are too few for any conclusion' if few else ', * at most 0.05'}"
+            f"by Holm{few if count < needed else ', * at most 0.05'}"
         )
         lines.append("effect: mean of the differences over their standard deviation; order: almost stochastic order,")
         lines.append("  below 0.2 the run is better in almost all quantiles of its seeds (needs about ten of them)")
@@ -141,8 +141,8 @@ def _plain(found: Comparison | None, adjusted: float | None) -> dict[str, Any] |
 def _difference(one: dict[str, Any] | None) -> str:
     if one is None:
         return ""
-    star = " *" if one["concludes"] and one["adjusted"] <= 1 - LEVEL else ""
-    return f"{one['difference']:+.3g} [{one['low']:+.3g}, {one['high']:+.3g}]{star}"
+    stands_out = one["concludes"] and one["adjusted"] <= 1 - LEVEL
+    return difference_cell(one["difference"], one["low"], one["high"], stands_out)
 
 
 def _p(one: dict[str, Any] | None) -> str:

@@ -22,13 +22,8 @@ from attn_jax.training.pytrees import describe, flatten
 from attn_jax.types import Params, PyTree
 
 SHOWN = 4  # arrays named in a message, of each kind
-NUMBERING = (
-    "kind",
-    "tokens",
-    "model",
-    "texts",
-    "tags",
-)  # of a vocabulary as JSON: what numbers its tokens; the rest is about the data
+# Of a vocabulary as JSON: what numbers its tokens; the rest is about the data.
+NUMBERING = ("kind", "tokens", "model", "texts", "tags")
 
 
 class Source(NamedTuple):

@@ -24,7 +24,11 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.token_ids import EOS
 from attn_jax.types import Float, Params
 
-NUMBERED_ROWS = {"memory": "hop", "pooling": "query"}  # maps whose rows are the same in all examples
+NUMBERED_ROWS = {
+    "memory": "hop",
+    "pooling": "query",
+    "places looked at": "glimpse",
+}  # maps whose rows are the same in all examples
 READ_SOURCE = {place.name for place in PLACES.values() if place.columns != "target_in"} | set(NUMBERED_ROWS)
 ROWS = {place.name: place.rows for place in PLACES.values()}
 FOR_TARGET = ("target", "both")  # rows that a token of the target is predicted from

@@ -192,10 +192,9 @@ class TextCollector:
             return [[] for _ in labels]
         if self.one_token:
             arrays = self.predictor.query_weights(params, pairs)
-            query = getattr(self.model.module, "query_name", "query")
+            name, query = getattr(self.model.module, "query_map", ("pooling", "query"))
             rows = [_numbered(query, len(weights)) for weights in arrays]
             places = [(names, each["source"]) for names, each in zip(rows, labels, strict=True)]
-            name = "pooling" if query == "query" else "places looked at"
         else:
             arrays = self.predictor.weights(params, pairs)
             places = [(each["target"], each["source"]) for each in labels]

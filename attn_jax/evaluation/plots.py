@@ -236,6 +236,7 @@ def plot_story(
 
 
 def curves_figure(panels: dict) -> Any:
+    """Draws a panel for each entry of `curve_panels`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.8 * len(panels), 3.2), layout="constrained")

@@ -5,6 +5,7 @@ set. A paired comparison looks at the differences alone, which the common part o
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,11 @@ class Comparison:
     def concludes(self, level: float = LEVEL) -> bool:
         """Returns whether there are enough pairs for any outcome to be significant."""
         return self.smallest_p_value <= 1 - level
+
+
+def seeds_needed(level: float = LEVEL, comparisons: int = 1) -> int:
+    """Returns the fewest pairs whose sign-flip test can be significant after Holm's adjustment for `comparisons`."""
+    return next(n for n in itertools.count(2) if comparisons * 2.0 ** (1 - n) <= 1 - level)
 
 
 def t_interval(values: Values, level: float = LEVEL) -> Interval:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_jax.evaluation.paired import Result, Sentences, can_compare, over_seeds, over_sentences
-from attn_jax.evaluation.statistics import LEVEL, Comparison, holm
+from attn_jax.evaluation.statistics import LEVEL, Comparison, holm, seeds_needed
 
 
 def results_table(results: Mapping[str, Result]) -> str:
@@ -98,10 +98,15 @@ def _rows(
         for place, (metric, found) in enumerate(columns.items()):
             if name in found:
                 interval = found[name].difference
-                star = " *" if found[name].concludes(level) and adjusted[metric][name] <= 1 - level else ""
-                cells[place] = f"{interval.mean:+.3g} [{interval.low:+.3g}, {interval.high:+.3g}]{star}"
+                stands_out = found[name].concludes(level) and adjusted[metric][name] <= 1 - level
+                cells[place] = difference_cell(interval.mean, interval.low, interval.high, stands_out)
         rows.append([name, *cells])
     return rows if columns else []
+
+
+def difference_cell(mean: float, low: float, high: float, stands_out: bool) -> str:
+    """Formats a difference with its interval, and a star if a test tells it from chance."""
+    return f"{mean:+.3g} [{low:+.3g}, {high:+.3g}]{' *' if stands_out else ''}"
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -114,7 +119,7 @@ def _too_few(columns: Mapping[str, Mapping[str, Comparison]], level: float) -> s
     """Returns what to say if some column has too few seeds for any star; "" if none has."""
     for found in columns.values():
         if any(len(found) * c.smallest_p_value > 1 - level for c in found.values()):
-            needed = next(n for n in range(2, 64) if len(found) * 2.0 ** (1 - n) <= 1 - level)
+            needed = seeds_needed(level, len(found))
             of = f" of {len(found)} comparisons" if len(found) > 1 else ""
             chance = f"a difference from chance at {1 - level:.2g}"
             return f". Fewer than {needed} seeds in common: no test{of} can tell {chance}."

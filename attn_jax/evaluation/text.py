@@ -34,7 +34,7 @@ NUM_EXAMPLES = 3  # shown with the results
 
 
 def _token_metric(name: str, best: str | None, value: Callable[[Mean], float]) -> Metric:
-    """Returns a metric of the mean over tokens `name` of eval_fn; its statistics are the total and the count."""
+    """Returns a metric of the mean over tokens `name` of a model; its statistics are the total and the count."""
     return Metric(
         lambda metrics: value(metrics[name]),
         best,
@@ -64,7 +64,7 @@ TEXT_METRICS = {  # compute(hypotheses, references, tokenize) -> (value, signatu
         lambda total: float(total[0] / total[1]),
     ),
 }
-TOKEN_METRICS = {  # compute(metrics of eval_fn) -> value
+TOKEN_METRICS = {  # compute(means over all pairs) -> value
     "loss": _token_metric("loss", "min", lambda mean: mean.compute()),
     "perplexity": _token_metric("loss", "min", perplexity),
     "accuracy": _token_metric("accuracy", "max", lambda mean: 100 * mean.compute()),
@@ -90,19 +90,14 @@ class TextEvaluator:
 
     def __init__(self, translator: Translator, *, buckets: Sequence = (), tokenize: str = "13a"):
         self.translator, self.buckets, self.tokenize = translator, buckets, tokenize
-        self._losses = jax.jit(translator.model.eval_fn)
         self._each = jax.jit(translator.model.eval_each)
 
     def losses(self, params: Params, pairs: EncodedPairs) -> Metrics:
-        """Sums the model's eval_fn over all pairs: {"loss": Mean, "accuracy": Mean, ...} per real target token."""
-        merged: Metrics = {}
-        for _, batch in eval_batches(pairs, self.translator.options.batch_size, self.buckets):
-            metrics = jax.device_get(self._losses(params, batch))
-            merged = {k: merged[k].merge(m) if merged else m for k, m in metrics.items()}
-        return merged
+        """Computes the means over all pairs: {"loss": Mean, "accuracy": Mean, ...} per real target token."""
+        return summed(self.losses_of_each(params, pairs))
 
     def losses_of_each(self, params: Params, pairs: EncodedPairs) -> Metrics:
-        """Computes the means of `losses` for each of n pairs by itself: total and count are [n], on the host."""
+        """Computes the model's eval_each of n pairs: total and count of each mean are [n], on the host."""
         found: dict[str, Mean] = {}
         for indices, batch in eval_batches(pairs, self.translator.options.batch_size, self.buckets):
             for name, mean in jax.device_get(self._each(params, batch)).items():
@@ -125,8 +120,8 @@ class TextEvaluator:
         statistics: dict[str, list[np.ndarray]] = {name: [] for name in values} if each else {}
         signatures, examples, outputs = {}, (), []
         for params in params_of_seeds:
-            metrics = self.losses(params, encoded)
-            of_each = self.losses_of_each(params, encoded) if each else {}
+            of_each = self.losses_of_each(params, encoded)
+            metrics = summed(of_each)
             for name in token_names:
                 values[name].append(float(TOKEN_METRICS[name].compute(metrics)))
                 if each:
@@ -143,6 +138,11 @@ class TextEvaluator:
                 outputs += [hypotheses] if each else []
         means = {name: summarize(list_) for name, list_ in values.items()}
         return Results(means, signatures, examples, statistics, tuple(outputs))
+
+
+def summed(of_each: Metrics) -> Metrics:
+    """Returns the means over all pairs from those of each pair."""
+    return {name: Mean(mean.total.sum(), mean.count.sum()) for name, mean in of_each.items()}
 
 
 def check_lengths(pairs: EncodedPairs, max_length: int) -> None:

@@ -6,6 +6,7 @@ SentencePiece, the lines that it is trained on), and the counts of the lengths.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -207,7 +208,9 @@ def _encode(
             state["sums"][name] = zlib.crc32(zero) if name.endswith("offsets") else 0
     counts = np.zeros(len(vocabularies[1]), np.int64)
     counts[: len(state["counts"])] = state["counts"]
-    with _opened(texts, "rb") as readers, _opened([folder / name for name in names], "r+b") as writers:
+    with contextlib.ExitStack() as opened:
+        readers = [opened.enter_context(open(path, "rb")) for path in texts]
+        writers = [opened.enter_context(open(folder / name, "r+b")) for name in names]
         for writer, size in zip(writers, sizes, strict=True):
             writer.truncate(size)  # what a killed process wrote after its last report
             writer.seek(size)
@@ -242,21 +245,6 @@ def _encode(
     return state
 
 
-class _opened:
-    """Opens several files, and closes them all."""
-
-    def __init__(self, paths: Sequence[pathlib.Path], mode: str):
-        self._paths, self._mode, self._files = paths, mode, []
-
-    def __enter__(self) -> list[Any]:
-        self._files = [open(path, self._mode) for path in self._paths]
-        return self._files
-
-    def __exit__(self, *error: Any) -> None:
-        for file in self._files:
-            file.close()
-
-
 def _finish(folder: pathlib.Path, state: dict[str, Any], options: IndexOptions, progress: Progress) -> None:
     """Chooses buckets, writes their members, the counts of the target words, and index.json at the end."""
     offsets = [map_array(folder / f"{side}.offsets", OFFSETS) for side in SIDES]
@@ -276,7 +264,8 @@ def _finish(folder: pathlib.Path, state: dict[str, Any], options: IndexOptions, 
     buckets = make_buckets(options.buckets) if options.buckets else _choose(lengths, options.max_length)
     crc32 = dict.fromkeys([f"members.{i}" for i in range(len(buckets))], 0)
     sizes = dict.fromkeys(crc32, 0)
-    with _opened([folder / name for name in crc32], "wb") as writers:
+    with contextlib.ExitStack() as opened:
+        writers = [opened.enter_context(open(folder / name, "wb")) for name in crc32]
         for start, (source, target) in parts("buckets"):
             fits = np.stack([*((source <= s) & (target <= t) for s, t in buckets), np.ones(len(source), bool)])
             bucket_of = np.argmax(fits, axis=0)

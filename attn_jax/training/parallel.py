@@ -204,7 +204,7 @@ class JitOfState:
         return self.of(state)(state, *args)
 
     def lower(self, state: PyTree, *args):
-        """As of jax.jit; the arguments may be shapes."""
+        """Lowers the function as jax.jit does; the arguments may be shapes."""
         return self.of(state).lower(state, *args)
 
     def of(self, state: PyTree) -> Callable:

@@ -63,7 +63,9 @@ def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys
         assert row["sentences"]["difference"] == pytest.approx(expected, rel=1e-3, abs=1e-6)
         assert row["seeds"]["p_value"] >= 0.5 and not row["seeds"]["concludes"]
     assert printed[0].startswith("| metric | baseline | run | over seeds | p |") and printed[2].startswith("| loss |")
-    assert any("2 pairs" in line and "fewer than 6 seeds are too few" in line for line in printed)
+    # One row would need 6 seeds; Holm multiplies the p-values of five.
+    assert len(found["rows"]) == 5
+    assert any("2 pairs" in line and "fewer than 8 seeds are too few" in line for line in printed)
     assert any(line.startswith("over sentences:") and "not of other seeds" in line for line in printed)
 
 

@@ -16,6 +16,7 @@ from attn_jax.evaluation.statistics import (
     compare,
     holm,
     paired_bootstrap,
+    seeds_needed,
     sign_flip_test,
     t_interval,
 )
@@ -137,3 +138,11 @@ def test_seeds_in_common():
 def test_what_cannot_be_compared(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_fewest_seeds_are_those_whose_most_extreme_outcome_is_significant_after_holm():
+    for comparisons in (1, 2, 3, 4, 10):
+        fewest = seeds_needed(0.95, comparisons)
+        for count, enough in ((fewest - 1, False), (fewest, True)):
+            p_values = {i: sign_flip_test(np.arange(1.0, count + 1)) for i in range(comparisons)}
+            assert (max(holm(p_values).values()) <= 0.05) == enough

@@ -33,12 +33,12 @@ class Kind(NamedTuple):
 
     @property
     def solves(self) -> bool:
-        """Whether reading solves a system."""
+        """Tells whether reading solves a system."""
         return self.rule is Mesa
 
     @property
     def needs_causal(self) -> bool:
-        """Whether the memory depends on the order of the keys, so that it cannot be that of a source."""
+        """Tells whether the memory depends on the order of the keys, so that it cannot be that of a source."""
         return self.rule.ordered or self.decay is not None
 
 
@@ -119,7 +119,7 @@ class WrittenHeads(nn.Module, kw_only=True):
 
     @property
     def samples(self) -> bool:
-        """Whether reading needs an rng in training."""
+        """Tells whether reading needs an rng in training."""
         return False
 
     def empty_cache(self, batch_size: int, length: int) -> WrittenMemory:

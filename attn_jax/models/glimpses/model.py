@@ -53,7 +53,7 @@ class GlimpseModel(nn.Module, kw_only=True):
     eos: int = 3
     dtype: Dtype = jnp.float32
     one_token: ClassVar[bool] = True  # a target is a single token, and eos
-    query_name: ClassVar[str] = "glimpse"  # what a row of `query_weights` is
+    query_map: ClassVar[tuple[str, str]] = ("places looked at", "glimpse")  # names of `query_weights`, and of a row
 
     def setup(self):
         self.core = Recurrence(cell=self.cell, features=self.features, dtype=self.dtype)

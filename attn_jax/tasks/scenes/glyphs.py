@@ -70,7 +70,7 @@ def choose_face(word: str, rng: np.random.Generator, *, glyphs: str, folder: str
     Raises:
         UserError: the digits cannot be read.
     """
-    if glyphs == "fonts" or word not in KINDS["digits"]:
+    if glyphs not in REAL or word not in KINDS["digits"]:
         return str(rng.choice(NEW_FACES if new else FACES))
     return f"{glyphs}:{int(rng.choice(REAL[glyphs](folder).numbers(int(word), new)))}"
 

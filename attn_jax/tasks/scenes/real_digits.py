@@ -7,6 +7,7 @@ MNIST, its training images are for training, and its test images are held out.
 import functools
 import gzip
 import pathlib
+import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ def read_idx(path: pathlib.Path, magic: int) -> np.ndarray:
     """
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         why = reason(error) if isinstance(error, OSError) and error.strerror else "not a gzip file that can be read"
         raise UserError(f"{path}: {why}") from error
     axes = magic & 0xFF

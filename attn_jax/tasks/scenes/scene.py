@@ -9,6 +9,7 @@ from jaxtyping import Float, UInt8
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.scenes.glyphs import KINDS, bitmap, choose_face
+from attn_jax.tasks.scenes.real_digits import REAL
 
 COLORS = {
     "red": (255, 60, 60),
@@ -47,7 +48,7 @@ class Scene(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class World:
-    """What scenes are made of. Every scene is a function of (seed, number of the split, number of the scene).
+    """The parts of scenes. Every scene is a function of (seed, number of the split, number of the scene).
 
     Attributes:
         canvas: pixels of a side of the image.
@@ -129,7 +130,7 @@ class World:
         image = np.zeros((self.canvas, self.canvas, 3), np.float32)
         for _ in range(int(rng.integers(self.clutter + 1))):
             word, face = str(rng.choice(self.words)), scene.things[0].face
-            if self.glyphs != "fonts":  # a written digit is one digit
+            if self.glyphs in REAL:  # a written digit is one digit
                 face = self._face(word, rng, scene.new)
             mask = self.bitmap(word, max(self.sizes), face)
             top, left = (int(rng.integers(max(1, side - PIECE + 1))) for side in mask.shape)

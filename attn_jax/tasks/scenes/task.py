@@ -84,7 +84,7 @@ def check_world(world: World) -> None:
         check_known(kind, KINDS, "task.kinds")
     if not world.sizes or min(world.sizes) < 5 or max(world.sizes) > world.canvas:
         raise UserError(f"task.sizes {world.sizes}: expected heights from 5 to task.canvas {world.canvas}")
-    if world.glyphs != "fonts":
+    if world.glyphs in REAL:
         if "digits" not in world.kinds:
             raise UserError(f"task.glyphs {world.glyphs} is for digits, but task.kinds is {world.kinds}")
         REAL[world.glyphs](world.folder)

@@ -123,6 +123,8 @@ def test_written_digits_need_digits(tmp_path):
     with pytest.raises(UserError, match=r"task.glyphs mnist is for digits, but task.kinds is \('shapes',\)"):
         build(tmp_path, kinds=("shapes",))
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(b"nothing")
-    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"t10k-images-idx3-ubyte.gz: not a gzip file that can be read"):
-        build(tmp_path)
+    packed = gzip.compress(bytes(1000))
+    for damaged in (b"nothing", packed[:20], packed[:10] + b"\xff" + packed[11:]):
+        (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"t10k-images-idx3-ubyte.gz: not a gzip file that can be read"):
+            build(tmp_path)

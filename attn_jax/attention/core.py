@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from flax.errors import ScopeParamNotFoundError
 
 from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
+from attn_jax.attention.dropout import drop
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
@@ -226,8 +226,7 @@ class Attention(nn.Module, kw_only=True):
         else:
             rows, log_prob = self._rows(weights, rng)
             if dropping:
-                keep = jax.random.bernoulli(self.make_rng("dropout"), 1 - self.dropout, rows.shape)
-                rows = jnp.where(keep, rows / (1 - self.dropout), 0)
+                rows = drop(self.make_rng("dropout"), self.dropout, rows)
             context = weighted_sum(rows, memory.values)
         return Attended(self.context_gate(context, query) if self.gate else context, weights, log_prob)
 

@@ -8,6 +8,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.dropout import Dropout
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions
 from attn_jax.types import Array, Bool, Dtype, Float
@@ -34,11 +35,11 @@ class Convolution(nn.Module, kw_only=True):
         places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         x = self.positions.embed(embedded, places)
         x = x if x.shape[-1] == self.features else nn.Dense(self.features, dtype=self.dtype, name="input")(x)
-        x = nn.Dropout(self.dropout)(x, deterministic=not train)
+        x = Dropout(self.dropout)(x, deterministic=not train)
         for index in range(self.num_layers):
             inner = nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(x)
             inner = jnp.where(mask[..., None], inner, 0)
             gated = nn.Conv(2 * self.features, (self.kernel_size,), dtype=self.dtype, name=f"layer_{index}")(inner)
-            x = x + nn.Dropout(self.dropout)(nn.glu(gated), deterministic=not train)
+            x = x + Dropout(self.dropout)(nn.glu(gated), deterministic=not train)
         x = nn.LayerNorm(dtype=self.dtype, name="norm")(x)
         return mean_state(x, mask), x

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dropout import Dropout, drop
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree
 
 State = tuple[Array, ...]  # hidden first: (h,) or (h, c), each [..., d]
@@ -231,7 +232,7 @@ def recurrent_mask(rng: Array | None, *, rate: float, batch_size: int, features:
     """A variational dropout mask [b, d], the same for all steps of a sequence; None without an rng or at rate 0."""
     if rng is None or rate == 0.0:
         return None
-    return jax.random.bernoulli(rng, 1 - rate, (batch_size, features)).astype(dtype) / (1 - rate)
+    return drop(rng, rate, jnp.ones((batch_size, features), dtype))
 
 
 class RNN(nn.Module, kw_only=True):
@@ -258,7 +259,7 @@ class RNN(nn.Module, kw_only=True):
         last, outputs = [], inputs
         for layer in range(self.num_layers):
             if layer > 0:
-                outputs = nn.Dropout(self.dropout)(outputs, deterministic=not train)
+                outputs = Dropout(self.dropout)(outputs, deterministic=not train)
             ends, sides = [], []
             for reverse in directions:
                 rng = self.make_rng("dropout") if train and self.recurrent_dropout else None

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Attended, Memory, MultiHead
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.multi_head import causal
 from attn_jax.attention.written.heads import WrittenHeads, WrittenMemory
 from attn_jax.layers.pooling import mean_state
@@ -52,7 +53,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         self.inner = nn.Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
         self.outer = nn.Dense(self.features, kernel_init=init, dtype=self.dtype)
         self.feed_forward_norm = norm()
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def __call__(
         self,
@@ -117,7 +118,7 @@ class TransformerStack(nn.Module, kw_only=True):
 
     def setup(self):
         self.layers = [self.make_layer() for _ in range(self.num_layers)]
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
         if self.norm_first:
             self.norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)
 

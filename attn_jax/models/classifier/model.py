@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.layers.embedding import Table
 from attn_jax.models.base import one_word
@@ -43,7 +44,7 @@ class Classifier(nn.Module, kw_only=True):
             dtype=self.dtype,
         )
         self.inner = nn.Dense(self.features, dtype=self.dtype)
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def read(self, source: Source, *, train: bool = False):
         """Returns (hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""

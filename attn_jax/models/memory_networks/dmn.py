@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
+from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.models.memory_networks.base import Answer, find_sentences
@@ -83,7 +84,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
     def setup(self):
         self.encoder = self.sentence_encoder.clone(parent=self, name="reader")  # the name of its parameters
         self.out = self.output.clone(parent=self, name="out")
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     @property
     def gate_loss(self) -> Callable:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
+from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import Answer, find_sentences
 from attn_jax.models.memory_networks.episodes import independent_sigmoid
@@ -108,7 +109,7 @@ class EntityNetwork(nn.Module, kw_only=True):
         self.hop = nn.Dense(self.features, use_bias=False, kernel_init=INIT)
         self.activation = PReLU(features=self.features)
         self.out = self.output.clone(parent=self, name="out")
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def slots(self, source: Int[Array, "b s"], train: bool = False):
         """Returns the slots after the last statement [b, m, d], the gates [b, m, n] and the question [b, d]."""

@@ -29,6 +29,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dropout import Dropout
 from attn_jax.models.memory_networks.base import Answer, StoryLayout, bags, find_sentences
 from attn_jax.tasks.token_ids import PAD
 from attn_jax.types import Array, Bool, Float, Int
@@ -82,7 +83,7 @@ class MemNN(nn.Module, kw_only=True):
         # R: block 0 is for the question, the others are for the facts.
         self.answering = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 2, **common)
         self.words = self.param("words", INIT, (self.vocab_size, self.features))
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     # I and G
 

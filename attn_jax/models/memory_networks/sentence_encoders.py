@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.dropout import Dropout
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.models.memory_networks.base import StoryLayout, bags, centred_feature, centred_position, sum_words
 from attn_jax.tasks.token_ids import BOS, EOS, PAD
@@ -73,7 +74,7 @@ class WordEncoder(nn.Module, kw_only=True):
     def setup(self):
         self.words = WordEmbedding(vocab_size=self.vocab_size, features=self.embedding_size, init=uniform(3**0.5))
         self.recurrence = Recurrence(cell=CELLS["gru"], features=self.features)
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def __call__(
         self, source: Int[Array, "b s"], layout: StoryLayout, train: bool = False
@@ -104,7 +105,7 @@ class FusionEncoder(nn.Module, kw_only=True):
         self.forward = Recurrence(cell=CELLS["gru"], features=self.features)
         self.backward = Recurrence(cell=CELLS["gru"], features=self.features)
         self.question = Recurrence(cell=CELLS["gru"], features=self.features, name="asked")  # name in checkpoints
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def __call__(
         self, source: Int[Array, "b s"], layout: StoryLayout, train: bool = False

@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer
@@ -66,7 +67,7 @@ class UniversalStack(nn.Module, kw_only=True):
     dropout: float = 0.0  # of the input; `layer` has its own
 
     def setup(self):
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
         if self.layer.norm_first:
             self.norm = nn.LayerNorm(epsilon=1e-5)
         if self.halting:
@@ -142,7 +143,7 @@ class UniversalTransformer(nn.Module, kw_only=True):
             name="reader",  # the name of its parameters
         )
         self.out = self.output.clone(parent=self, name="out")
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def read(self, source: Int[Array, "b s"], train: bool = False):
         """Returns (hidden state of the answer [b, d], weights of the slots in each step [b, t, n], ponder cost [b])."""

@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention.dropout import Dropout
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.rnn import Cell, Recurrence, State
 from attn_jax.outputs.base import OutputLayer, sampling_rng
@@ -53,7 +54,7 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         self.layers = [
             Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
         ]
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def run(
         self, states: tuple[State, ...], embedded: Float[Array, "b t e"], mask: Bool[Array, "b t"], *, train: bool

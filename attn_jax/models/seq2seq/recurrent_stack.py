@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention.dropout import Dropout
 from attn_jax.layers.rnn import Cell, Recurrence, State, recurrent_mask
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree
 
@@ -111,7 +112,7 @@ class Stack(nn.Module, kw_only=True):
         self.layers = [
             Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
         ]
-        self.between = nn.Dropout(self.dropout)
+        self.between = Dropout(self.dropout)
         # Has parameters only where a decoder gives an `extra`: a flax module that is never called has none.
         self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
         count = self.bridge.num_projections(self.cell) * self.num_layers

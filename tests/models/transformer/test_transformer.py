@@ -11,6 +11,7 @@ from arrays import compiled, params_of
 from tiny_seq2seq import EOS, PAD, build, random_params, sentences
 
 from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
 from attn_jax.evaluation.decode import beam_search, greedy
@@ -220,7 +221,7 @@ def test_every_stack_has_dropout_in_all_its_places():
     rates = []
 
     def spy(call, args, kwargs, context):
-        if isinstance(context.module, nn.Dropout) and not kwargs["deterministic"]:
+        if isinstance(context.module, Dropout) and not kwargs["deterministic"]:
             rates.append(context.module.rate)
         return call(*args, **kwargs)
 

@@ -21,6 +21,7 @@ from experiments import ensembles, estimator_page, kernels, null_differences, ra
 
 NAMES = (  # experiments with a page
     "atlas",
+    "attention",
     "attention_gap",
     "babi",
     "complexity",

@@ -21,8 +21,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import jobs  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.evaluation.tables import differences_table  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -71,27 +73,45 @@ def measure(workdir: pathlib.Path, data_dir: pathlib.Path, split: str) -> dict[s
     return found
 
 
+def size(config: Any) -> str:
+    """Describes how large a run is."""
+    pairs = f", {config.task.num_examples:,} pairs" if config.task.num_examples else ""
+    return f"width {config.model.hidden_size}{pairs}, {config.train.num_epochs:g} epochs"
+
+
+def differences(runs: list[dict[str, Any]]) -> str:
+    """Formats the paired differences to the first run with the same languages, a table for each way of decoding."""
+    parts = []
+    for languages in dict.fromkeys(run["config"].split("_")[0] for run in runs):
+        alike = [run for run in runs if run["config"].startswith(languages)]
+        for way in WAYS:
+            results = {run["config"]: {"seeds": run["seeds"], "metrics": run["measured"][way]} for run in alike}
+            if table := differences_table(results):
+                parts.append(f"Paired differences, {way}:\n\n{table}")
+    return "\n\n".join(parts)
+
+
 def report(runs: list[dict[str, Any]]) -> str:
     """Formats a Markdown table: a row per run and way of decoding."""
     rows = []
     for run in runs:
         for way, metrics in run["measured"].items():
-            cells = [run["config"], way]
+            cells = [run["config"], run["size"], way]
             for name, digits in METRICS.items():
                 interval = t_interval(metrics[name]["seeds"])
                 cells.append(f"{interval.mean:.{digits}f} ± {interval.half_width:.{digits}f}")
                 cells.append(f"{metrics[name]['ensemble']:.{digits}f}")
             rows.append([*cells, f"{run['train_seconds'] / 60:.0f}"])
-    head = ["config", "decoding", *(text for name in METRICS for text in (name, "ensemble")), "minutes"]
-    return raw.table(head, rows, left=2)
+    head = ["config", "size", "decoding", *(text for name in METRICS for text in (name, "ensemble")), "minutes"]
+    return raw.table(head, rows, left=3)
 
 
-def page(record: dict[str, Any]) -> str:
+def page(record: dict[str, Any], name: str = "translation", title: str = __doc__.splitlines()[0]) -> str:
     """Formats the page of results."""
-    return f"""# {__doc__.splitlines()[0]}
+    return f"""# {title}
 
-    python launch.py --sweep=experiments/translation.py --config.data_dir=data/enja
-    python experiments/translation.py --data_dir=data/enja
+    python launch.py --sweep=experiments/{name}.py --config.data_dir=data/enja
+    python experiments/{name}.py --data_dir=data/enja
 
 {raw.circumstances(record)}
 
@@ -99,32 +119,38 @@ Split {record["results"]["split"]} of small_parallel_enja; mean of the seeds ± 
 (Student's t), and the ensemble of all; minutes of training all seeds. No unknown word is replaced.
 
 {report(record["results"]["runs"])}
+
+{differences(record["results"]["runs"])}
 """
 
 
 PAGES = (raw.Page("translation", page),)
 
 
-def main(argv=None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(argv=None, results: raw.Page = PAGES[0], configs: tuple[str, ...] = CONFIGS, usage: str = __doc__) -> None:
+    """Measures the finished runs of the sweep experiments/NAME.py, of which `results` is the page."""
+    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=pathlib.Path, required=True)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "translation")
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / results.name)
     parser.add_argument("--split", choices=("dev", "test"), default="test")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     runs = []
-    for config, job in zip(CONFIGS, jobs(pathlib.Path(__file__)), strict=True):
+    script = ROOT / "experiments" / f"{results.name}.py"
+    for config, job in zip(configs, jobs(script), strict=True):
         workdir = args.runs.resolve() / job.name
         if (workdir / "result.json").exists():
             result = load_json(workdir / "result.json")
             measured = measure(workdir, args.data_dir.resolve(), args.split)
             kept = {name: result[name] for name in ("seeds", "steps", "train_seconds", "commit")}
-            runs.append({"config": config, "measured": measured, **kept})
+            runs.append({"config": config, "size": size(load_config(workdir)), "measured": measured, **kept})
     if not runs:
-        parser.exit(1, f"translation.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    command = f"python experiments/translation.py --data_dir=data/enja --split={args.split}"
-    record = raw.write(args.out / "translation.json", {"split": args.split, "runs": runs}, command=command, begun=begun)
-    print(PAGES[0].save(record, args.out))
+        sweep_of = f"launch.py --sweep=experiments/{script.name}"
+        parser.exit(1, f"{script.name}: no finished run in {args.runs}; train with {sweep_of}\n")
+    command = f"python experiments/{script.name} --data_dir=data/enja --split={args.split}"
+    found = {"split": args.split, "runs": runs}
+    record = raw.write(args.out / f"{results.name}.json", found, command=command, begun=begun)
+    print(results.save(record, args.out))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def drop(rng: PRNGKeyArray, rate: float, inputs: Array, broadcast_dims: Sequence
     return jnp.where(keep_mask(rng, rate, shape), inputs / max(keep_probability(rate), 1 / LEVELS), 0)
 
 
-class Dropout(nn.Module):
+class Dropout(nn.Module, kw_only=True):
     """Computes `drop` with the rng stream "dropout", or returns the inputs if `deterministic` or at rate 0."""
 
     rate: float

@@ -35,11 +35,11 @@ class Convolution(nn.Module, kw_only=True):
         places = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
         x = self.positions.embed(embedded, places)
         x = x if x.shape[-1] == self.features else nn.Dense(self.features, dtype=self.dtype, name="input")(x)
-        x = Dropout(self.dropout)(x, deterministic=not train)
+        x = Dropout(rate=self.dropout)(x, deterministic=not train)
         for index in range(self.num_layers):
             inner = nn.LayerNorm(dtype=self.dtype, name=f"norm_{index}")(x)
             inner = jnp.where(mask[..., None], inner, 0)
             gated = nn.Conv(2 * self.features, (self.kernel_size,), dtype=self.dtype, name=f"layer_{index}")(inner)
-            x = x + Dropout(self.dropout)(nn.glu(gated), deterministic=not train)
+            x = x + Dropout(rate=self.dropout)(nn.glu(gated), deterministic=not train)
         x = nn.LayerNorm(dtype=self.dtype, name="norm")(x)
         return mean_state(x, mask), x

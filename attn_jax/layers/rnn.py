@@ -259,7 +259,7 @@ class RNN(nn.Module, kw_only=True):
         last, outputs = [], inputs
         for layer in range(self.num_layers):
             if layer > 0:
-                outputs = Dropout(self.dropout)(outputs, deterministic=not train)
+                outputs = Dropout(rate=self.dropout)(outputs, deterministic=not train)
             ends, sides = [], []
             for reverse in directions:
                 rng = self.make_rng("dropout") if train and self.recurrent_dropout else None

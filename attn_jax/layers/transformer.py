@@ -53,7 +53,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         self.inner = nn.Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
         self.outer = nn.Dense(self.features, kernel_init=init, dtype=self.dtype)
         self.feed_forward_norm = norm()
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def __call__(
         self,
@@ -118,7 +118,7 @@ class TransformerStack(nn.Module, kw_only=True):
 
     def setup(self):
         self.layers = [self.make_layer() for _ in range(self.num_layers)]
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
         if self.norm_first:
             self.norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)
 

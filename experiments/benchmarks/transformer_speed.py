@@ -87,10 +87,11 @@ def make_programs(args: argparse.Namespace) -> tuple[list[Program], str]:
     """Returns all programs and the report of the parity check."""
     pairs = synthetic_pairs(args.num_pairs)
     similar = random_batches(pairs, args.batch_size, multiple=1, pool=POOL)
-    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=4, num_source=1)
+    chosen = choose_buckets(pairs.source.lengths, pairs.target.lengths, num_target=9)
     buckets = Batches(pairs, chosen, args.batch_size)
     every = [buckets.batch_at(step) for step in range(buckets.steps_per_epoch)]
     shapes = one_per_shape(every)
+    ours = f"ours, {len(shapes)} buckets"
     params = jax.jit(build(get_config("float32", 0.0, 0.0)).init)(jax.random.key(0), shapes[0])
     programs = []
     theirs = {THEIRS: False} | ({f"{THEIRS}, torch.compile": True} if args.compile else {})
@@ -100,9 +101,9 @@ def make_programs(args: argparse.Namespace) -> tuple[list[Program], str]:
         options = dict(fused=True, bfloat16=args.dtype == "bfloat16", compiled=compiled)
         programs.append(Program(name, train_torch(other, similar, options), real_share(similar)))
     for name, rates in {
-        "ours": (0.1, 0.1),
-        "ours, fused attention (no dropout of weights)": (0.1, 0.0),
-        "ours, no dropout": (0.0, 0.0),
+        ours: (0.1, 0.1),
+        f"{ours}, fused attention (no dropout of weights)": (0.1, 0.0),
+        f"{ours}, no dropout": (0.0, 0.0),
     }.items():
         config = get_config(args.dtype, *rates)
         steps = train_ours(build(config), config, params, buckets.batch_at, shapes)

@@ -56,9 +56,9 @@ def test_entries_along_broadcast_dims_share_a_decision(axes):
 
 def test_at_evaluation_and_at_rate_zero_nothing_happens():
     x = jnp.arange(6.0)
-    assert Dropout(0.5).apply({}, x, deterministic=True) is x
-    assert Dropout(0.0).apply({}, x, deterministic=False) is x
-    assert not Dropout(1.0).apply({}, x, deterministic=False, rngs={"dropout": jax.random.key(0)}).any()
+    assert Dropout(rate=0.5).apply({}, x, deterministic=True) is x
+    assert Dropout(rate=0.0).apply({}, x, deterministic=False) is x
+    assert not Dropout(rate=1.0).apply({}, x, deterministic=False, rngs={"dropout": jax.random.key(0)}).any()
 
 
 def test_each_seed_under_vmap_has_its_own_mask():

@@ -122,8 +122,8 @@ MUTATIONS = {
     ),
     "no_dropout_between_layers": Mutation(
         "layers/rnn.py",
-        "outputs = Dropout(self.dropout)(outputs, deterministic=not train)",
-        "outputs = Dropout(self.dropout)(outputs, deterministic=True)",
+        "outputs = Dropout(rate=self.dropout)(outputs, deterministic=not train)",
+        "outputs = Dropout(rate=self.dropout)(outputs, deterministic=True)",
         "layers/test_rnn.py::test_dropout_stands_between_the_layers",
     ),
     "no_dropout_of_embeddings": Mutation(

@@ -44,7 +44,7 @@ class Classifier(nn.Module, kw_only=True):
             dtype=self.dtype,
         )
         self.inner = nn.Dense(self.features, dtype=self.dtype)
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def read(self, source: Source, *, train: bool = False):
         """Returns (hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""

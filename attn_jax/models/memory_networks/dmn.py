@@ -84,7 +84,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
     def setup(self):
         self.encoder = self.sentence_encoder.clone(parent=self, name="reader")  # the name of its parameters
         self.out = self.output.clone(parent=self, name="out")
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     @property
     def gate_loss(self) -> Callable:

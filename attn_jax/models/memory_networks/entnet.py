@@ -109,7 +109,7 @@ class EntityNetwork(nn.Module, kw_only=True):
         self.hop = nn.Dense(self.features, use_bias=False, kernel_init=INIT)
         self.activation = PReLU(features=self.features)
         self.out = self.output.clone(parent=self, name="out")
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def slots(self, source: Int[Array, "b s"], train: bool = False):
         """Returns the slots after the last statement [b, m, d], the gates [b, m, n] and the question [b, d]."""

@@ -83,7 +83,7 @@ class MemNN(nn.Module, kw_only=True):
         # R: block 0 is for the question, the others are for the facts.
         self.answering = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 2, **common)
         self.words = self.param("words", INIT, (self.vocab_size, self.features))
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     # I and G
 

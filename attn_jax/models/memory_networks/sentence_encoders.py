@@ -74,7 +74,7 @@ class WordEncoder(nn.Module, kw_only=True):
     def setup(self):
         self.words = WordEmbedding(vocab_size=self.vocab_size, features=self.embedding_size, init=uniform(3**0.5))
         self.recurrence = Recurrence(cell=CELLS["gru"], features=self.features)
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def __call__(
         self, source: Int[Array, "b s"], layout: StoryLayout, train: bool = False
@@ -105,7 +105,7 @@ class FusionEncoder(nn.Module, kw_only=True):
         self.forward = Recurrence(cell=CELLS["gru"], features=self.features)
         self.backward = Recurrence(cell=CELLS["gru"], features=self.features)
         self.question = Recurrence(cell=CELLS["gru"], features=self.features, name="asked")  # name in checkpoints
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def __call__(
         self, source: Int[Array, "b s"], layout: StoryLayout, train: bool = False

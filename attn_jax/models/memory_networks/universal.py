@@ -67,7 +67,7 @@ class UniversalStack(nn.Module, kw_only=True):
     dropout: float = 0.0  # of the input; `layer` has its own
 
     def setup(self):
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
         if self.layer.norm_first:
             self.norm = nn.LayerNorm(epsilon=1e-5)
         if self.halting:
@@ -143,7 +143,7 @@ class UniversalTransformer(nn.Module, kw_only=True):
             name="reader",  # the name of its parameters
         )
         self.out = self.output.clone(parent=self, name="out")
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def read(self, source: Int[Array, "b s"], train: bool = False):
         """Returns (hidden state of the answer [b, d], weights of the slots in each step [b, t, n], ponder cost [b])."""

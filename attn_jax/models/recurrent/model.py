@@ -54,7 +54,7 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         self.layers = [
             Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
         ]
-        self.drop = Dropout(self.dropout)
+        self.drop = Dropout(rate=self.dropout)
 
     def run(
         self, states: tuple[State, ...], embedded: Float[Array, "b t e"], mask: Bool[Array, "b t"], *, train: bool

@@ -73,8 +73,8 @@ class Seq2SeqModule(nn.Module, kw_only=True):
             num_embeddings=self.target_vocab_size, features=self.embedding_size, embedding_init=init, dtype=self.dtype
         )
         self.merge_tags = MergeTags(features=self.embedding_size, dtype=self.dtype)
-        self.drop = Dropout(self.dropout)
-        self.drop_alike = Dropout(self.dropout, broadcast_dims=(-2,))  # the same for all contexts of a step
+        self.drop = Dropout(rate=self.dropout)
+        self.drop_alike = Dropout(rate=self.dropout, broadcast_dims=(-2,))  # the same for all contexts of a step
 
     def encode(self, source: Source, *, train: bool = False) -> EncoderStates:
         """Computes the states of the source."""

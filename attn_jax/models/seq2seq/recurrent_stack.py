@@ -112,7 +112,7 @@ class Stack(nn.Module, kw_only=True):
         self.layers = [
             Recurrence(cell=self.cell, features=self.features, dtype=self.dtype) for _ in range(self.num_layers)
         ]
-        self.between = Dropout(self.dropout)
+        self.between = Dropout(rate=self.dropout)
         # Has parameters only where a decoder gives an `extra`: a flax module that is never called has none.
         self.extra = nn.Dense(self.cell.num_gates * self.features, use_bias=False, dtype=self.dtype)
         count = self.bridge.num_projections(self.cell) * self.num_layers

@@ -25,6 +25,7 @@ NAMES = (  # experiments with a page
     "attention_gap",
     "babi",
     "complexity",
+    "decoders",
     "estimator_variance",
     "inflection",
     "kernel_exercises",

@@ -19,11 +19,6 @@ ZERO = {"boxcar", "constant", "hardmax"}  # their weights are steps, or constant
 ELSEWHERE = {"sparsemax", "entmax15", "entmax", "learned_entmax"}  # a closed form, in test_entmax.py
 ELSEWHERE |= {"softmax_one", "learned_sink", "unnormalized_sigmoid", "softpick", "stick_breaking"}  # test_sinks.py
 ELSEWHERE |= {"chain", "segments", "contextual_softmax"}  # test_structured.py, test_contextual.py
-ELSEWHERE |= {
-    "fusedmax",
-    "scalable_softmax",
-    "scalable_entmax",
-}  # of first order, in test_fusedmax.py, test_parametric.py
 
 
 def made(kind):

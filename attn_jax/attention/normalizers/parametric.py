@@ -123,7 +123,8 @@ class ScalableEntmax(nn.Module, kw_only=True):
         weights = self.param(name, nn.initializers.lecun_normal(in_axis=-1, out_axis=0), shape)
         if query.ndim < scores.ndim:
             query = query[..., None, :, :]
-        return jnp.sum(query.astype(jnp.float32) * per_head(weights, scores), axis=-1, keepdims=True)
+        wide = query.astype(jnp.promote_types(query.dtype, jnp.float32))
+        return jnp.sum(wide * per_head(weights, scores), axis=-1, keepdims=True)
 
 
 def _kept(scores: Scores, mask: Mask) -> Scores:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # scipy.stats is imported at its first use: it takes a second, and a training needs none of it
 from jaxtyping import Float
-from scipy import stats
 
 LEVEL = 0.95
 NUM_EXACT = 20  # pairs whose signs are enumerated, 2^20; for more they are sampled
@@ -63,7 +63,7 @@ def t_interval(values: Values, level: float = LEVEL) -> Interval:
         ValueError: fewer than two values.
     """
     x = _checked(values, at_least=2)
-    half = float(stats.t.ppf((1 + level) / 2, len(x) - 1) * np.std(x, ddof=1) / np.sqrt(len(x)))
+    half = float(scipy.stats.t.ppf((1 + level) / 2, len(x) - 1) * np.std(x, ddof=1) / np.sqrt(len(x)))
     return Interval(float(np.mean(x)), float(np.mean(x)) - half, float(np.mean(x)) + half, len(x), level)
 
 
@@ -78,7 +78,7 @@ def bootstrap_interval(values: Values, level: float = LEVEL, seed: int = 0) -> I
     x = _checked(values, at_least=2)
     if np.ptp(x) == 0:  # the bootstrap has nothing to resample
         return Interval(float(x[0]), float(x[0]), float(x[0]), len(x), level)
-    found = stats.bootstrap(
+    found = scipy.stats.bootstrap(
         (x,), np.mean, confidence_level=level, n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(seed)
     )
     low, high = found.confidence_interval
@@ -207,7 +207,7 @@ def almost_stochastic_order(values: Values, baseline: Values, level: float = LEV
     scale = np.sqrt(n * m / (n + m))
     resampled = [_violation(rng.choice(x, n), rng.choice(y, m)) for _ in range(1000)]
     spread = np.std(scale * (np.array(resampled) - violation), ddof=1)
-    return float(np.clip(violation - spread / scale * stats.norm.ppf(1 - level), 0.0, 1.0))
+    return float(np.clip(violation - spread / scale * scipy.stats.norm.ppf(1 - level), 0.0, 1.0))
 
 
 def _violation(x: np.ndarray, y: np.ndarray) -> float:

@@ -23,10 +23,11 @@ class _Board:
     """
 
     def __init__(self, directory: pathlib.Path, step: int):
-        import tensorboardX  # noqa: F401
-        from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
-        from tensorboardX.summary import scalar
+        with _hidden("torch"):  # tensorboardX imports it where it is installed, two seconds, and needs none of it here
+            import tensorboardX  # noqa: F401
+            from tensorboardX.event_file_writer import EventsWriter
+            from tensorboardX.proto.event_pb2 import Event, SessionLog
+            from tensorboardX.summary import scalar
 
         directory.mkdir(exist_ok=True)
         self._event, self._scalar = Event, scalar
@@ -108,6 +109,19 @@ class MetricsWriter:
 
     def __exit__(self, *exception) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _hidden(name: str):
+    """A context in which `import name` fails, unless it was imported before."""
+    new = name not in sys.modules
+    if new:
+        sys.modules[name] = None
+    try:
+        yield
+    finally:
+        if new:
+            del sys.modules[name]
 
 
 def _until(text: bytes, step: int) -> bytes:

@@ -1,0 +1,22 @@
+"""What a start of a run imports: nothing slow that it does not need."""
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = ("torch", "scipy.stats", "matplotlib.figure", "sacrebleu", "ray", "sphinx", "pandas", "sklearn")
+CODE = """
+import sys, tempfile
+import attn_jax.cli.commands
+from attn_jax.training.metrics_writer import MetricsWriter
+MetricsWriter(tempfile.mkdtemp()).close()
+print(*[name for name in sys.argv[1:] if name in sys.modules])
+"""
+
+
+def test_a_start_imports_nothing_slow():
+    """tensorboardX would import torch, and scipy.stats takes a second."""
+    pytest.importorskip("tensorboardX")
+    done = subprocess.run([sys.executable, "-c", CODE, *SLOW], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -315,7 +315,7 @@ def final_params(config: ConfigDict, checkpoints: Checkpoints, setup: Setup) -> 
     target = jax.eval_shape(jax.vmap(init), rngs) if len(seeds) > 1 else jax.eval_shape(init, rngs[0])
     if config.train.average:
         params, steps = checkpoints.average(target, config.train.average)
-        used = f"mean of the last {len(steps)} checkpoints"
+        used = f"mean of the last {len(steps)} checkpoints" if len(steps) > 1 else f"last checkpoint (step {steps[0]})"
     else:
         params, steps = checkpoints.restore_params(target)
         used = f"best checkpoint (step {steps[0]})"

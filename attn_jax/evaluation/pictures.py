@@ -25,6 +25,13 @@ from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.token_ids import SPECIAL
 from attn_jax.types import Float, Params
 
+MEANINGS = {  # of PLACE_METRICS, for people
+    "touch": "percent of the weight on cells that touch the true box",
+    "point": "percent of words whose cell of the largest weight touches it",
+    "strict": "touch, with each cell counted by the share that the box covers",
+    "uniform": "touch of equal weights",
+    "cells": "number of equal weights with the same entropy",
+}
 PLACE_METRICS = {  # of words with a true box, in percent; see attn_jax.evaluation.places
     "touch": Metric(lambda found: 100 * found["touch"], "max"),
     "point": Metric(lambda found: 100 * found["point"], "max"),
@@ -225,7 +232,8 @@ class PictureEvaluator(TextEvaluator):
             raise UserError(f"metrics {', '.join(wanted)} need the true boxes of words, which these images do not have")
         places = [self.places(params, split) for params in params_of_seeds]
         values = {name: summarize([PLACE_METRICS[name].compute(one) for one in places]) for name in wanted}
-        return found._replace(values=found.values | values)
+        meanings = {name: MEANINGS[name] for name in wanted}
+        return found._replace(values=found.values | values, signatures=found.signatures | meanings)
 
     def places(self, params: Params, split: Pairs) -> dict[str, float]:
         """Computes the means of the measures of attn_jax.evaluation.places, and the number of cells."""

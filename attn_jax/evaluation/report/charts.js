@@ -72,7 +72,7 @@ function lineChart(panel) {
       root.append(svg("text", { class: "tick", x: MARGIN.left - 6, y: y.pixel(mark) + 4, "text-anchor": "end" }, number(mark, 6)));
     }
     for (const mark of ticks(steps[0], steps.at(-1), Math.max(2, Math.floor(width / 75))).filter(Number.isInteger)) {
-      root.append(svg("text", { class: "tick", x: linear.pixel(mark), y: height - 10, "text-anchor": "middle" }, number(mark, 12)));
+      root.append(svg("text", { class: "tick", x: linear.pixel(mark), y: height - 10, "text-anchor": linear.pixel(mark) > width - 30 ? "end" : "middle" }, number(mark, 12)));
     }
     for (const [i, line] of panel.lines.entries()) {
       if (line.values.length > 1) {

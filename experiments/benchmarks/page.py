@@ -92,13 +92,13 @@ Measured on the training of the LSTM above unless noted otherwise, on two cores 
 - Multi-output fusion (`xla_cpu_use_multi_output_fusion`): Adam's pass takes 12.5 ms in place of 13.8; entmax gains
   nothing.
 - Unrolling the recurrence by four: no gain in a whole step. The transposed kernel stored before the backward scan:
-  142 ms a step in place of 141 (6.7 in place of 8.8 ms for the products alone). Products with the features first: 7.2 ms
-  for 14 steps in place of 5.7.
-- Dropout masks of 8 random bits an entry: as fast as with 16, and rates are multiples of 1/256. Without dropout the step of
-  the LSTM takes 4 % less, that of the Transformer as much as with 16 bits.
+  142 ms a step in place of 141 (6.7 in place of 8.8 ms for the products alone). Products with the features first: 7.2
+  ms for 14 steps in place of 5.7.
+- Dropout masks of 8 random bits an entry: as fast as with 16, and rates are multiples of 1/256. Without dropout the
+  step of the LSTM takes 4 % less, that of the Transformer as much as with 16 bits.
 - The norm of the gradient as a product of vectors: no gain; without the norm the step takes 1 % less.
-- Compiling for tests with one part of LLVM's work at a time, for narrower registers, or without YNNPACK: 8, 9 and 22 % more
-  processor time for the same files than with the flags of tests/conftest.py.
+- Compiling for tests with one part of LLVM's work at a time, for narrower registers, or without YNNPACK: 8, 9 and 22 %
+  more processor time for the same files than with the flags of tests/conftest.py.
 - The fused kernel of `jax.nn.dot_product_attention`: not faster than the formula on a CPU.
 - entmax with any alpha by Halley's method, with one power in a step: 4.5 times softmax in place of 5.3 for
   alpha = 1.33, at the price of the proof that bounds the number of steps. Both sums in one pass by `lax.reduce` of a

@@ -36,6 +36,7 @@ NAMES = (  # experiments with a page
     "output_layers",
     "output_layers_brown",
     "positions",
+    "quickstarts",
     "recall",
     "receptive_field",
     "scores",

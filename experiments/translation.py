@@ -106,6 +106,11 @@ def report(runs: list[dict[str, Any]]) -> str:
     return raw.table(head, rows, left=3)
 
 
+def tables(runs: list[dict[str, Any]]) -> str:
+    """Formats the measured values and the differences."""
+    return f"{report(runs)}\n\n{differences(runs)}"
+
+
 def page(record: dict[str, Any], name: str = "translation", title: str = __doc__.splitlines()[0]) -> str:
     """Formats the page of results."""
     return f"""# {title}
@@ -118,9 +123,7 @@ def page(record: dict[str, Any], name: str = "translation", title: str = __doc__
 Split {record["results"]["split"]} of small_parallel_enja; mean of the seeds ± half the 95 % confidence interval
 (Student's t), and the ensemble of all; minutes of training all seeds. No unknown word is replaced.
 
-{report(record["results"]["runs"])}
-
-{differences(record["results"]["runs"])}
+{tables(record["results"]["runs"])}
 """
 
 

@@ -203,6 +203,15 @@ def _interval(interval: Any) -> str:
     return f"{interval.mean:.4f} ± {interval.half_width:.4f}"
 
 
+def page_of(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    title = "# In-context regression: excess error by mechanism"
+    return f"{title}\n\n{raw.circumstances(record)}\n\n{report(record['results'])}\n"
+
+
+PAGES = (raw.Page("in_context", page_of),)
+
+
 def render(path: pathlib.Path, page: pathlib.Path) -> None:
     """Writes the Markdown beside a JSON file, and the section between the two marks of a page.
 
@@ -210,14 +219,12 @@ def render(path: pathlib.Path, page: pathlib.Path) -> None:
         UserError: the page has not the two marks.
     """
     record = raw.read(path)
-    text = report(record["results"])
-    title = "# In-context regression: excess error by mechanism"
-    path.with_suffix(".md").write_text(f"{title}\n\n{raw.circumstances(record)}\n\n{text}\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(page_of(record), encoding="utf-8")
     before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise UserError(f"{page} has not the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    page.write_text(f"{before}{BEGIN}\n{report(record['results'])}\n{END}{after}", encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -28,6 +28,7 @@ NAMES = (  # experiments with a page
     "complexity",
     "decoders",
     "estimator_variance",
+    "in_context",
     "inflection",
     "kernel_exercises",
     "kernels",

@@ -102,9 +102,8 @@ def make_train_step(
         if axis_name is not None:
             grads, metrics = jax.lax.psum((grads, metrics), axis_name)
             lookups = jax.tree.map(lambda x: jax.lax.all_gather(x, axis_name, tiled=True), lookups)
-        # A product, not a quotient: XLA computes it again where it is read and does not store all gradients once more.
-        per_token = 1 / jnp.maximum(metrics["loss"].count, 1)
-        mean = partial(jax.tree.map, lambda g: (g * per_token).astype(g.dtype))
+        count = jnp.maximum(metrics["loss"].count, 1)
+        mean = partial(jax.tree.map, lambda g: (g / count).astype(g.dtype))
         if by_rows:
             touched = merge_all(lookups, state.params, mean)
             grads = mean(grads)

@@ -38,8 +38,7 @@ def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Arra
     y is constant on groups of neighbours. In a group it is the mean of the scores, plus fusion / size for each
     neighbouring group that is higher, minus fusion / size for each that is lower. The gradient averages over groups.
     """
-    # Of the inputs: the loops inside have no second derivative in backward mode.
-    group, step = _groups(*lax.stop_gradient((scores, mask, fusion)))
+    group, step = lax.stop_gradient(_groups(scores, mask, fusion))
     num_keys = scores.shape[-1]
 
     def total(values):

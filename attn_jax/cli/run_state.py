@@ -111,8 +111,8 @@ class Callbacks:
     def save(self, step: int, state: PyTree, metrics: dict | None = None) -> None:
         """Saves a checkpoint of the state on the devices."""
         with self.progress.pause():
-            host = self.run.parallel.get_state(state)
-            self.run.checkpoints.save(step, host, config=plain(self.run.config), extra=self.run.extra, metrics=metrics)
+            copy = self.run.parallel.copy_state(state)
+            self.run.checkpoints.save(step, copy, config=plain(self.run.config), extra=self.run.extra, metrics=metrics)
 
     def on_step(self, step: int, metrics: dict) -> None:
         """Logs the means of the metrics since the last log, every log_every steps and after the last step."""
@@ -140,9 +140,9 @@ class Callbacks:
 
     def _evaluate(self, step: int, state: PyTree) -> Outcome:
         run, config = self.run, self.run.config
-        host = run.parallel.get_state(state)
+        copy = run.parallel.copy_state(state)
         name, _ = best_metric(config)
-        params = params_of_seeds(host.params, run.seeds)
+        params = params_of_seeds(run.parallel.get_state(copy.params), run.seeds)
         names = [name] if name != "loss" else []
         results = run.setup.evaluator.measure(params, run.task.splits["valid"], names).values
         values = {metric: np.array(result["seeds"]) for metric, result in results.items()}
@@ -158,14 +158,14 @@ class Callbacks:
             run.plateau.update(values["loss"])
             spent = run.plateau.spent(config.optimizer.plateau_patience)
             if np.any(spent):
-                host = host.replace(opt_state=halve(host.opt_state, spent))
-                run.scale = plateau_scale(host.opt_state)
-                outcome = Outcome(state=run.parallel.put_state(host))
+                copy = copy.replace(opt_state=halve(copy.opt_state, spent))
+                run.scale = plateau_scale(copy.opt_state)
+                outcome = Outcome(state=run.parallel.put_state(copy))
         patience = config.train.patience
         stop = bool(patience and run.best.count >= patience) or reached(config, results[name]["seeds"])
         run.finished = stop or step == run.num_steps
         metrics = {metric: result["mean"] for metric, result in results.items()}
-        run.checkpoints.save(step, host, config=plain(config), extra=run.extra, metrics=metrics)
+        run.checkpoints.save(step, copy, config=plain(config), extra=run.extra, metrics=metrics)
         return outcome._replace(stop=stop)
 
 

@@ -213,7 +213,7 @@ def _train(run: Run) -> FitResult:
     example = jax.tree.map(jnp.asarray, run.batches.batch_at(0))
     rngs = jnp.stack([jax.random.key(seed) for seed in run.seeds])
     shapes = jax.eval_shape(jax.vmap(create), rngs) if several else jax.eval_shape(create, rngs[0])
-    restored = run.checkpoints.restore(shapes)
+    restored = run.checkpoints.restore(run.parallel.placed(shapes))
     start = 0
     if restored is not None:
         start, state = restored.step, restored.state

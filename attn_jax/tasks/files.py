@@ -176,8 +176,13 @@ def text_checksum(content: Any) -> int:
 
 def checksum(x: np.ndarray) -> int:
     """crc32 of the dtype, shape and bytes of an array."""
-    header = f"{x.dtype.name}{x.shape}".encode()
-    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8), zlib.crc32(header))
+    header = header_checksum(x.dtype, x.shape)
+    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8), header)
+
+
+def header_checksum(dtype: np.dtype, shape: tuple[int, ...]) -> int:
+    """crc32 of the dtype and shape of an array."""
+    return zlib.crc32(f"{dtype.name}{shape}".encode())
 
 
 def short(value: Any) -> str:

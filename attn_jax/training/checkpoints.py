@@ -1,9 +1,10 @@
 """Checkpoints: the whole training state, written in the background, checked when read.
 
 `directory`/<step>/ holds `params` and `state` (the rest of the TrainState), both as nested dicts of plain arrays, and
-`meta`: the config, the metrics, the `extra` state of the host, and the crc32 of these and of each array, because a
-flipped bit would not be noticed otherwise. A checkpoint appears as a whole or not at all, so a run that is killed
-still has the one before. Arrays are saved without a device axis and can be put on any number of devices.
+`meta`: the config, the metrics, the `extra` state of the host, the crc32 of these and of each array, and a sum of each
+divided array, because a flipped bit would not be noticed otherwise. A checkpoint appears as a whole or not at all, so a
+run that is killed still has the one before. Arrays are saved without a device axis and can be put on any number of
+devices; of an array that is divided among devices each process writes and reads its own parts.
 """
 
 import contextlib
@@ -25,9 +26,10 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import checksum, text_checksum
+from attn_jax.tasks.files import text_checksum
+from attn_jax.training.checksums import checksums, is_divided
 from attn_jax.training.progress import notice
-from attn_jax.training.pytrees import fit_into, flatten, to_numpy
+from attn_jax.training.pytrees import describe, fit_into, flatten, to_numpy
 from attn_jax.types import Callable, Params, PyTree
 
 NO_SPACE = {errno.ENOSPC: "no space left", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
@@ -107,7 +109,7 @@ class Checkpoints:
 
         Args:
             step: the number of steps done.
-            state: from Parallel.get_state; the caller must not change its arrays afterwards.
+            state: from Parallel.copy_state; the caller must not change its arrays afterwards.
             config, extra: JSON values; tuples come back as lists.
             metrics: numbers.
 
@@ -124,23 +126,18 @@ class Checkpoints:
         if latest is not None and latest > step:
             raise UserError(f"cannot save step {step}: {self.directory} already has step {latest}")
         # Copies of what is on a device: on a CPU they would be views of memory that the next step is to use.
-        arrays = {name: to_numpy(x) for name, x in flatten(state).items()}
+        arrays = {path: x if is_divided(x) else to_numpy(x) for path, x in flatten(state).items()}
         metrics = {name: float(value) for name, value in (metrics or {}).items()}
-        crc32 = {"/".join(name): checksum(x) for name, x in arrays.items()}
-        meta = {"config": config, "extra": extra or {}, "metrics": metrics, "crc32": crc32}
+        in_parts = {path for path, x in arrays.items() if is_divided(x)}
+        meta: dict[str, Any] = {"config": config, "extra": extra or {}, "metrics": metrics, "crc32": {}, "sums": {}}
+        for path, value in checksums(arrays, in_parts).items():
+            meta["sums" if path in in_parts else "crc32"]["/".join(path)] = value
         meta = json.loads(json.dumps(meta))  # as it will be read: lists for tuples
-        tree = flax.traverse_util.unflatten_dict(arrays)
-        params = tree.pop("params")
+        items = {name: ocp.args.StandardSave(tree) for name, tree in items_of(arrays).items()}
         self.measured[step] = metrics
         with self._disk_errors(f"save step {step}"):
-            saved = self.manager.save(
-                step,
-                args=ocp.args.Composite(
-                    params=ocp.args.StandardSave(params),
-                    state=ocp.args.StandardSave(tree),
-                    meta=ocp.args.JsonSave({"content": meta, "crc32": text_checksum(meta)}),
-                ),
-            )
+            content = ocp.args.JsonSave({"content": meta, "crc32": text_checksum(meta)})
+            saved = self.manager.save(step, args=ocp.args.Composite(**items, meta=content))
         if not saved:
             raise RuntimeError(f"orbax did not save step {step} in {self.directory}")
         return True
@@ -151,15 +148,17 @@ class Checkpoints:
         Newer ones that are damaged are deleted, with a notice for each.
 
         Args:
-            target: a state of the same structure, or its shapes.
+            target: a state of the same structure, or its shapes; shapes from Parallel.placed have divided arrays put
+                on their devices, if they were divided when they were saved.
 
         Raises:
             UserError: the checkpoint does not fit the target, or all checkpoints are damaged; nothing is deleted.
         """
         bad, good = [], None
+        places = {name: x for name, x in flatten(target).items() if isinstance(x, jax.ShapeDtypeStruct) and x.sharding}
         for step in reversed(self.all_steps()):
             try:
-                good = self._read(step)
+                good = self._read(step, places=places)
                 break
             except Damaged as error:
                 bad.append((step, error))
@@ -276,9 +275,15 @@ class Checkpoints:
     def _read_items(self, step: int, **items: Any) -> dict:
         """Reads items of a checkpoint with orbax; raises Damaged if it cannot."""
         self.wait()
-        try:
+        with self._read_errors(step):
             found = self.manager.restore(step, args=ocp.args.Composite(**items))
             return {name: found[name] for name in items}
+
+    @contextlib.contextmanager
+    def _read_errors(self, step: int):
+        """Turns what orbax raises about the files of a checkpoint into Damaged."""
+        try:
+            yield
         except PermissionError as error:  # no fault of the checkpoint, nor is a lack of memory
             raise UserError(f"cannot read {self.directory}/{step}: permission denied") from error
         except MemoryError:
@@ -297,18 +302,44 @@ class Checkpoints:
         self.check(step, meta["config"], meta["extra"])
         return meta
 
-    def _read(self, step: int, only_params: bool = False) -> Checkpoint:
-        """Reads a checkpoint, with its arrays in a nested dict; raises Damaged if a checksum is wrong."""
+    def _read(self, step: int, only_params: bool = False, places: dict | None = None) -> Checkpoint:
+        """Reads a checkpoint, with its arrays in a nested dict; raises Damaged if a checksum is wrong.
+
+        Arrays that were saved in parts are read in parts where `places` has their shape with a sharding.
+        """
         meta = self._read_checked_meta(step)
         names = ("params",) if only_params else ("params", "state")
-        found = self._read_items(step, **{name: ocp.args.StandardRestore() for name in names})
-        tree = {"params": found["params"], **found.get("state", {})}
-        sums = {"/".join(name): checksum(np.asarray(x)) for name, x in flax.traverse_util.flatten_dict(tree).items()}
-        expected = {name: s for name, s in meta["crc32"].items() if name.startswith("params/") or not only_params}
+        in_parts = {tuple(name.split("/")) for name in meta.get("sums", {})}
+        targets = dict.fromkeys(names)
+        if in_parts:  # orbax would put them on the devices that they were on
+            targets = self._targets(step, names, places or {})
+        restores = {name: ocp.args.StandardRestore(target) for name, target in targets.items()}
+        try:
+            arrays = arrays_of(self._read_items(step, **restores))
+        except Damaged as error:
+            if (
+                in_parts and places and jax.process_count() > 1
+            ):  # the others may have read theirs, and wait for this one
+                where = f"its parts of {self.directory}/{step}; without that folder the checkpoint before is used"
+                raise UserError(f"process {jax.process_index()} cannot read {where} ({error})") from error
+            raise
+        sums = {"/".join(path): value for path, value in checksums(arrays, in_parts).items()}
+        expected = meta["crc32"] | meta.get("sums", {})
+        expected = {name: value for name, value in expected.items() if name.startswith("params/") or not only_params}
         for name in sorted(sums.keys() | expected.keys()):
             if sums.get(name) != expected.get(name):
                 raise Damaged(f"wrong checksum of {name}")
+        tree = flax.traverse_util.unflatten_dict(arrays)
         return Checkpoint(step, tree, meta["config"], meta["extra"], meta["metrics"])
+
+    def _targets(self, step: int, names: Iterable[str], places: dict) -> dict[str, PyTree]:
+        """Returns for each item what orbax should make of its arrays: numpy, or arrays on the devices of `places`."""
+        with self._read_errors(step):
+            handler = ocp.StandardCheckpointHandler()
+            stored = arrays_of({name: handler.metadata(self.directory / str(step) / name).tree for name in names})
+        wholes = {path: np.broadcast_to(np.zeros((), x.dtype), x.shape) for path, x in stored.items()}
+        fitting = {path: x for path, x in places.items() if path in wholes and describe(x) == describe(wholes[path])}
+        return items_of(wholes | fitting)
 
     @contextlib.contextmanager
     def _disk_errors(self, what: str):
@@ -320,6 +351,18 @@ class Checkpoints:
             if reason is None:
                 raise
             raise UserError(f"cannot {what} in {self.directory}: {reason}") from error
+
+
+def items_of(arrays: dict[tuple[str, ...], Any]) -> dict[str, PyTree]:
+    """Returns the two items of a checkpoint as nested dicts: `params`, and `state`, which is all else."""
+    tree = flax.traverse_util.unflatten_dict(arrays)
+    params = tree.pop("params")
+    return {"params": params, "state": tree} if tree else {"params": params}
+
+
+def arrays_of(items: dict[str, PyTree]) -> dict[tuple[str, ...], Any]:
+    """Undoes `items_of`; the item `state` may be missing."""
+    return flax.traverse_util.flatten_dict({"params": items["params"], **items.get("state", {})})
 
 
 def disk_reason(error: BaseException | None) -> str | None:

@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.training.checksums import is_divided
 from attn_jax.types import Callable, PyTree
 
 AXIS, SHARDS = "data", "shards"
@@ -36,6 +37,8 @@ class Parallel(NamedTuple):
     put_state: Callable  # pytree (arrays anywhere, without a device axis) -> pytree on every device
     put_batch: Callable  # the numpy batch of all devices (the same in every process) -> its rows on their devices
     get_state: Callable  # state or metrics -> numpy copies (typed keys stay keys), whole and without a device axis
+    copy_state: Callable  # state -> copies to save: as `get_state`, but divided arrays stay on their devices
+    placed: Callable = lambda shapes: shapes  # shapes of the state -> the same with the sharding of divided arrays
 
 
 class Strategy(NamedTuple):
@@ -84,6 +87,7 @@ def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bo
         put_state=put,
         put_batch=lambda batch: jax.device_put(batch, device),
         get_state=partial(to_host, has_device_axis=False),
+        copy_state=partial(to_host, has_device_axis=False),
     )
 
 
@@ -110,6 +114,7 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
         get_state=partial(to_host, has_device_axis=True),
+        copy_state=partial(to_host, has_device_axis=True),
     )
 
 
@@ -138,6 +143,7 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
         get_state=partial(to_host, has_device_axis=False),
+        copy_state=partial(to_host, has_device_axis=False),
     )
 
 
@@ -173,6 +179,8 @@ def fsdp(
         sharding = sharding_of(x)
 
         def put_data(data):
+            if isinstance(data, jax.Array) and data.sharding == sharding:
+                return jnp.copy(data)  # since the step writes over the state it is given
             data = np.array(data)
             return jax.make_array_from_callback(data.shape, sharding, lambda index: data[index])
 
@@ -181,6 +189,16 @@ def fsdp(
     def put_rows(x: np.ndarray):
         check_divides(x.shape[batch_axis], len(devices))
         return jax.make_array_from_callback(x.shape, by_rows, lambda index: x[index])
+
+    def copy_state(state: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: jnp.copy(x) if is_divided(x) else to_host(x, has_device_axis=False), state)
+
+    def placed(shapes: PyTree) -> PyTree:
+        def place(x):
+            sharding = sharding_of(x)
+            return x if sharding is everywhere else jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
+
+        return jax.tree.map(place, shapes)
 
     def jit(state: PyTree) -> Callable:
         own = jax.tree.map(sharding_of, state)
@@ -191,6 +209,8 @@ def fsdp(
         put_state=lambda tree: jax.tree.map(put, tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
         get_state=partial(to_host, has_device_axis=False),
+        copy_state=copy_state,
+        placed=placed,
     )
 
 

@@ -44,6 +44,6 @@ def test_a_row_has_the_interval_of_its_seeds():
 def test_translation_has_seeds_and_ensemble_of_each_metric():
     metrics = {"bleu": [30.0, 32.0], "chrf": [40.0, 40.0], "perplexity": [3.0, 4.0]}
     measured = {name: {"seeds": values, "ensemble": max(values)} for name, values in metrics.items()}
-    run = {"config": "enja_soft", "size": "width 8, 2 epochs", "measured": {"greedy": measured}, "train_seconds": 120}
+    run = {"config": "enja_soft", "size": "small", "measured": {"greedy": measured}, "train_seconds": 120}
     row = translation.report([run]).splitlines()[-1]
-    assert row == "| enja_soft | width 8, 2 epochs | greedy | 31.0 ± 12.7 | 32.0 | 40.0 ± 0.0 | 40.0 | 3.50 ± 6.35 | 4.00 | 2 |"
+    assert row == "| enja_soft | small | greedy | 31.0 ± 12.7 | 32.0 | 40.0 ± 0.0 | 40.0 | 3.50 ± 6.35 | 4.00 | 2 |"

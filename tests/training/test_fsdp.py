@@ -1,15 +1,18 @@
 """A state divided among devices is the state of one device: the same steps, less memory on each."""
 
+import shutil
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 import tiny_model as tiny
 
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.training import model_size
-from attn_jax.training.checkpoints import Checkpoints
+from attn_jax.training.checkpoints import Checkpoints, Damaged
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.parallel import PARALLEL, divided_axis, group_size, part_size
 
@@ -94,15 +97,86 @@ def test_the_memory_of_a_device_falls_as_devices_are_added():
     assert used[4] < used[1] / 2 and used[8] < used[4]
 
 
-@pytest.mark.parametrize("before, after", [(("fsdp", 8), ("fsdp", 2)), (("fsdp", 4), ("single", 1))])
-def test_other_devices_go_on_with_a_divided_state(tmp_path, before, after):
-    first, second = (make(name, devices=jax.devices()[:n]) for name, n in (before, after))
-    state, _ = train(first, create())
+def save_divided(directory, parallel):
+    """Trains, saves what is on the devices; (the trained state there, and whole)."""
+    there = parallel.put_state(create())
+    for step in range(STEPS):
+        there, _ = parallel.train_step(there, parallel.put_batch(tiny.batch_at(step)))
+    whole = parallel.get_state(there)
+    with Checkpoints(directory) as checkpoints:
+        checkpoints.save(STEPS, parallel.copy_state(there), config={})
+        there, _ = parallel.train_step(there, parallel.put_batch(tiny.batch_at(STEPS)))  # while it is being written
+    return there, whole
+
+
+@pytest.mark.parametrize(
+    "before, after, replicas",
+    [(("fsdp", 8), ("fsdp", 2), 1), (("fsdp", 4), ("fsdp", 8), 2), (("fsdp", 4), ("single", 1), 1)],
+)
+def test_other_devices_go_on_with_a_divided_state(tmp_path, before, after, replicas):
+    (name, n), options = before, {"replicas": replicas} if replicas > 1 else {}
+    first = make(name, devices=jax.devices()[:n], **options)
+    second = make(after[0], devices=jax.devices()[: after[1]])
+    _, state = save_divided(tmp_path, first)
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(STEPS, state, config={})
-        restored = checkpoints.restore(create()).state
-    tiny.assert_same(restored, state)
-    tiny.assert_close(train(second, restored)[0], train(first, restored)[0])
+        restored = checkpoints.restore(second.placed(jax.eval_shape(create))).state
+        tiny.assert_same(checkpoints.restore_params(state.params)[0], state.params)
+    found = restored.params["table"]
+    if after[0] == "fsdp":
+        assert {part.data.shape for part in found.addressable_shards} == {(tiny.VOCAB, 16 // after[1])}
+    else:
+        assert isinstance(found, np.ndarray)
+    tiny.assert_same(second.get_state(restored), state)
+    tiny.assert_close(train(second, restored)[0], train(first, state)[0])
+    tiny.assert_same(second.get_state(restored), state)  # the steps do not write over what was restored
+
+
+def test_a_checkpoint_with_whole_arrays_goes_on_divided(tmp_path):
+    state = make("mesh").get_state(create())
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state, config={})
+        parallel = make("fsdp")
+        restored = checkpoints.restore(parallel.placed(jax.eval_shape(create))).state
+    tiny.assert_same(parallel.get_state(parallel.put_state(restored)), state)
+
+
+@pytest.mark.parametrize("num_devices", [8, 2, 1])
+def test_one_changed_element_of_a_divided_array_is_noticed(tmp_path, num_devices):
+    parallel = make("fsdp")
+    state = parallel.get_state(parallel.put_state(create()))
+    table = state.params["table"].copy()
+    table[3, 5] = np.nextafter(table[3, 5], 1)
+    for name, there in (("good", state), ("other", state.replace(params=state.params | {"table": table}))):
+        with Checkpoints(tmp_path / name) as checkpoints:
+            checkpoints.save(1, parallel.copy_state(parallel.put_state(there)), config={})
+    shutil.rmtree(tmp_path / "good" / "1" / "params")
+    shutil.move(tmp_path / "other" / "1" / "params", tmp_path / "good" / "1" / "params")
+    reader = make("fsdp", devices=jax.devices()[:num_devices])
+    with Checkpoints(tmp_path / "good", read_only=True) as checkpoints:
+        with pytest.raises(UserError, match="wrong checksum of params/table"):
+            checkpoints.restore(reader.placed(jax.eval_shape(create)))
+
+
+def test_a_process_that_cannot_read_its_parts_ends_since_the_others_wait_for_it(tmp_path, monkeypatch):
+    parallel = make("fsdp")
+    with Checkpoints(tmp_path) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, parallel.copy_state(parallel.put_state(create())), config={})
+        places = parallel.placed(jax.eval_shape(create))
+        meta = {"meta": checkpoints._read_items(2, meta=ocp.args.JsonRestore())["meta"]}
+
+        def read(step, **items):
+            if "meta" in items:
+                return meta
+            raise Damaged("no such file")
+
+        monkeypatch.setattr(checkpoints, "_read_items", read)
+        with pytest.raises(UserError, match="no readable checkpoint"):  # alone it would try the one before
+            checkpoints.restore(places)
+        monkeypatch.setattr(jax, "process_count", lambda: 2)
+        with pytest.raises(UserError, match=r"process 0 cannot read its parts of .*/2; without .* \(no such file\)"):
+            checkpoints.restore(places)
+        monkeypatch.undo()
 
 
 def test_an_array_is_divided_along_its_longest_axis_that_can_be():

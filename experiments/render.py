@@ -26,6 +26,7 @@ NAMES = (  # experiments with a page
     "attention_gap",
     "babi",
     "complexity",
+    "costs",
     "decoders",
     "estimator_variance",
     "in_context",

@@ -53,7 +53,8 @@ from attn_jax.types import Array, Float, Int, Params  # noqa: E402
 from experiments import raw  # noqa: E402
 
 WIDTH = 32
-LENGTHS = (1024, 2048)  # of the caches whose size and cost are counted
+LENGTHS = (512, 1024, 2048)  # of the caches whose size and cost are counted
+SUPPORT = 9.0  # width of compact kernels: each query of the example has a key at less than this distance
 SYMBOLS, SORTED = 12, 8  # of an alphabet, and different ones in a sequence
 STEPS, BATCH_SIZE, TEST_SIZE = 400, 64, 500
 TEST_SEED = 1
@@ -85,7 +86,7 @@ def mechanisms() -> dict[str, Mechanism]:
     """Returns every mechanism of self-attention, by name."""
     found = {}
     for name, kind in SCORES.items():
-        compact = {"normalize": "kernel_sum", "width": (2.0,)} if kind.compact else {}
+        compact = {"normalize": "kernel_sum", "width": (SUPPORT,)} if kind.compact else {}
         found[name] = Mechanism({"score": name} | compact, first_sentence(kind))
     for name, kind in NORMALIZERS.items():
         found[name] = Mechanism({"normalize": name}, first_sentence(kind))
@@ -206,10 +207,10 @@ def decoding(mechanism: Mechanism, length: int) -> tuple[int, int]:
 
 
 class Facts(NamedTuple):
-    """What is counted and tried out of a mechanism; (a, b) is a + b n for n tokens."""
+    """What is counted and tried out of a mechanism; (a, b, c) is a + b n + c n^2 for n tokens."""
 
-    kept: tuple[int, float]
-    operations: tuple[int, float]
+    kept: tuple[float, float, float]
+    operations: tuple[float, float, float]
     sums_to_one: bool
     negative: bool  # some weight is
     ordered: bool  # the order of earlier tokens counts
@@ -217,11 +218,7 @@ class Facts(NamedTuple):
 
 def facts(mechanism: Mechanism) -> Facts:
     """Counts and tries out a mechanism."""
-    short, long = LENGTHS
-    lines = []
-    for low, high in zip(decoding(mechanism, short), decoding(mechanism, long), strict=True):
-        slope = (high - low) / (long - short)
-        lines.append((round(low - slope * short), slope))
+    kept, operations = zip(*(decoding(mechanism, n) for n in LENGTHS), strict=True)
     heads, x = heads_of(mechanism), np.random.default_rng(1).normal(size=(1, 2 * SORTED, WIDTH)).astype(np.float32)
     run = jax.jit(lambda params, x: attend(heads, params, x))
     params, other = random_params(heads, x), x.copy()
@@ -229,7 +226,16 @@ def facts(mechanism: Mechanism) -> Facts:
     (context, weights), (swapped, _) = (jax.device_get(run(params, one)) for one in (x, other))
     change = np.abs(context[0, -1] - swapped[0, -1]).max() / np.abs(context[0, -1]).max()
     sums_to_one = bool(np.allclose(weights.sum(axis=-1), 1, atol=1e-4))
-    return Facts(*lines, sums_to_one, bool(weights.min() < -1e-6), bool(change > 1e-3))
+    return Facts(growth(kept), growth(operations), sums_to_one, bool(weights.min() < -1e-6), bool(change > 1e-3))
+
+
+def growth(counts: Sequence[int]) -> tuple[float, float, float]:
+    """Returns the (a, b, c) of a + b n + c n^2 that has these counts at LENGTHS; c = 0 if they grow as n or n log n."""
+    (constant, slope, square), last = np.polynomial.polynomial.polyfit(LENGTHS, counts, 2), LENGTHS[-1]
+    if abs(square) * last**2 < 0.05 * counts[-1]:
+        slope = (counts[-1] - counts[0]) / (last - LENGTHS[0])
+        constant, square = counts[-1] - slope * last, 0.0
+    return tuple(round(float(value), 2) for value in (constant, slope, square))
 
 
 # What it looks at.
@@ -336,16 +342,16 @@ def measure(names: Sequence[str], runs: pathlib.Path, each: bool = False, steps:
 # What is shown.
 
 
-def _line(pair: Sequence[float]) -> str:
-    constant, slope = pair
-    growing = f"{slope:,.0f} n" if slope else ""
-    return " + ".join(part for part in (f"{constant:,}" if constant or not growing else "", growing) if part)
+def _growth(powers: Sequence[float]) -> str:
+    units = ("", " n", " n²")
+    parts = [f"{value:,.0f}{unit}" for value, unit in zip(powers, units, strict=False) if round(value)]
+    return " + ".join(parts).replace("+ -", "- ") or "0"
 
 
 def _row(name: str, entry: dict[str, Any]) -> list[str]:
     equation = entry["equation"].replace("|", "\\|")
     sums, signs = "1" if entry["sums_to_one"] else "any", "both" if entry["negative"] else "+"
-    order, sizes = "yes" if entry["ordered"] else "no", [_line(entry["kept"]), _line(entry["operations"])]
+    order, sizes = "yes" if entry["ordered"] else "no", [_growth(entry["kept"]), _growth(entry["operations"])]
     right = [] if entry["accuracy"] is None else [f"{entry['accuracy']:.0f}"]
     return [name, f"`{entry['key']}`", equation, sums, signs, order, *sizes, *right]
 

@@ -52,8 +52,16 @@ def test_what_is_kept_and_done_in_decoding():
     [("softmax", (True, False, False)), ("stick_breaking", (False, False, True)), ("parallax", (True, True, False))],
 )
 def test_sums_signs_and_order_are_tried_out(name, expected, monkeypatch):
-    monkeypatch.setattr(atlas, "LENGTHS", (4, 8))
+    monkeypatch.setattr(atlas, "LENGTHS", (4, 6, 8))
     assert atlas.facts(MECHANISMS[name])[2:] == expected
+
+
+def test_growth_is_linear_unless_its_square_counts():
+    assert atlas.growth([7 + 3 * n for n in atlas.LENGTHS]) == (7, 3, 0)
+    assert atlas.growth([7 + 2 * n**2 for n in atlas.LENGTHS]) == (7, 0, 2)
+    assert atlas.growth([n * np.log2(n) for n in atlas.LENGTHS])[2] == 0
+    assert atlas._growth((7.0, 1234.4, 2.0)) == "7 + 1,234 n + 2 n²"
+    assert atlas._growth((0.0, 64.0, 0.0)) == "64 n" and atlas._growth((0.0, 0.0, 0.0)) == "0"
 
 
 def test_the_page_is_made_of_the_json_file_and_a_measurement_goes_on(tmp_path, monkeypatch):

@@ -49,18 +49,14 @@ FACTORS = (1, 2, 4, 8)
 
 
 def sweep():
-    for operation in OVERRIDES:
-        for config in CONFIGS.values():
-            run = {"config": f"configs/{config}.py", "task.operation": operation, "seeds": (0, 1, 2)}
-            yield run | OVERRIDES[operation]
-    for changes in WITHOUT_POSITIONS.values():
-        yield {"config": "configs/sort_softmax.py", "task.operation": "sort", "seeds": (0, 1, 2)} | changes
+    for operation, name in names():
+        run = {"config": f"configs/{CONFIGS.get(name, 'sort_softmax')}.py", "task.operation": operation}
+        yield run | {"seeds": (0, 1, 2)} | OVERRIDES[operation] | WITHOUT_POSITIONS.get(name, {})
 
 
 def names() -> list[tuple[str, str]]:
     """Returns (task, mechanism) of each run of the sweep, in its order."""
-    first = [(operation, name) for operation in OVERRIDES for name in CONFIGS]
-    return first + [("sort", name) for name in WITHOUT_POSITIONS]
+    return [("sort", name) for name in (*CONFIGS, *WITHOUT_POSITIONS)] + [("reverse", name) for name in CONFIGS]
 
 
 def measure(workdir: pathlib.Path, count: int) -> dict[int, dict[str, dict]]:

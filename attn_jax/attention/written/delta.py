@@ -12,8 +12,9 @@ for all positions at once. With A the faded products of keys with keys below the
     (I + diag(b) A) U = diag(b) V        W = tril(faded products of queries and keys) (I + diag(b) A)^-1 diag(b)
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from flax import struct
 
@@ -70,19 +71,29 @@ def updates_of_values(writes: Writes, total: Float[Array, "... n g"]) -> Float[A
     return unit_lower_inverse(lower) * writes.rates[..., None, :]
 
 
+@jax.custom_jvp
 def unit_lower_inverse(lower: Float[Array, "... n n"]) -> Float[Array, "... n n"]:
     """Computes (I + L)^-1 for L with zeros on and above the diagonal, from blocks of 1, 2, 4 ... rows.
 
-        [[P, 0], [R, Q]]^-1 = [[P^-1, 0], [-Q^-1 R P^-1, Q^-1]]
+        [[P, 0], [R, Q]]^-1 = [[P^-1, 0], [-Q^-1 R P^-1, Q^-1]]        d M = -M dL M for M = (I + L)^-1
 
     Matrix products alone: on a CPU with few cores, LAPACK's triangular solve can block a training program for ever.
     """
-    n = lower.shape[-1]
-    row, column = jnp.arange(n)[:, None], jnp.arange(n)
-    inverse = jnp.broadcast_to(jnp.eye(n, dtype=lower.dtype), lower.shape)
-    size = 1
-    while size < n:
-        corner = (row // (2 * size) == column // (2 * size)) & (row // size > column // size)
-        inverse = inverse - inverse @ jnp.where(corner, lower, 0) @ inverse
+    *lead, n, _ = lower.shape
+    full = 1 << (n - 1).bit_length()
+    lower = jnp.pad(lower, [(0, 0)] * len(lead) + [(0, full - n)] * 2)
+    inverse, size = jnp.ones((*lead, full, 1, 1), lower.dtype), 1  # of the blocks on the diagonal
+    while size < full:
+        grid = lower.reshape(*lead, full // (2 * size), 2 * size, full // (2 * size), 2 * size)
+        blocks = jnp.moveaxis(jnp.diagonal(grid, axis1=-4, axis2=-2), -1, -3)
+        upper, under = (inverse[..., first::2, :, :] for first in (0, 1))
+        corner = -under @ blocks[..., size:, :size] @ upper
+        inverse = jnp.block([[upper, jnp.zeros_like(upper)], [corner, under]])
         size *= 2
-    return inverse
+    return inverse[..., 0, :n, :n]
+
+
+@unit_lower_inverse.defjvp
+def _unit_lower_inverse_jvp(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Array, Array]:
+    inverse = unit_lower_inverse(*primals)  # by itself, for derivatives of any order
+    return inverse, -inverse @ jnp.tril(tangents[0], -1) @ inverse

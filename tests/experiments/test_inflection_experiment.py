@@ -38,7 +38,7 @@ def test_a_row_has_the_interval_of_its_seeds():
     }
     row = inflection.report([found]).splitlines()[-1]
     # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
-    assert row == "| german | fed | soft | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
+    assert row == "| german | fed | soft | 128 | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
 
 
 def test_translation_has_seeds_and_ensemble_of_each_metric():

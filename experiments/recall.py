@@ -35,6 +35,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
 from experiments import raw  # noqa: E402
@@ -110,11 +111,12 @@ def _shown(interval: Interval) -> str:
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     results = record["results"]
+    steps = ", ".join(f"{n:,}" for n in sorted(set(results["steps"].values())))
     return f"""# Associative recall by mechanism
 
 {raw.circumstances(record)}
 - percent of the values of {results["texts"]:,} new texts that are the first choice; means of the seeds with their
-  95 % intervals
+  95 % intervals; steps of training: {steps}
 
 {report(results["recalled"])}
 """
@@ -129,14 +131,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=1000, help="new texts")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
-    results = {
-        name: measure(args.runs / job.name, args.count)
+    folders = {
+        name: args.runs / job.name
         for name, job in zip(MECHANISMS, jobs(pathlib.Path(__file__)), strict=True)
         if (args.runs / job.name / "result.json").exists()
     }
-    if not results:
+    if not folders:
         parser.exit(1, f"recall.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    found = {"texts": args.count, "recalled": results}
+    results = {name: measure(folder, args.count) for name, folder in folders.items()}
+    steps = {name: load_json(folder / "result.json")["steps"] for name, folder in folders.items()}
+    found = {"texts": args.count, "recalled": results, "steps": steps}
     record = raw.write(args.out / "recall.json", found, command="python experiments/recall.py", begun=begun)
     print(PAGES[0].save(record, args.out))
 

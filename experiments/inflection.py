@@ -11,7 +11,8 @@ The tags are the first tokens of the source, or beside it: fed to every step of 
 attention. Readings: soft attention, hard attention by enumeration, and the exact marginal likelihood of independent
 alignments, of monotonic ones and of monotonic ones of first order (Wu & Cotterell 2019, arXiv 1905.06319). Made forms
 have random stems or copy a word (Anastasopoulos & Neubig 2019, arXiv 1908.05838). A run with made forms has twice as
-many steps. Width 200 is that of neural-transducer (Wu & Cotterell's program), which has a second layer in the encoder.
+many steps. Width 320, with batches of 20, has about the 2.2 million parameters of neural-transducer (the program of Wu &
+Cotterell) with two layers of 200 in each direction and one of 200 in the decoder.
 """
 
 import argparse
@@ -59,12 +60,14 @@ class Setting(NamedTuple):
 
 
 LANGUAGES = ("german", "finnish", "turkish", "hungarian")  # nobody tuned anything on the last
+LARGE = 320
+PUBLISHED = {"task.batch_size": 20, "train.eval_every": 1000}
 WIDTHS = ("model.hidden_size", "model.readout_size", "model.attention.features")
 FIRST = ("soft", "monotonic, first order")
 # Those without which the others say little come first.
 RUNS = (
     *(Setting("german", "fed", reading, made) for made in (False, True) for reading in FIRST),
-    *(Setting("german", "fed", reading, width=200) for reading in FIRST),
+    *(Setting("german", "fed", reading, width=LARGE) for reading in FIRST),
     *(Setting("german", "fed", reading) for reading in ("hard", "marginal", "monotonic")),
     *(Setting("german", place, "soft") for place in ("attended", "first")),
     *(Setting(language, "fed", reading) for language in LANGUAGES[1:] for reading in READINGS),
@@ -82,7 +85,7 @@ def sweep() -> Iterator[dict[str, Any]]:
             "eval.num_pictures": 0,
             **MADE[run.made],
             **READINGS[run.reading],
-            **({} if run.width == 128 else dict.fromkeys(WIDTHS, run.width)),
+            **(dict.fromkeys(WIDTHS, LARGE) | PUBLISHED if run.width == LARGE else {}),
         }
 
 

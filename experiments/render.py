@@ -31,6 +31,7 @@ NAMES = (  # experiments with a page
     "estimator_variance",
     "in_context",
     "inflection",
+    "inflection_peer",
     "kernel_exercises",
     "kernels",
     "length",

@@ -8,7 +8,8 @@ from attn_jax.cli.checks import check
 from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.sweep import jobs
-from experiments import inflection, soft_vs_hard_tags, translation
+from attn_jax.errors import UserError
+from experiments import inflection, inflection_peer, soft_vs_hard_tags, translation
 
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]
 
@@ -47,3 +48,24 @@ def test_translation_has_seeds_and_ensemble_of_each_metric():
     run = {"config": "enja_soft", "size": "small", "measured": {"greedy": measured}, "train_seconds": 120}
     row = translation.report([run]).splitlines()[-1]
     assert row == "| enja_soft | small | greedy | 31.0 ± 12.7 | 32.0 | 40.0 ± 0.0 | 40.0 | 3.50 ± 6.35 | 4.00 | 2 |"
+
+
+LOG = """INFO - 11/25/26 01:06:37 - 0:00:00 - number of parameter 2206487
+INFO - 11/25/26 01:14:54 - 0:08:17 - dev accuracy is 67.4 at epoch 25\r 50%|| 25/50 [00:07<00:09,  2.66it/s]
+INFO - 11/25/26 01:16:11 - 1:09:34 - dev accuracy is 67.6 at epoch 28
+INFO - 11/25/26 01:16:11 - 1:09:34 - loading /tmp/m.nll_0.2106.acc_68.1.dist_0.933.epoch_19 for testing
+"""
+
+
+def test_the_log_of_the_other_program_is_read_once_it_has_ended(tmp_path):
+    found = inflection_peer.facts(LOG)
+    assert found["accuracy"] == {"25": 67.4, "28": 67.6} and found["seconds"] == 3600 + 9 * 60 + 34
+    assert inflection_peer.report({"soft": found}).splitlines()[-1] == (
+        "| soft | 2,206,487 | 68.1 (epoch 19) | 67.6 (epoch 28) | 4,174 |"
+    )
+    with pytest.raises(UserError, match="has ended"):
+        inflection_peer.facts(LOG[:-120])
+    with pytest.raises(UserError, match="expected a clone of neural-transducer"):
+        inflection_peer.train(tmp_path, tmp_path, "soft", tmp_path)
+    (tmp_path / "soft.log").write_text(LOG)
+    assert inflection_peer.train(tmp_path, tmp_path, "soft", tmp_path) == (tmp_path / "soft.log").read_text()

@@ -38,6 +38,7 @@ NAMES = (  # experiments with a page
     "null_differences",
     "output_layers",
     "output_layers_brown",
+    "overview",
     "positions",
     "quickstarts",
     "recall",

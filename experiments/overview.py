@@ -1,0 +1,157 @@
+"""How accurate are the models of this package, beside another program and published numbers?
+
+    python experiments/overview.py
+
+Measures nothing: a row for each trained model whose raw numbers are in a JSON file of experiments/results. A peer is
+another program that was run on the same machine and the same files.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from experiments import babi, inflection, raw  # noqa: E402
+
+DEVELOPED = ("memnn", "dmn_supervised")  # their settings were changed after a first result on the test questions
+
+
+class Row(NamedTuple):
+    """What is known of a trained model."""
+
+    task: str
+    model: str
+    split: str
+    metric: str
+    ours: str
+    peer: str
+    published: str
+    seconds: float | None  # of training all seeds
+    file: str  # name of the JSON file, whose page has the command
+
+
+def interval(values: Sequence[float], digits: int = 1) -> str:
+    """Formats the mean of the seeds with its 95 % interval (Student's t), or the one value there is."""
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}, one seed"
+    found = t_interval(values)
+    return f"{found.mean:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}], {len(values)} seeds"
+
+
+def of_quickstarts(found: dict[str, Any]) -> Iterator[Row]:
+    """Yields the rows of the quickstarts, whose metric has the name of its config's task."""
+    tasks = {"quickstart": "dates to ISO", "scenes_quickstart": "captions of scenes", "babi_quickstart": "stories"}
+    for name, run in found["results"].items():
+        metric = "exact_match" if "exact_match" in run["metrics"] else "accuracy"
+        values = run["metrics"][metric]["seeds"]
+        ours = interval(values)
+        yield Row(
+            tasks[name], name, run["split"], metric.replace("_", " "), ours, "", "", run["train_seconds"], "quickstarts"
+        )
+
+
+def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
+    """Yields the rows of inflection; the peer stands beside the runs with as many parameters."""
+    for one in found["results"]["runs"]:
+        run, result = inflection.Setting(**one["setting"]), one["result"]
+        other = (peer or {"results": {}})["results"].get(run.reading)
+        beside = run.language == "german" and run.width == inflection.LARGE and other
+        theirs = f"{other['chosen']['accuracy']:.1f}, one seed, chosen by dev (neural-transducer)" if beside else ""
+        task = f"inflection, {run.language.capitalize()}, 1,000 forms{' and made ones' if run.made else ''}"
+        model = f"LSTM {run.width}, {run.reading}, tags {run.place}"
+        ours = interval(result["metrics"]["exact_match"]["seeds"])
+        yield Row(task, model, "dev", "exact match", ours, theirs, "", result["train_seconds"], "inflection")
+
+
+def of_babi(found: dict[str, Any]) -> Row:
+    """Returns the row of a family of memory networks: the mean error over the tasks."""
+    name = found["results"]["family"]
+    tasks = [babi.Row(**task) for task in found["results"]["tasks"]]
+    chosen = np.mean([task.errors[task.chosen] for task in tasks])
+    seeds = np.mean([np.mean(task.errors) for task in tasks])
+    fresh = [task.fresh for task in tasks if task.fresh is not None]
+    ours = f"{chosen:.2f} (seed chosen in training), {seeds:.1f} (all seeds)"
+    ours += f", {np.mean(fresh):.1f} (new stories)" if fresh else ""
+    family = babi.FAMILIES[name]
+    published = f"{np.mean([family.published[task.number - 1] for task in tasks]):.2f}: {family.source}"
+    split = "test, development" if name in DEVELOPED else "test"
+    return Row(f"bAbI, {len(tasks)} tasks", name, split, "error, %", ours, "", published, None, f"babi_{name}")
+
+
+def of_translation(found: dict[str, Any]) -> Iterator[Row]:
+    """Yields the rows of translation, beam search, each seed and the ensemble."""
+    for run in found["results"]["runs"]:
+        bleu = run["measured"]["beam"]["bleu"]
+        ours = f"{interval(bleu['seeds'])}; ensemble {bleu['ensemble']:.1f}"
+        split = f"{found['results']['split']}, development" if found["results"]["split"] == "dev" else "test"
+        yield Row(
+            "English to Japanese", f"{run['config']}, {run['size']}", split, "BLEU", ours, "", "",
+            run["train_seconds"], "attention",
+        )  # fmt: skip
+
+
+def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
+    """Returns all rows for which there are JSON files."""
+
+    def record(name: str) -> dict[str, Any] | None:
+        path = folder / f"{name}.json"
+        return raw.read(path) if path.exists() else None
+
+    found = []
+    if content := record("quickstarts"):
+        found += of_quickstarts(content)
+    if content := record("inflection"):
+        found += of_inflection(content, record("inflection_peer"))
+    if content := record("attention"):
+        found += of_translation(content)
+    return found + [of_babi(content) for name in babi.FAMILIES if (content := record(f"babi_{name}"))]
+
+
+def report(found: Sequence[Row]) -> str:
+    """Formats a table."""
+    lines = [
+        [
+            *(row.task, row.model, row.split, row.metric, row.ours, row.peer, row.published),
+            f"[{row.file}]({row.file}.md)",
+            "" if row.seconds is None else f"{row.seconds:,.0f}",
+        ]
+        for row in found
+    ]
+    head = ["task", "model", "split", "metric", "ours", "peer", "published", "command and every seed", "s"]
+    return raw.table(head, lines, left=8)
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    return f"""# {__doc__.splitlines()[0]}
+
+    python experiments/overview.py
+
+Mean of the seeds with its 95 % interval (Student's t). "development": settings were chosen with results on this split
+in view. A peer is another program, run on the same machine and files; s is the seconds of training of all seeds. The page
+of each row has its command, commit, machine and date.
+
+{report(rows())}
+"""
+
+
+PAGES = (raw.Page("overview", page, measured=False),)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    print(PAGES[0].save({}, parser.parse_args(argv).out))
+
+
+if __name__ == "__main__":
+    with one_line("overview.py"):
+        main()

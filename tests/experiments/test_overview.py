@@ -1,0 +1,31 @@
+"""The overview says what the JSON files say."""
+
+from experiments import babi, inflection, overview
+
+RUN = {
+    "setting": inflection.Setting("german", "fed", "soft", width=inflection.LARGE)._asdict(),
+    "result": {"metrics": {"exact_match": {"seeds": [60.0, 62.0, 64.0]}}, "train_seconds": 99.6},
+}
+PEER = {"results": {"soft": {"chosen": {"accuracy": 68.1, "epoch": 19}}}}
+
+
+def test_the_peer_stands_beside_the_run_of_its_size():
+    (row,) = overview.of_inflection({"results": {"runs": [RUN]}}, PEER)
+    # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
+    assert row.ours == "62.0 [57.0, 67.0], 3 seeds" and row.peer.startswith("68.1, one seed, chosen by dev")
+    small = RUN | {"setting": RUN["setting"] | {"width": 128}}
+    assert [row.peer for row in overview.of_inflection({"results": {"runs": [small]}}, PEER)] == [""]
+    assert [row.peer for row in overview.of_inflection({"results": {"runs": [RUN]}}, None)] == [""]
+    assert "| German" not in overview.report([row]) and "inflection, German, 1,000 forms" in overview.report([row])
+
+
+def test_a_family_of_memory_networks_is_its_mean_over_the_tasks_it_was_trained_on():
+    tasks = [babi.Row(1, [0.0, 2.0], 1, 1.0)._asdict(), babi.Row(2, [10.0, 20.0], 0, 3.0)._asdict()]
+    row = overview.of_babi({"results": {"family": "memn2n", "tasks": tasks}})
+    assert row.ours == "6.00 (seed chosen in training), 8.0 (all seeds), 2.0 (new stories)"
+    assert row.published.startswith("4.15: Sukhbaatar")  # of 0 and 8.3 %
+    assert row.split == "test" and row.task == "bAbI, 2 tasks"
+
+
+def test_one_seed_has_no_interval():
+    assert overview.interval([99.8]) == "99.8, one seed"

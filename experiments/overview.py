@@ -136,8 +136,8 @@ def page(record: dict[str, Any]) -> str:
     python experiments/overview.py
 
 Mean of the seeds with its 95 % interval (Student's t). "development": settings were chosen with results on this split
-in view. A peer is another program, run on the same machine and files; s is the seconds of training of all seeds. The page
-of each row has its command, commit, machine and date.
+in view. A peer is another program, run on the same machine and files; s is the seconds of training of all seeds. The
+page of each row has its command, commit, machine and date.
 
 {report(rows())}
 """

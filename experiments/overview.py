@@ -59,7 +59,7 @@ def of_quickstarts(found: dict[str, Any]) -> Iterator[Row]:
 
 
 def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
-    """Yields the rows of inflection; the peer stands beside the runs with as many parameters."""
+    """Yields the rows of inflection; the peer stands beside the runs that are nearest to its size."""
     for one in found["results"]["runs"]:
         run, result = inflection.Setting(**one["setting"]), one["result"]
         other = (peer or {"results": {}})["results"].get(run.reading)

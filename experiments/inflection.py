@@ -16,6 +16,7 @@ neural-transducer (experiments/inflection_peer.py).
 """
 
 import argparse
+import itertools
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -124,6 +125,24 @@ def report(results: list[dict[str, Any]]) -> str:
     return raw.table(head, rows, left=5)
 
 
+def differences(results: list[dict[str, Any]]) -> str:
+    """Formats the differences in exact match of runs that differ in one thing; readings are compared with soft."""
+    rows = []
+    for first, second in itertools.combinations(results, 2):
+        run, other = Setting(**first["setting"]), Setting(**second["setting"])
+        changed = [name for name, a, b in zip(Setting._fields, run, other, strict=True) if a != b]
+        if len(changed) != 1 or changed == ["language"] or (changed == ["reading"] and run.reading != "soft"):
+            continue
+        values, others = (found["result"]["metrics"]["exact_match"]["seeds"] for found in (first, second))
+        if len(values) == len(others) > 1:
+            gap = compare(others, values).difference
+            same = [str(value) for name, value in run._asdict().items() if name not in (*changed, "made")]
+            same += ["made forms"] if run.made and changed != ["made"] else []
+            what = f"{changed[0]}: {getattr(other, changed[0])} − {getattr(run, changed[0])}"
+            rows.append([what, ", ".join(same), f"{gap.mean:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]"])
+    return raw.table(["changed", "else", "exact match, difference [95 % interval]"], rows, left=2)
+
+
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     return f"""# {__doc__.splitlines()[0]}
@@ -138,6 +157,10 @@ percent with the interval of Student's t for the mean of the seeds, nll in nats 
 training of all three seeds, beside other programs.
 
 {report(record["results"]["runs"])}
+
+Differences, paired by seed. With three seeds no exact test can tell a difference; the interval takes them to be normal.
+
+{differences(record["results"]["runs"])}
 """
 
 

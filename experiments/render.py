@@ -18,7 +18,16 @@ from typing import Any
 from attn_jax.errors import check_known, one_line
 from attn_jax.evaluation.tables import results_table
 from attn_jax.tasks.files import load_json
-from experiments import ensembles, estimator_page, kernels, null_differences, raw, translation
+from experiments import (
+    ensembles,
+    estimator_page,
+    inflection,
+    inflection_peer,
+    kernels,
+    null_differences,
+    raw,
+    translation,
+)
 
 NAMES = (  # experiments with a page
     "atlas",
@@ -62,6 +71,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content 
     "estimators": estimator_page.summary_table,
     "biased_estimators": estimator_page.bias_table,
     "attention": lambda found: translation.tables(found["results"]["runs"]),
+    "inflection": lambda found: inflection.report(found["results"]["runs"]),
+    "inflection_peer": lambda found: inflection_peer.report(found["results"]),
     "decoders": lambda found: results_table(found["results"]),
     "null_differences": lambda found: null_differences.table(found["results"]),
     "kernels": lambda found: f"{kernels.error_table(found['results'], kernels.MINOR)}\n\n{kernels.NOTE}",

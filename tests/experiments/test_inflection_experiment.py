@@ -42,6 +42,24 @@ def test_a_row_has_the_interval_of_its_seeds():
     assert row == "| german | fed | soft | 128 | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
 
 
+def test_differences_are_of_runs_that_differ_in_one_thing():
+    def run(values, **changes):
+        setting = inflection.RUNS[0]._replace(**changes)._asdict()
+        return {"setting": setting, "result": {"metrics": {"exact_match": {"seeds": values}}}}
+
+    soft, made, marginal = (
+        run([60.0, 62.0, 64.0]),
+        run([70.0, 74.0, 72.0], made=True),
+        run([61.0, 63.0, 65.0], reading="marginal"),
+    )
+    lines = inflection.differences([soft, made, marginal]).splitlines()[2:]
+    # gaps of 10, 12, 8: mean 10, standard deviation 2, and 4.3027 * 2 / sqrt(3) = 4.97
+    assert lines == [
+        "| made: True − False | german, fed, soft, 128 | +10.0 [+5.0, +15.0] |",
+        "| reading: marginal − soft | german, fed, 128 | +1.0 [+1.0, +1.0] |",
+    ]
+
+
 def test_translation_has_seeds_and_ensemble_of_each_metric():
     metrics = {"bleu": [30.0, 32.0], "chrf": [40.0, 40.0], "perplexity": [3.0, 4.0]}
     measured = {name: {"seeds": values, "ensemble": max(values)} for name, values in metrics.items()}

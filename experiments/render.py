@@ -116,7 +116,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         check_known(name, PAGES, "page")
     for name in names or PAGES:
         record = record_of(PAGES[name])
-        if record is None:
+        if record is None and not (raw.RESULTS / f"{name}.md").exists():
+            print(f"{name}: not measured", file=sys.stderr)
+        elif record is None:
             print(f"{name}: {raw.NOT_KEPT[:1].lower()}{raw.NOT_KEPT[1:]}", file=sys.stderr)
         else:
             PAGES[name].save(record, raw.RESULTS)

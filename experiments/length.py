@@ -3,6 +3,7 @@
     python launch.py --sweep=experiments/length.py
     python launch.py --sweep=experiments/length.py --config.task.num_examples=100000 --config.model.hidden_size=32
     python experiments/length.py
+    python experiments/length.py --out=experiments/results/length_small.json    # of the smaller runs
     python experiments/length.py --render
 
 Sort and reverse (attn_jax/tasks/sequences.py), trained up to length L = 16, tested at L, 2 L, 4 L and 8 L, with
@@ -10,8 +11,7 @@ softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transf
 program; half of its heads have a bias by distance (nape). Sorting also without positions: softmax, stick-breaking
 attention (Tan 2024, arXiv 2410.17980) and forgetting attention (Lin 2025, arXiv 2503.02130), whose bias is learned from
 the data. The first command trains, the second with half the width and a quarter of the steps, for two cores; the third
-decodes and writes experiments/results/length.json, .md and .png, and the fourth writes the last two again from the
-first. Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
+decodes and writes experiments/results/length.json, .md and .png, and the last writes two of them again from the first. Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
 
 Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 """
@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
-from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.errors import lookup, one_line  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -127,10 +127,10 @@ def main(argv=None) -> None:
                 found.append({"task": operation, "attention": name, "lengths": lengths})
         if not found:
             parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
-        command = "python experiments/length.py"
+        command = f"python experiments/length.py --out=experiments/results/{args.out.name}"
         raw.write(args.out, {"runs": found, "count": args.count}, command=command, begun=begun)
     record = raw.read(args.out)
-    print(PAGES[0].save(record, args.out.parent))
+    print(lookup({page.name: page for page in PAGES}, args.out.stem, "--out").save(record, args.out.parent))
 
 
 def results_of(record: dict[str, Any]) -> dict[tuple[str, str], dict[int, dict[str, dict]]]:
@@ -149,7 +149,10 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join([*lines, "", report(results_of(record)), ""])
 
 
-PAGES = (raw.Page("length", page, {"length.png": lambda record: draw(results_of(record))}),)
+PAGES = tuple(
+    raw.Page(name, page, {f"{name}.png": lambda record: draw(results_of(record))})
+    for name in ("length", "length_small")
+)
 
 
 if __name__ == "__main__":

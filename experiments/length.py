@@ -11,7 +11,8 @@ softmax, 1.5-entmax and adaptive-scalable entmax in the same decoder-only Transf
 program; half of its heads have a bias by distance (nape). Sorting also without positions: softmax, stick-breaking
 attention (Tan 2024, arXiv 2410.17980) and forgetting attention (Lin 2025, arXiv 2503.02130), whose bias is learned from
 the data. The first command trains, the second with half the width and a quarter of the steps, for two cores; the third
-decodes and writes experiments/results/length.json, .md and .png, and the last writes two of them again from the first. Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
+decodes and writes experiments/results/length.json, .md and .png, and the last writes two of them again from the first.
+Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
 
 Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
 """

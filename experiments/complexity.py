@@ -270,7 +270,7 @@ def table(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: 
     tables = []
     for field in ("seconds", "memory", "products"):
         unit, title = UNITS[field]
-        rows = [[layer.label, *(_number(value / unit) for value in column(layer, field))] for layer in layers]
+        rows = [[layer.label, *(raw.number(value / unit) for value in column(layer, field))] for layer in layers]
         tables.append(raw.table([f"{title}, n =", *map(str, lengths)], rows))
     rows = []
     for layer in layers:
@@ -293,10 +293,6 @@ def table(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: 
             rows.append([f"{one.label}, than {other.label}", *cells])
     tables.append(raw.table(["costs more from n =", "table 1", "multiply-adds", "memory", "time"], rows))
     return "\n\n".join(tables)
-
-
-def _number(value: float) -> str:
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def draw(costs: dict[tuple[str, int], Cost], layers: Sequence[Layer], setting: Setting) -> Figure:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -98,14 +99,14 @@ class Program:
         built, tx, batch = options.build_model(sizes), options.optimizer.build(1000), make_batch(model.label, values)
 
         def create(rng: jax.Array) -> TrainState:
-            return TrainState.create(built.init(rng, jax.tree.map(jax.numpy.asarray, batch)), tx, rng)
+            return TrainState.create(built.init(rng, jax.tree.map(jnp.asarray, batch)), tx, rng)
 
         step, seeds = make_train_step(built.loss_fn, tx), values["seeds"]
         self.batch = batch
         if seeds > 1:
             step, self.batch = jax.vmap(step), {name: np.stack([x] * seeds) for name, x in batch.items()}
         states = [jax.jit(create)(jax.random.key(seed)) for seed in range(seeds)]
-        self.state = jax.tree.map(lambda *x: jax.numpy.stack(x), *states) if seeds > 1 else states[0]
+        self.state = jax.tree.map(lambda *x: jnp.stack(x), *states) if seeds > 1 else states[0]
         self.compiled = jax.jit(step, donate_argnums=0).lower(self.state, self.batch).compile()
         plan = self.compiled.memory_analysis()
         self.memory = plan.argument_size_in_bytes + plan.temp_size_in_bytes
@@ -199,7 +200,7 @@ def page(record: dict[str, Any]) -> str:
             for name, costs in (("ms", times), ("MB", sizes)):
                 at = dict(zip(its_values, costs, strict=False))
                 if costs:
-                    lines.append([f"{label}, {name}", *(_number(at[v]) if v in at else "" for v in values)])
+                    lines.append([f"{label}, {name}", *(raw.number(at[v]) if v in at else "" for v in values)])
         parts.append(raw.table([factor, *(f"{value:,}" for value in values)], lines))
     setting = ", ".join(f"{name} {value:,}" for name, value in record["results"]["setting"].items())
     tables = "\n\n".join(parts)
@@ -215,10 +216,6 @@ def page(record: dict[str, Any]) -> str:
 
 {tables}
 """
-
-
-def _number(value: float) -> str:
-    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def draw(record: dict[str, Any]) -> Figure:

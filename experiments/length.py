@@ -120,6 +120,7 @@ def main(argv=None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "length.json")
     parser.add_argument("--render", action="store_true", help="write the page of an earlier measurement")
     args = parser.parse_args(argv)
+    results_page = lookup({page.name: page for page in PAGES}, args.out.stem, "--out")
     if not args.render:
         begun, found = raw.Begun.now(), []
         for (operation, name), job in zip(names(), jobs(pathlib.Path(__file__)), strict=True):
@@ -131,7 +132,7 @@ def main(argv=None) -> None:
         command = f"python experiments/length.py --out=experiments/results/{args.out.name}"
         raw.write(args.out, {"runs": found, "count": args.count}, command=command, begun=begun)
     record = raw.read(args.out)
-    print(lookup({page.name: page for page in PAGES}, args.out.stem, "--out").save(record, args.out.parent))
+    print(results_page.save(record, args.out.parent))
 
 
 def results_of(record: dict[str, Any]) -> dict[tuple[str, str], dict[int, dict[str, dict]]]:

@@ -144,6 +144,11 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
+def number(value: float) -> str:
+    """Formats a positive number with two significant digits, and with all before the point."""
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
+
+
 def rounded(values: Any, digits: int = 6) -> Any:
     """Returns numbers with so many significant digits, for long lists of them."""
     array = np.asarray(values, np.float64)

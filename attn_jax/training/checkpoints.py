@@ -317,9 +317,8 @@ class Checkpoints:
         try:
             arrays = arrays_of(self._read_items(step, **restores))
         except Damaged as error:
-            if (
-                in_parts and places and jax.process_count() > 1
-            ):  # the others may have read theirs, and wait for this one
+            # The other processes may have read their parts, and wait for this one.
+            if in_parts and places and jax.process_count() > 1:
                 where = f"its parts of {self.directory}/{step}; without that folder the checkpoint before is used"
                 raise UserError(f"process {jax.process_index()} cannot read {where} ({error})") from error
             raise

@@ -131,6 +131,23 @@ def test_other_devices_go_on_with_a_divided_state(tmp_path, before, after, repli
     tiny.assert_same(second.get_state(restored), state)  # the steps do not write over what was restored
 
 
+def test_a_copy_outlives_the_step_that_writes_over_the_state():
+    parallel = make("fsdp")
+    there = parallel.put_state(create())
+    copy = parallel.copy_state(there)
+    parallel.train_step(there, parallel.put_batch(tiny.batch_at(0)))
+    tiny.assert_same(parallel.get_state(copy), create())
+
+
+def test_a_divided_state_of_another_configuration_is_no_damage(tmp_path):
+    parallel = make("fsdp")
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, parallel.copy_state(parallel.put_state(create())), config={})
+        places = parallel.placed(jax.eval_shape(lambda: create(width=32)))
+        with pytest.raises(UserError, match="another configuration"):
+            checkpoints.restore(places)
+
+
 def test_a_checkpoint_with_whole_arrays_goes_on_divided(tmp_path):
     state = make("mesh").get_state(create())
     with Checkpoints(tmp_path) as checkpoints:

@@ -76,6 +76,12 @@ SECTIONS = {
         "Input",
         "Whole batches of sentence pairs, padded and shifted, in the order of training, by one thread.",
     ),
+    "large_corpus": (
+        "A corpus larger than the memory",
+        "Random words, encoded by `python -m attn_jax.cli.index`, which is killed on its way and goes on, then read in "
+        "shuffled batches of 64. Memory is that of the process without the mapped files, whose pages the system takes "
+        "back.",
+    ),
     "start_speed": (
         "Start",
         "Seconds from the start of `python launch.py --config=...` to its first step.",
@@ -212,6 +218,17 @@ def starts(found: dict[str, Any]) -> list[str]:
     return lines + [f"| {row['name']} | {row['first']:.1f} | {cell(row['later'])} |" for row in found["rows"]]
 
 
+def corpora(found: dict[str, Any]) -> list[str]:
+    """Returns a table of the number of pairs: encoding, checking, reading."""
+    titles = ["pairs", "text, MB", "encoding, s", "its memory, MB", "checking, s", "pairs read/s"]
+    titles += ["memory before, MB", f"after {found['batches']:,} batches, MB"]
+    lines = ["| " + " | ".join(titles) + " |", "|--:" * len(titles) + "|"]
+    keys = "text_mb", "index_seconds", "index_mb", "check_seconds", "pairs_per_second", "before_mb", "after_mb"
+    return lines + [
+        "| " + " | ".join([f"{row['pairs']:,}", *(number(row[key]) for key in keys)]) + " |" for row in found["rows"]
+    ]
+
+
 def kernels(found: dict[str, Any]) -> list[str]:
     """Returns the table of fits, and that of numbers of points."""
     lines = ["| 40 points | error | ms per fit | times as fast |", "|---|--:|--:|--:|"]
@@ -246,6 +263,7 @@ TABLES = {
     "translation_profile": shares,
     "long_decoding": by_length,
     "start_speed": starts,
+    "large_corpus": corpora,
 }  # all others: turns
 
 

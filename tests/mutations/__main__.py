@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 import blockwise
 import data
@@ -37,17 +38,21 @@ from mutation import Mutation
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".jax_cache", ".venv*", "__pycache__", ".*_cache", "data", "runs")
 LEAST = 0.9  # of generated faults, noticed or explained
+SLOWER = 5  # times; a fault may let a loop go on for ever
 FAILED = 1  # pytest's exit status where tests ran and some failed
 MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
 MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS
 
 
-def run_tests(root: pathlib.Path, tests: list[str]) -> tuple[int, str]:
-    """(pytest's exit status, what it printed) in this copy of the repository."""
+def run_tests(root: pathlib.Path, tests: list[str], seconds: float | None = None) -> tuple[int, str]:
+    """(pytest's exit status, what it printed) in this copy of the repository; tests that take longer have failed."""
     environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache")} | os.environ
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{t}" for t in tests)]
     output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    done = subprocess.run(command, cwd=root, env=environment, **output)
+    try:
+        done = subprocess.run(command, cwd=root, env=environment, timeout=seconds, **output)
+    except subprocess.TimeoutExpired:
+        return FAILED, f"no end after {seconds} s"
     return done.returncode, done.stdout
 
 
@@ -73,23 +78,32 @@ def about() -> dict:
 
 def run_generated(count: int, seed: int, out: str) -> int:
     """A random sample of generated faults; the exit status."""
-    chosen, results = generated.sample(count, seed), {}
+    results = []
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "repository"
         shutil.copytree(ROOT, root, ignore=LEFT_OUT)
-        sound: dict[str, bool] = {}
-        for name, (mutation, begin, end) in chosen.items():
-            if mutation.test not in sound:
-                sound[mutation.test] = run_tests(root, [mutation.test])[0] == 0
-            path = root / "attn_jax" / mutation.file
+        needed: dict[str, float] = {}  # seconds that tests take without a fault; none if they fail
+        for fault in generated.sample(count, seed):
+            path = root / "attn_jax" / fault.file
             text = path.read_text(encoding="utf-8")
-            path.write_text(generated.mutated(text, begin, end, mutation.after), encoding="utf-8")
-            status, _ = run_tests(root, [mutation.test]) if sound[mutation.test] else (0, "")
-            path.write_text(text, encoding="utf-8")
-            survived = "explained" if name in generated.EXPLAINED else "survived"
-            results[name] = survived if status == 0 else "killed"  # an import that fails is noticed, too
-            print(f"{results[name]:<10}{name:<52}{mutation.test}", flush=True)
-    counts = collections.Counter(results.values())
+            noticed_by = ""
+            for test in fault.tests:
+                if test not in needed:
+                    begun = time.monotonic()
+                    status, _ = run_tests(root, [test])
+                    needed[test] = 0.0 if status else time.monotonic() - begun
+                if not needed[test]:
+                    continue
+                path.write_text(generated.mutated(text, fault), encoding="utf-8")
+                status, _ = run_tests(root, [test], 60 + SLOWER * needed[test])
+                path.write_text(text, encoding="utf-8")
+                if status:  # an import that fails is noticed, too
+                    noticed_by = test
+                    break
+            state = "killed" if noticed_by else "explained" if generated.explanation(fault) else "survived"
+            results.append({"result": state, **fault._asdict(), "noticed_by": noticed_by})
+            print(f"{state:<10}{fault.name:<52}{noticed_by or fault.line}", flush=True)
+    counts = collections.Counter(found["result"] for found in results)
     rate = (counts["killed"] + counts["explained"]) / max(1, len(results))
     total = len(generated.all_mutations())
     print(f"{dict(counts)} of a sample of {len(results)} of {total} faults: {100 * rate:.0f} % noticed or explained")

@@ -6,7 +6,8 @@
     constant      True and False are exchanged; an integer is one larger
 
 Docstrings, annotations, assertions, messages of errors and defaults of options are left alone. A fault is named by its
-file, line, column and rule, such as "training/loop.py:86:16 constant".
+file, line, column and rule, such as "training/loop.py:86:16 constant". It is noticed if a test of its file fails, or
+one of its folder.
 """
 
 import ast
@@ -14,16 +15,34 @@ import itertools
 import pathlib
 import random
 from collections.abc import Iterator
-
-from mutation import Mutation
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGETS = ("attention", "evaluation/decode.py", "training")  # below attn_jax
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
 ARITHMETIC = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
-# Faults that no test can notice, and why; a sample counts them as explained.
-EXPLAINED: dict[str, str] = {}
+# Faults that no test can notice, and why; a sample counts them as explained. The key is the file, the line without its
+# indentation, and the rule, which outlive a change above the line.
+EXPLAINED: dict[tuple[str, str, str], str] = {}
+
+
+class Fault(NamedTuple):
+    """A fault, and what may notice it."""
+
+    name: str
+    file: str  # below attn_jax
+    line: str
+    rule: str
+    begin: int  # in bytes of the file
+    end: int
+    new: str
+    tests: tuple[str, ...]  # below tests, as pytest takes them; one after the other
+
+
+def explanation(fault: Fault) -> str:
+    """Why no test can notice a fault, or nothing."""
+    return EXPLAINED.get((fault.file, fault.line, fault.rule), "")
 
 
 def files() -> list[pathlib.Path]:
@@ -35,11 +54,11 @@ def files() -> list[pathlib.Path]:
     return [path for path in found if path.name != "__init__.py"]
 
 
-def checked_by(path: pathlib.Path) -> str:
-    """The tests of a file, below tests: its own test file, or all of its folder."""
+def checked_by(path: pathlib.Path) -> tuple[str, ...]:
+    """The tests of a file, below tests: its own test file, if there is one, then all of its folder."""
     inside = path.relative_to(ROOT / "attn_jax")
-    own = inside.parent / f"test_{inside.name}"
-    return str(own if (ROOT / "tests" / own).exists() else inside.parent)
+    own, folder = inside.parent / f"test_{inside.name}", inside.parent
+    return (str(own), str(folder)) if (ROOT / "tests" / own).exists() else (str(folder),)
 
 
 def edits(text: str) -> Iterator[tuple[int, int, str, str]]:
@@ -94,29 +113,31 @@ def visited(tree: ast.AST) -> Iterator[ast.AST]:
             todo += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, ast.AST)]
 
 
-def all_mutations() -> dict[str, tuple[Mutation, int, int]]:
-    """Every fault by name: (mutation with an empty `before`, begin, end); see `mutated`."""
-    found = {}
+def all_mutations() -> list[Fault]:
+    """Every fault of every file."""
+    found = []
     for path in files():
-        text, inside = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT / "attn_jax"))
-        data = text.encode()
+        text, inside, tests = (
+            path.read_text(encoding="utf-8"),
+            str(path.relative_to(ROOT / "attn_jax")),
+            checked_by(path),
+        )
+        data, lines = text.encode(), text.splitlines()
         for begin, end, new, rule in edits(text):
-            line = data.count(b"\n", 0, begin) + 1
+            line = data.count(b"\n", 0, begin)
             column = begin - (data.rfind(b"\n", 0, begin) + 1)
-            name = f"{inside}:{line}:{column} {rule}"
-            found[name] = Mutation(inside, "", new, checked_by(path)), begin, end
+            name = f"{inside}:{line + 1}:{column} {rule}"
+            found.append(Fault(name, inside, lines[line].strip(), rule, begin, end, new, tests))
     return found
 
 
-def mutated(text: str, begin: int, end: int, new: str) -> str:
+def mutated(text: str, fault: Fault) -> str:
     """The text with a fault."""
     data = text.encode()
-    return (data[:begin] + new.encode() + data[end:]).decode()
+    return (data[: fault.begin] + fault.new.encode() + data[fault.end :]).decode()
 
 
-def sample(count: int, seed: int) -> dict[str, tuple[Mutation, int, int]]:
+def sample(count: int, seed: int) -> list[Fault]:
     """A random sample, the same for the same source and seed."""
-    found = all_mutations()
-    names = sorted(found)
-    chosen = random.Random(seed).sample(names, min(count, len(names)))
-    return {name: found[name] for name in chosen}
+    found = sorted(all_mutations())
+    return random.Random(seed).sample(found, min(count, len(found)))

@@ -2,7 +2,7 @@
 
 import ast
 
-from generated import all_mutations, checked_by, edits, files, mutated, sample
+from generated import EXPLAINED, Fault, all_mutations, checked_by, edits, explanation, files, mutated, sample
 
 SOURCE = '''"""1 + 1 == 2"""
 x: "a < 1" = option(3, at_least=1)
@@ -29,7 +29,7 @@ EXPECTED = {
 
 
 def test_each_rule_changes_the_program_and_nothing_else_is_changed():
-    found = [mutated(SOURCE, begin, end, new) for begin, end, new, _ in edits(SOURCE)]
+    found = [mutated(SOURCE, Fault("", "", "", rule, begin, end, new, ())) for begin, end, new, rule in edits(SOURCE)]
     assert len(found) == len(EXPECTED)
     for text in EXPECTED:
         assert text not in SOURCE and sum(text in other for other in found) == 1, text
@@ -37,5 +37,10 @@ def test_each_rule_changes_the_program_and_nothing_else_is_changed():
 
 
 def test_a_sample_is_the_same_again_and_every_file_has_tests():
-    assert list(sample(5, 1)) == list(sample(5, 1)) != list(sample(5, 2))
+    assert sample(5, 1) == sample(5, 1) != sample(5, 2)
     assert len(all_mutations()) > 1000 and all(checked_by(path) for path in files())
+
+
+def test_every_explained_fault_still_exists():
+    explained = {(fault.file, fault.line, fault.rule) for fault in all_mutations() if explanation(fault)}
+    assert explained == EXPLAINED.keys()

@@ -19,11 +19,11 @@ import collections
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 import blockwise
 import data
@@ -38,7 +38,8 @@ from mutation import Mutation
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".jax_cache", ".venv*", "__pycache__", ".*_cache", "data", "runs")
 LEAST = 0.9  # of generated faults, noticed or explained
-SLOWER = 5  # times; a fault may let a loop go on for ever
+LONGEST = 1800  # seconds of tests; a fault may let a loop go on for ever
+FIRST_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/(\S+)", re.MULTILINE)
 FAILED = 1  # pytest's exit status where tests ran and some failed
 MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
 MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS
@@ -76,33 +77,35 @@ def about() -> dict:
     return provenance()
 
 
+def noticed_by(root: pathlib.Path, fault: generated.Fault) -> str:
+    """The test that notices a fault; nothing if none does. It has to pass without the fault."""
+    path = root / "attn_jax" / fault.file
+    text = path.read_text(encoding="utf-8")
+    for tests in fault.tests:
+        path.write_text(generated.mutated(text, fault), encoding="utf-8")
+        status, printed = run_tests(root, [tests], LONGEST)
+        path.write_text(text, encoding="utf-8")
+        if status == 0:
+            continue
+        first = FIRST_FAILED.search(printed)  # none where nothing was collected, or where nothing came to an end
+        failed = first[1] if first else tests
+        if run_tests(root, [failed])[0]:
+            raise SystemExit(f"mutations: {failed} fails without a fault")
+        return failed
+    return ""
+
+
 def run_generated(count: int, seed: int, out: str) -> int:
     """A random sample of generated faults; the exit status."""
     results = []
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder) / "repository"
         shutil.copytree(ROOT, root, ignore=LEFT_OUT)
-        needed: dict[str, float] = {}  # seconds that tests take without a fault; none if they fail
         for fault in generated.sample(count, seed):
-            path = root / "attn_jax" / fault.file
-            text = path.read_text(encoding="utf-8")
-            noticed_by = ""
-            for test in fault.tests:
-                if test not in needed:
-                    begun = time.monotonic()
-                    status, _ = run_tests(root, [test])
-                    needed[test] = 0.0 if status else time.monotonic() - begun
-                if not needed[test]:
-                    continue
-                path.write_text(generated.mutated(text, fault), encoding="utf-8")
-                status, _ = run_tests(root, [test], 60 + SLOWER * needed[test])
-                path.write_text(text, encoding="utf-8")
-                if status:  # an import that fails is noticed, too
-                    noticed_by = test
-                    break
-            state = "killed" if noticed_by else "explained" if generated.explanation(fault) else "survived"
-            results.append({"result": state, **fault._asdict(), "noticed_by": noticed_by})
-            print(f"{state:<10}{fault.name:<52}{noticed_by or fault.line}", flush=True)
+            test = noticed_by(root, fault)
+            state = "killed" if test else "explained" if generated.explanation(fault) else "survived"
+            results.append({"result": state, **fault._asdict(), "noticed_by": test})
+            print(f"{state:<10}{fault.name:<52}{test or fault.line}", flush=True)
     counts = collections.Counter(found["result"] for found in results)
     rate = (counts["killed"] + counts["explained"]) / max(1, len(results))
     total = len(generated.all_mutations())

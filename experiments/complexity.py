@@ -18,8 +18,8 @@ layers take turns.
 Answer (experiments/results/complexity.md), for d = 128 on two cores: the formulas agree exactly with the traced
 products. Memory follows them, with n^2 for self-attention and n for the others, and so does time: from 2,048 to 4,096
 tokens that of self-attention grows four times. By table 1 self-attention is cheaper than a recurrent layer while n < d;
-with four gates and four projections it is n < 2 d. The measured crossing is at 272 (fused) and 360 tokens in memory, and
-at about 450 and 550 in time, later than the products say, since the recurrence takes its steps one by one; from 120
+with four gates and four projections it is n < 2 d. The measured crossing is at 272 (fused) and 360 tokens in memory,
+and at about 450 and 550 in time, later than the products say, since the recurrence takes its steps one by one; from 120
 tokens on convolution takes less time. The fused kernel saves nothing here: on a CPU it stores the n^2 weights for the
 backward pass like the formula written out, and from 1,024 tokens on it took 1.1 to 1.4 times as long. The savings of
 cuDNN, in half precision on a GPU, are not measured.

@@ -12,7 +12,7 @@ class ShortConvolution(nn.Module, kw_only=True):
     """y_t = activation(sum_i w_i x_{t-i}), i = 0 ... size - 1, with weights for each column: it sees no later position.
 
     Of queries, keys and values in DeltaNet (Yang 2024, arXiv 2406.06484) and Mamba, with silu; of the input of a
-    Transformer layer (Allen-Zhu 2025, "Physics of Language Models" part 4.1, "Canon layers"), without.
+    Transformer layer, as a Canon layer (Allen-Zhu 2025, arXiv 2512.17351), without.
     """
 
     size: int

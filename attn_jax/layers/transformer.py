@@ -12,9 +12,11 @@ from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
+from flax import struct
 
 from attn_jax.attention import Attended, Memory, MultiHead
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.multi_head import causal
 from attn_jax.attention.written.heads import WrittenHeads, WrittenMemory
@@ -22,16 +24,32 @@ from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions, rotate
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
-AnyMemory = Memory | WrittenMemory  # of keys, or of fixed size
 NORM_FIRST = {"pre": True, "post": False}  # layer norm before each part, or after each sum
 ACTIVATIONS = {"relu": nn.relu, "gelu": nn.gelu}
+
+
+@struct.dataclass
+class RecentMemory:
+    """A memory, and the last inputs of the convolution before it."""
+
+    memory: Memory | WrittenMemory
+    recent: Float[Array, "b r d"]
+
+    @property
+    def num_keys(self) -> int:
+        """Number of keys of the memory."""
+        return self.memory.num_keys
+
+
+AnyMemory = Memory | WrittenMemory | RecentMemory  # of keys, or of fixed size; with a convolution
 
 
 class TransformerLayer(nn.Module, kw_only=True):
     """x + attention(x), x + attention to the source, x + feed_forward(x), with layer norm before or after each.
 
     `make_attention` makes the module of all heads, and `make_source_attention` that of the attention to a source; None
-    for a layer without a source.
+    for a layer without a source. With a `convolution` of that many positions, the input of causal self-attention is
+    x + sum_i w_i x_{t-i} in place of x; padding is then at the end.
     """
 
     make_attention: Callable[[], MultiHead | WrittenHeads]
@@ -40,6 +58,7 @@ class TransformerLayer(nn.Module, kw_only=True):
     make_source_attention: Callable[[], MultiHead | WrittenHeads] | None = None
     norm_first: bool = True
     rotary: bool = False
+    convolution: int = 0
     activation: Callable = nn.relu
     dropout: float = 0.0
     dtype: Dtype = jnp.float32
@@ -48,6 +67,8 @@ class TransformerLayer(nn.Module, kw_only=True):
         norm = partial(nn.LayerNorm, epsilon=1e-5, dtype=self.dtype)
         init = nn.initializers.xavier_uniform()
         self.self_attention, self.self_norm = self.make_attention(), norm()
+        if self.convolution:
+            self.convolve = ShortConvolution(size=self.convolution, activation=lambda x: x)
         if self.make_source_attention is not None:
             self.source_attention, self.source_norm = self.make_source_attention(), norm()
         self.inner = nn.Dense(self.feed_forward_size, kernel_init=init, dtype=self.dtype)
@@ -74,6 +95,10 @@ class TransformerLayer(nn.Module, kw_only=True):
         """
         turn = partial(rotate, positions=positions) if self.rotary else None
         inner = self.self_norm(x) if self.norm_first else x
+        if self.convolution:
+            recent = self.convolve.start(inner) if cache is None else cache.recent
+            mixed, recent = self.convolve(jnp.where(mask[..., None], inner, 0), recent, jnp.sum(mask, axis=1))
+            inner, cache = inner + mixed, None if cache is None else cache.memory
         memory, attended = self.self_attention.self_attend(
             inner,
             mask,
@@ -85,6 +110,7 @@ class TransformerLayer(nn.Module, kw_only=True):
             rng=self._sample_rng(train),
             train=train,
         )
+        memory = RecentMemory(memory, recent) if self.convolution else memory
         x = self._add(self.self_norm, x, attended.context, train)
         if source is not None:
             inner = self.source_norm(x) if self.norm_first else x
@@ -93,6 +119,13 @@ class TransformerLayer(nn.Module, kw_only=True):
         inner = self.feed_forward_norm(x) if self.norm_first else x
         hidden = self.drop(self.activation(self.inner(inner)), deterministic=not train)
         return self._add(self.feed_forward_norm, x, self.outer(hidden), train), memory, attended
+
+    def empty_cache(self, batch_size: int, length: int) -> AnyMemory:
+        """Makes a memory to which nothing is written, with room for `length` positions."""
+        memory = self.self_attention.empty_cache(batch_size, length)
+        if not self.convolution:
+            return memory
+        return RecentMemory(memory, self.convolve.start(jnp.zeros((batch_size, 1, self.features), self.dtype)))
 
     def _add(self, norm: nn.Module, x: Array, change: Array, train: bool) -> Array:
         x = x + self.drop(change, deterministic=not train)
@@ -162,7 +195,7 @@ class TransformerStack(nn.Module, kw_only=True):
     def start(self, batch_size: int, length: int) -> tuple[AnyMemory, ...]:
         """Makes an empty cache of `length` slots for each layer."""
         self.positions.check(length)
-        return tuple(layer.self_attention.empty_cache(batch_size, length) for layer in self.layers)
+        return tuple(layer.empty_cache(batch_size, length) for layer in self.layers)
 
     def step(
         self,

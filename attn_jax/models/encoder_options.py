@@ -49,6 +49,9 @@ class StackOptions(OutputUser):
     )
     activation: str = option("relu", "activation of the feed-forward layers", choices=ACTIVATIONS)
     positions: str = option("sinusoidal", "encoding of positions", choices=POSITIONS)
+    short_convolution: int = option(
+        0, "positions that the input of causal self-attention is mixed over; 0: none", at_least=0, at_most=1000
+    )
     max_length: int = option(512, "positions learned: largest number of positions", at_least=1)
     remat: bool = option(False, "recompute the activations of a layer in the backward pass: less memory, more time")
 
@@ -123,6 +126,7 @@ class StackOptions(OutputUser):
                 make_source_attention=source_attention and partial(make_attention, source_attention),
                 norm_first=norm_first,
                 rotary=positions.rotary,
+                convolution=self.short_convolution if causal else 0,
                 activation=ACTIVATIONS[self.activation],
                 dropout=self.dropout,
                 dtype=setting.dtype,

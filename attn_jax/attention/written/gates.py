@@ -1,10 +1,10 @@
-"""Log decays and rates made of the input, and a short convolution over it."""
+"""Log decays and rates made of the input."""
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Dtype, Float, Int
+from attn_jax.types import Array, Dtype, Float
 
 SOFTENED = 16.0  # a gate is sigmoid(.)^(1/16), near 1 at the start, so that a memory lasts
 
@@ -62,30 +62,3 @@ class Rates(nn.Module, kw_only=True):
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
         rates = nn.Dense(self.num_heads, use_bias=False, dtype=self.dtype)(x).astype(jnp.float32)
         return jax.nn.sigmoid(jnp.swapaxes(rates, -2, -1))
-
-
-class ShortConvolution(nn.Module, kw_only=True):
-    """y_t = silu(sum_i w_i x_{t-i}), i = 0 ... size - 1, with weights for each column: it sees no later position.
-
-    Over queries, keys and values, as in DeltaNet (Yang 2024, arXiv 2406.06484) and Mamba.
-    """
-
-    size: int
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "b n d"], recent: Float[Array, "b r d"], length: Int[Array, "b"]
-    ) -> tuple[Float[Array, "b n d"], Float[Array, "b r d"]]:
-        """Returns (y, the last size - 1 inputs).
-
-        Args:
-            x: inputs; padding is at the end.
-            recent: the size - 1 inputs before them; zeros at the start of a sequence.
-            length: number of inputs of each row that are no padding.
-        """
-        kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]))
-        both = jnp.concatenate([recent.astype(x.dtype), x], axis=1)
-        n = x.shape[1]
-        y = sum(kernel[self.size - 1 - i].astype(x.dtype) * both[:, i : i + n] for i in range(self.size))
-        index = length[:, None] + jnp.arange(self.size - 1)
-        return nn.silu(y), jnp.take_along_axis(both, index[..., None], axis=1)

@@ -12,6 +12,7 @@ from tiny_seq2seq import EOS, PAD, build, random_params, sentences
 
 from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.dropout import Dropout
+from attn_jax.attention.multi_head import causal
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
 from attn_jax.evaluation.decode import beam_search, greedy
@@ -49,10 +50,11 @@ CASES = {
     ),
     "recurrent encoder, selective": dict(encoder="rnn", attention=DOT, decoder_attention=dict(selective=True)),
 }
+CASES |= {"convolution, keys": dict(short_convolution=3, num_layers=2, attention=DOT)}
 DECODERS = {"relative, selective": dict(positions="relative", attention=DOT | dict(selective=True))}
 MODELS = {f"transformer, {case}": ("transformer", case) for case in CASES} | {
     f"language_model, {case}": ("language_model", case)
-    for case in ("post norm, sinusoidal", "rotary, shared keys", *DECODERS)
+    for case in ("post norm, sinusoidal", "rotary, shared keys", "convolution, keys", *DECODERS)
 }
 
 
@@ -284,6 +286,37 @@ def test_a_language_model_goes_on_from_a_prompt():
     for row, length in enumerate([2, 1, 0]):
         np.testing.assert_allclose(first[row], expected[row, length], atol=2e-5)
         np.testing.assert_allclose(second[row], expected[row, length + 1], atol=2e-5)
+
+
+# the short convolution
+
+
+def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
+    """With w_0 = 0.5, w_1 = 2 and no other weight the layer attends to 1.5 x_t + 2 x_{t-1}."""
+    width, convolution = 8, 3
+    heads = MultiHead(attention=Attention(score=ScaledDot()), num_heads=2, features=width)
+    parts = dict(make_attention=lambda: heads, features=width, feed_forward_size=12, norm_first=False)
+    x = jax.random.normal(jax.random.key(0), (2, 5, width))
+    real = jnp.arange(5) < jnp.array([[5], [3]])
+    arguments = dict(mask=real, positions=jnp.broadcast_to(jnp.arange(5), (2, 5)), allowed=causal)
+    params = params_of(TransformerLayer(**parts, convolution=convolution), x, **arguments)
+    params["convolve"]["kernel"] = jnp.array([0.5, 2.0, 0.0])[:, None] * jnp.ones(width)
+    plain = {name: value for name, value in params.items() if name != "convolve"}
+
+    layer = TransformerLayer(**parts, convolution=convolution)
+    _, memory, attended = layer.apply({"params": params}, x, **arguments)
+    x = jnp.where(real[..., None], x, 0)
+    mixed = 1.5 * x + 2 * jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
+    _, expected_memory, expected = TransformerLayer(**parts).apply({"params": plain}, mixed, **arguments)
+    np.testing.assert_allclose(attended.context[real], expected.context[real], atol=1e-5)
+    np.testing.assert_array_equal(memory.memory.mask, expected_memory.mask)
+    np.testing.assert_array_equal(memory.recent, jnp.stack([x[0, 3:5], x[1, 1:3]]))
+
+
+def test_a_convolution_is_of_causal_attention_alone():
+    model, params = model_of("transformer, convolution, keys")
+    assert "convolve" in params["decoder"]["layers_0"] and "convolve" not in params["encoder"]["layers_0"]
+    assert model.module.decoder.make_layer().convolution == 3
 
 
 # torch

@@ -83,15 +83,15 @@ def noticed_by(root: pathlib.Path, fault: generated.Fault) -> str:
     text = path.read_text(encoding="utf-8")
     for tests in fault.tests:
         path.write_text(generated.mutated(text, fault), encoding="utf-8")
-        status, printed = run_tests(root, [tests], LONGEST)
+        status, printed = run_tests(root, list(tests), LONGEST)
         path.write_text(text, encoding="utf-8")
         if status == 0:
             continue
         first = FIRST_FAILED.search(printed)  # none where nothing was collected, or where nothing came to an end
-        failed = first[1] if first else tests
-        if run_tests(root, [failed])[0]:
-            raise SystemExit(f"mutations: {failed} fails without a fault")
-        return failed
+        failed = [first[1]] if first else list(tests)
+        if run_tests(root, failed)[0]:
+            raise SystemExit(f"mutations: {' '.join(failed)} fails without a fault")
+        return " ".join(failed)
     return ""
 
 

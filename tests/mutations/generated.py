@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
 TARGETS = ("attention", "evaluation/decode.py", "training")  # below attn_jax
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
@@ -37,7 +38,7 @@ class Fault(NamedTuple):
     begin: int  # in bytes of the file
     end: int
     new: str
-    tests: tuple[str, ...]  # below tests, as pytest takes them; one after the other
+    tests: tuple[tuple[str, ...], ...]  # files below tests, those of a group after those of another
 
 
 def explanation(fault: Fault) -> str:
@@ -54,11 +55,13 @@ def files() -> list[pathlib.Path]:
     return [path for path in found if path.name != "__init__.py"]
 
 
-def checked_by(path: pathlib.Path) -> tuple[str, ...]:
-    """The tests of a file, below tests: its own test file, if there is one, then all of its folder."""
+def checked_by(path: pathlib.Path) -> tuple[tuple[str, ...], ...]:
+    """The test files of a file, below tests: its own, if there is one, then all others of its folder."""
     inside = path.relative_to(ROOT / "attn_jax")
-    own, folder = inside.parent / f"test_{inside.name}", inside.parent
-    return (str(own), str(folder)) if (ROOT / "tests" / own).exists() else (str(folder),)
+    own = str(inside.parent / f"test_{inside.name}")
+    of_folder = sorted(str(test.relative_to(TESTS)) for test in (TESTS / inside.parent).glob("test_*.py"))
+    others = tuple(test for test in of_folder if test != own)
+    return ((own,), others) if own in of_folder else (others,)
 
 
 def edits(text: str) -> Iterator[tuple[int, int, str, str]]:

@@ -15,13 +15,14 @@ def get_config() -> ConfigDict:
     config.name = "recall"
     config.description = "Decoder-only Transformer, 2 layers of 64, softmax, associative recall"
     config.seeds = (0, 1, 2, 3, 4)
-    config.task.num_examples = 100_000  # new texts cost nothing, and few are learned by heart
-    config.task.batch_size = 64
+    config.task.num_examples = 25_000  # new texts cost nothing, and few are learned by heart
+    config.task.batch_size = 16
     config.task.buckets = ((9, 55),)
     config.model.hidden_size = 64
     config.model.num_layers = 2
     config.model.num_heads = 1
     config.model.feed_forward_size = 256
+    config.model.short_convolution = 4
     config.model.share_embeddings = True
     config.model.dropout = 0.0
     config.model.attention.score = "scaled_dot"
@@ -29,7 +30,7 @@ def get_config() -> ConfigDict:
     config.train.eval_every = 500
     config.train.best_metric = "loss"
     config.train.average = 1
-    config.optimizer.learning_rate = 2e-3
+    config.optimizer.learning_rate = 5e-3
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = 100
     config.decode.max_length = 56

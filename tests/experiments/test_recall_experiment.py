@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def test_every_run_of_the_sweep_is_a_valid_config():
     runs = list(recall.sweep())
-    assert len(runs) == len(recall.MECHANISMS) == 8 and all(len(run["seeds"]) == 5 for run in runs)
+    assert len(runs) == len(recall.MECHANISMS) == 11 and all(len(run["seeds"]) == 5 for run in runs)
     for run in runs:
         config = load_file(ROOT / run.pop("config"), "get_config")
         config.update_from_flattened_dict(run)

@@ -126,7 +126,7 @@ def run_coverage(out: str) -> int:
         coverage = [sys.executable, "-m", "coverage"]
         options = [f"--rcfile={settings}"]
         tested = subprocess.run(
-            [*coverage, "run", *options, "-m", "pytest", "-q", "-p", "no:xdist"], cwd=ROOT
+            [*coverage, "run", *options, "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"], cwd=ROOT
         ).returncode
         subprocess.run([*coverage, "combine", "-q", *options], cwd=ROOT, check=True)
         subprocess.run([*coverage, "json", "-q", *options, "-o", f"{folder}/all.json"], cwd=ROOT, check=True)

@@ -23,6 +23,10 @@ TARGETS = ("attention", "evaluation/decode.py", "training")  # below attn_jax
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
 ARITHMETIC = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
+TESTED_BY = {  # where the test file has another name
+    "attention/convolution.py": "models/transformer/test_transformer.py",
+    "attention/normalizers/forms.py": "attention/test_blockwise.py",
+}
 # Faults that no test can notice, and why; a sample counts them as explained. The key is the file, the line without its
 # indentation, and the rule, which outlive a change above the line.
 EXPLAINED: dict[tuple[str, str, str], str] = {}
@@ -58,10 +62,10 @@ def files() -> list[pathlib.Path]:
 def checked_by(path: pathlib.Path) -> tuple[tuple[str, ...], ...]:
     """The test files of a file, below tests: its own, if there is one, then all others of its folder."""
     inside = path.relative_to(ROOT / "attn_jax")
-    own = str(inside.parent / f"test_{inside.name}")
+    own = TESTED_BY.get(str(inside), str(inside.parent / f"test_{inside.name}"))
     of_folder = sorted(str(test.relative_to(TESTS)) for test in (TESTS / inside.parent).glob("test_*.py"))
     others = tuple(test for test in of_folder if test != own)
-    return ((own,), others) if own in of_folder else (others,)
+    return ((own,), others) if (TESTS / own).exists() else (others,)
 
 
 def edits(text: str) -> Iterator[tuple[int, int, str, str]]:

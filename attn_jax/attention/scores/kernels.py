@@ -104,11 +104,10 @@ class Triangular(Kernel, kw_only=True):
 
     def log_kernel(self, squares):
         # The distance has no gradient at 0, and the logarithm none at 1: neither may reach the backward pass.
-        inside, apart = squares < 1, squares > 0
+        apart = squares > 0
         distance = jnp.where(apart, jnp.sqrt(jnp.where(apart, squares, 1.0)), 0.0)
-        distance = jnp.where(inside, distance, 0.0)
-        near = distance < 1  # rounding may make a square below 1 a distance of 1
-        return jnp.where(inside & near, jnp.log1p(-jnp.where(near, distance, 0.0)), -jnp.inf)
+        near = distance < 1
+        return jnp.where(near, jnp.log1p(-jnp.where(near, distance, 0.0)), -jnp.inf)
 
     @staticmethod
     def log_volume(features):

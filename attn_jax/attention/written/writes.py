@@ -70,5 +70,5 @@ def faded_products(
     gaps = jnp.where(before, total[..., :, None, :] - total[..., None, :, :], 0)
     fading = jnp.where(before, jnp.exp(gaps), 0)
     if total.shape[-1] == 1:
-        return jnp.einsum("...qd,...kd->...qk", query, keys) * fading[..., 0]
+        return jnp.einsum("...qd,...kd->...qk", query, keys) * jnp.squeeze(fading, -1)
     return jnp.einsum("...qd,...kd,...qkd->...qk", query, keys, fading)

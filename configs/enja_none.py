@@ -1,6 +1,7 @@
-"""English to Japanese without attention: one vector represents the whole source (Sutskever 2014).
+"""English to Japanese without attention: one vector represents the whole source, and enters every step (Cho 2014).
 
-Everything else is as in enja_soft, so the difference is the effect of attention.
+With --config.model.feed_summary=False it is the first state alone (Sutskever 2014). All else is as in enja_soft, except
+that unknown words cannot be replaced, so compare with --config.decode.replace_unk=False there.
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja

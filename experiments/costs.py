@@ -1,6 +1,6 @@
 """How do time and memory of a training step grow with length, vocabulary, batch, seeds, keys in memory and devices?
 
-    python experiments/costs.py          # a quarter of an hour on two cores without other work
+    python experiments/costs.py          # four minutes on two cores without other work
 
 One factor is changed at a time, all else is as in SETTING: a recurrent encoder-decoder and a Transformer (those of
 configs/quickstart.py and configs/quickstart_transformer.py, without dropout) and the end-to-end memory network of

@@ -2,7 +2,7 @@
 
     python launch.py --sweep=experiments/dates_scores.py
 
-Every score with three seeds in one vmapped program and a third of the training steps of quickstart, so few that not
+Every score with three seeds in one vmapped program and a quarter of the training steps of quickstart, so few that not
 every score reaches 100 % and differences show. Answer: the table that the sweep prints.
 """
 

@@ -3,9 +3,9 @@
     python launch.py --sweep=experiments/decoders.py
     python experiments/decoders.py
 
-Dates, with three seeds in one vmapped program and a third of the training steps of quickstart: no attention (Sutskever
-2014), attend and then step (Bahdanau 2015), step and then attend (Luong 2015) without and with input feeding, and
-attention to the source and to the decoder's own past states (Paulus 2018). The first command trains, the second writes
+Dates, with three seeds in one vmapped program and a quarter of the training steps of quickstart: no attention
+(Sutskever 2014), attend and then step (Bahdanau 2015), step and then attend (Luong 2015) without and with input
+feeding, and attention to the source and to the decoder's own past states (Paulus 2018). The first command trains, the second writes
 experiments/results/decoders.json and .md.
 """
 

@@ -14,7 +14,8 @@ the data. The first command trains, the second with half the width and a quarter
 decodes and writes experiments/results/length.json, .md and .png, and the last writes two of them again from the first.
 Vasylenko 2025 (arXiv 2506.16640, table 1) found for sort 100/0/0/0 with softmax, 100/100/80/0 with ASEntmax.
 
-Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax.
+Answer: for sort 100/0/0/0 with softmax, 100/84/1/0 with ASEntmax. Of the smaller runs softmax without positions is the
+best: with 97.3 % at twice the length, where 1.5-entmax with the bias has 15.8 %, positions matter at least as much.
 """
 
 import argparse

@@ -12,8 +12,8 @@ flagged symbol. The gradient is measured on sequences with the first symbol flag
 training with the flag anywhere (log-uniform distance).
 
 Answer (experiments/results/vanishing_gradient.md): at initialisation all networks forget. In the plain RNN the gradient
-halves every 3.5 steps although its U is orthogonal, because tanh' < 1. With a small U it halves every step; with a
-large U it explodes in some seeds. In the LSTM the forget gate decides: the gradient halves in 2 steps with forget bias
+halves every 3.5 steps although its W is orthogonal, because tanh' < 1. With a small W it halves every step; with a
+large W it explodes in some seeds. In the LSTM the forget gate decides: the gradient halves in 2 steps with forget bias
 0 and in 10 with bias 1, the value of this package; with bias 5 it does not decay after the first few steps. The GRU,
 without such a bias, starts at 2 steps. The networks differ in what they learn from short distances. After 500 steps of
 training 0.4 (LSTM) and 0.7 (GRU) of the gradient arrive 100 steps back, and the accuracy at this distance is 91 % and
@@ -78,7 +78,7 @@ class Row(NamedTuple):
 
 
 def gaussian(radius: float) -> Callable:
-    """Samples a gaussian U with variance radius^2 / d; its eigenvalues fill a disc of this radius."""
+    """Samples a gaussian W with variance radius^2 / d; its eigenvalues fill a disc of this radius."""
 
     def replace(rng, params):
         kernel = params["kernel"]
@@ -98,13 +98,13 @@ def forget_bias(value: float) -> Callable:
 
 
 VARIANTS = (
-    Variant("rnn", "rnn", train=True),  # U orthogonal
-    Variant("rnn, small U (gaussian, radius 0.5)", "rnn", gaussian(0.5), line=":"),
-    Variant("rnn, large U (gaussian, radius 2)", "rnn", gaussian(2.0), line="--"),
-    Variant("lstm", "lstm", train=True),  # U orthogonal per gate, forget bias 1
+    Variant("rnn", "rnn", train=True),  # W orthogonal
+    Variant("rnn, small W (gaussian, radius 0.5)", "rnn", gaussian(0.5), line=":"),
+    Variant("rnn, large W (gaussian, radius 2)", "rnn", gaussian(2.0), line="--"),
+    Variant("lstm", "lstm", train=True),  # W orthogonal per gate, forget bias 1
     Variant("lstm, forget bias 0", "lstm", forget_bias(0.0), line=":"),
     Variant("lstm, forget bias 5", "lstm", forget_bias(5.0), line="--"),
-    Variant("gru", "gru", train=True),  # U orthogonal per gate
+    Variant("gru", "gru", train=True),  # W orthogonal per gate
 )
 
 
@@ -326,7 +326,7 @@ answer: [experiments/vanishing_gradient.py](../vanishing_gradient.py).
 
 ![gradient norm against distance](vanishing_gradient.png)
 
-Unless the label says otherwise U starts orthogonal, for each gate by itself, and the LSTM's forget bias at 1.
+Unless the label says otherwise W starts orthogonal, for each gate by itself, and the LSTM's forget bias at 1.
 Training: {setting.num_steps} steps of Adam ({setting.learning_rate:g}), each with {setting.batch_size} sequences of
 {setting.length} symbols. An answer is right by chance in {100 / NUM_SYMBOLS:.1f} %.
 

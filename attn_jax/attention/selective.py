@@ -1,6 +1,6 @@
 """Selective attention: a query may decide that later queries need a key no more.
 
-    weights_i = normalize(scores_i - F_i)        F_ij = sum_{l < i} S_lj        S_lj = max(score_l,j, 0)
+    W_ij = normalize_j(score_ij - F_ij), F_ij = sum_{l < i} S_lj, S_lj = max(score_lj, 0); i, l are queries, j a key
 
 Leviathan 2024 (arXiv 2410.02703). S is made of the scores of one head, so nothing is learned besides; all heads of the
 layer read F. A query selects neither the first key, which has to stay as a sink, nor its own. What is selected stays

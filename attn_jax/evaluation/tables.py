@@ -25,8 +25,8 @@ def results_rows(results: Mapping[str, Result]) -> list[list[str]]:
 def differences_table(results: Mapping[str, Result], level: float = LEVEL) -> str:
     """Formats the paired differences of each run to the first one: mean [interval], by the seeds in common.
 
-    The interval is that of Student's t. A star marks a difference whose p-value by the exact sign test, adjusted for
-    all comparisons of its column (Holm), is at most 1 - level; a line below the table says where there are too few
+    The interval is that of Student's t. A star marks a difference whose p-value by the exact sign-flip test, adjusted
+    for all comparisons of its column (Holm), is at most 1 - level; a line below the table says where there are too few
     seeds for any star. Returns "" if there is nothing to compare: fewer than two runs, or fewer than two seeds in
     common.
     """
@@ -48,7 +48,7 @@ def differences_rows(results: Mapping[str, Result], level: float = LEVEL) -> tup
     if not rows:
         return [], ""
     note = f"{level:.0%} intervals of paired differences (Student's t)"
-    return rows, note + (_too_few(columns, level) or "; * differs by the exact sign test, adjusted by Holm.")
+    return rows, note + (_too_few(columns, level) or "; * differs by the exact sign-flip test, adjusted by Holm.")
 
 
 def sentence_differences_table(

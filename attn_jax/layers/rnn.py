@@ -3,10 +3,10 @@
 A cell is a function of arrays, so that the expensive parts can be taken out of the scan:
 
     state' = cell.update(extra, state, projected, recurrent)        elementwise
-    projected = W x + b      for all time steps at once, before the scan
-    recurrent = U h          the only matrix product inside the scan
+    projected = U x + b      for all time steps at once, before the scan
+    recurrent = W h          the only matrix product inside the scan
 
-The gradient of `scan_cell` is written by hand for the same reason: dU is one product over all time
+The gradient of `scan_cell` is written by hand for the same reason: dW is one product over all time
 steps after the backward scan, where automatic differentiation would add T matrices of its size.
 """
 
@@ -34,22 +34,22 @@ class Cell(NamedTuple):
 
 
 def _rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
-    """h' = tanh(W x + b + U h). Elman 1990."""
+    """h' = tanh(U x + b + W h). Elman 1990."""
     return (jnp.tanh(projected + recurrent),)
 
 
 def _relu_rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
-    """h' = max(W x + b + U h, 0). Le 2015 (arXiv 1504.00941), there with U = 1 and b = 0 at first."""
+    """h' = max(U x + b + W h, 0). Le 2015 (arXiv 1504.00941), there with W = 1 and b = 0 at first."""
     return (nn.relu(projected + recurrent),)
 
 
 def _sigmoid_rnn(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
-    """h' = sigmoid(W x + b + U h). Elman 1990."""
+    """h' = sigmoid(U x + b + W h). Elman 1990."""
     return (nn.sigmoid(projected + recurrent),)
 
 
 def _lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
-    """i, f, o = sigmoid(.), g = tanh(.) of W x + b + U h;  c' = f c + i g;  h' = o tanh(c'). Gers 2000."""
+    """i, f, o = sigmoid(.), g = tanh(.) of U x + b + W h;  c' = f c + i g;  h' = o tanh(c'). Gers 2000."""
     i, f, g, o = jnp.split(projected + recurrent, 4, axis=-1)
     c = nn.sigmoid(f) * state[1] + nn.sigmoid(i) * jnp.tanh(g)
     return nn.sigmoid(o) * jnp.tanh(c), c
@@ -86,7 +86,7 @@ CELLS = {
 
 
 def cell_step(cell: Cell, params: PyTree, state: State, projected: Array, dropped: Array | None = None) -> State:
-    """Computes one step; `dropped` [..., d] is a mask of variational dropout (Gal 2016): U (dropped h) for U h."""
+    """Computes one step; `dropped` [..., d] is a mask of variational dropout (Gal 2016): W (dropped h) for W h."""
     h = state[0] if dropped is None else state[0] * dropped
     return cell.update(params["extra"], state, projected, h @ params["kernel"])
 
@@ -102,7 +102,7 @@ def scan_cell(
 ) -> tuple[State, tuple[Float[Array, "t b d"], ...]]:
     """Runs a cell over time: (last state, states of every step); a masked step leaves the state as it was.
 
-    `params` = {"kernel": U [d, g d], "extra": {...}}; `dropped` multiplies h before U at every step.
+    `params` = {"kernel": W [d, g d], "extra": {...}}; `dropped` multiplies h before W at every step.
     """
     return _forward(cell, params, state, projected, mask, dropped)[0]
 
@@ -157,7 +157,7 @@ class Recurrence(nn.Module, kw_only=True):
 
     A call computes the whole sequence, (inputs [b, t, i], mask [b, t]) -> (last state, outputs [b, t, d]), from
     `state` or zeros; with `reverse`, from the last step to the first. `dropped` is a recurrent_mask, and `offset` is
-    added to W x + b at every step.
+    added to U x + b at every step.
     """
 
     cell: Cell
@@ -183,7 +183,7 @@ class Recurrence(nn.Module, kw_only=True):
         return tuple(jnp.zeros((batch_size, self.features), self.dtype) for _ in range(self.cell.num_states))
 
     def project(self, inputs: Float[Array, "... i"]) -> Float[Array, "... gd"]:
-        """W x + b, the part of every step that does not depend on the state."""
+        """U x + b, the part of every step that does not depend on the state."""
         return self.input(inputs)
 
     def step(self, state: State, projected: Float[Array, "b gd"], dropped: Array | None = None) -> State:
@@ -218,7 +218,7 @@ class Recurrence(nn.Module, kw_only=True):
 
 
 def _per_gate_orthogonal(num_gates: int):
-    """Initializes U of each gate as an orthogonal matrix, which keeps the norm of the state."""
+    """Initializes W of each gate as an orthogonal matrix, which keeps the norm of the state."""
 
     def init(rng, shape, dtype=jnp.float32):
         square = (shape[0], shape[1] // num_gates)

@@ -34,7 +34,7 @@ def test_a_star_needs_a_difference_and_enough_seeds():
     assert head == "| difference to base | bleu |"
     assert first.startswith("| better | +0.9") and first.endswith("] * |") and "*" not in second
     assert note == (
-        "95% intervals of paired differences (Student's t); * differs by the exact sign test, adjusted by Holm."
+        "95% intervals of paired differences (Student's t); * differs by the exact sign-flip test, adjusted by Holm."
     )
     few = {name: run(range(3), bleu=result["metrics"]["bleu"]["seeds"][:3]) for name, result in results.items()}
     table = differences_table(few)

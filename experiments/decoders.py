@@ -5,8 +5,8 @@
 
 Dates, with three seeds in one vmapped program and a quarter of the training steps of quickstart: no attention
 (Sutskever 2014), attend and then step (Bahdanau 2015), step and then attend (Luong 2015) without and with input
-feeding, and attention to the source and to the decoder's own past states (Paulus 2018). The first command trains, the second writes
-experiments/results/decoders.json and .md.
+feeding, and attention to the source and to the decoder's own past states (Paulus 2018). The first command trains, the
+second writes experiments/results/decoders.json and .md.
 """
 
 import argparse

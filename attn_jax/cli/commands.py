@@ -4,6 +4,7 @@ Each command takes (config, workdir, files). All but `train` need only a work di
 """
 
 import pathlib
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,8 @@ from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.training.loop import Reason
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
+
+ECHOED = re.compile(r"[^-\\][^\\]*")  # texts that every echo prints as they are
 
 
 def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -79,12 +82,12 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             sentences.save_sentences(workdir / sentences.FILE, of_each)
             save_json(path, result)
             plot(config, workdir, run, snapshot.chosen, split)
-    example, where = run.task.examples[0], shlex.quote(str(workdir))
-    # A tab in an argument of echo is lost when copied from a terminal.
-    if "\t" in example:
-        command = f"printf {shlex.quote(example.replace(chr(9), chr(92) + 't') + chr(92) + 'n')}"
+    fields, where = run.task.examples[0].split("\t"), shlex.quote(str(workdir))
+    if len(fields) > 1 or not ECHOED.fullmatch(fields[0]):  # a tab in an argument is lost when copied from a terminal
+        pattern = "\\t".join(["%s"] * len(fields)) + "\\n"
+        command = f"printf '{pattern}' {' '.join(map(shlex.quote, fields))}"
     else:
-        command = f"echo {shlex.quote(example)}"
+        command = f"echo {shlex.quote(fields[0])}"
     say(f"{'try':<14}{command} | {program()} --mode=predict --workdir={where}")
 
 
@@ -246,6 +249,8 @@ def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """Writes the model to DIR/export for programs without this package; see attn_jax.cli.export."""
     if not task_class(config.task.name).of_pairs:
         raise UserError("--mode=export is for models of text")
+    if config.decode.runs:
+        raise UserError("--mode=export writes one run: leave out decode.runs; decode.ensemble has all seeds of the run")
     snapshot, folder = restore(config, workdir), workdir / "export"
     check_links(folder)
     export_model(

@@ -28,6 +28,8 @@ def lines_of(files: Files) -> Iterable[str]:
     Raises:
         UserError: the file is missing, unreadable or empty, or a line (once it is read) is not UTF-8.
     """
+    if not files.source and sys.stdin is None:
+        raise UserError("standard input is closed; give --source=FILE")
     if not files.source:
         return decoded(sys.stdin.buffer, "standard input")
     try:

@@ -124,5 +124,7 @@ def main(argv: list[str]) -> int:
 
 def run() -> None:
     """Runs the command line of this process and exits."""
+    if sys.stdout is None:  # closed, as a daemon may start a program
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
     sys.stdout.reconfigure(encoding="utf-8")  # all text is UTF-8, in every locale
     sys.exit(main(sys.argv))

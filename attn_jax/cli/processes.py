@@ -17,7 +17,6 @@ def run_all(
     *,
     engine: Engine,
     at_once: int,
-    begun: Callable[[Task], None],
     ended: Callable[[Task, int], None],
     again: Callable[[Task, int], None],
     looked: Callable[[Collection[str]], None] = lambda names: None,
@@ -31,7 +30,6 @@ def run_all(
         tasks: commands; the next one is asked for when it can begin.
         engine: where they run.
         at_once: number of processes.
-        begun: called as a command begins.
         ended: called with the exit status of a command.
         again: called with the signal that killed a command, which then begins again.
         looked: called after each look at the commands, with the names of those that are running.
@@ -61,8 +59,6 @@ def run_all(
                 if task is None:
                     exhausted = True
                     break
-                if task.name not in tries:
-                    begun(task)
                 tries[task.name] = tries.get(task.name, 0) + 1
                 running[task.name] = task, engine.start(task)
                 if came:  # between the question and the start

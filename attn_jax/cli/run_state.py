@@ -16,9 +16,11 @@ from attn_jax.cli.checks import best_metric
 from attn_jax.cli.options import resolve
 from attn_jax.cli.start import Source
 from attn_jax.cli.workdir import plain
-from attn_jax.tasks import PointsTask, Task
+from attn_jax.errors import UserError
+from attn_jax.tasks import Pairs, PointsTask, Task
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.data_files import data_checksums
+from attn_jax.tasks.files import text_checksum
 from attn_jax.tasks.point_batches import PointBatches
 from attn_jax.tasks.streaming import StreamedBatches
 from attn_jax.training.checkpoints import Checkpoints
@@ -52,6 +54,11 @@ class Run:
         self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
         self.begin_again()
         self.data = data_checksums(self.workdir)
+        self.splits = {
+            name: text_checksum([split.source, split.target])
+            for name, split in self.task.splits.items()
+            if isinstance(split, Pairs) and name != "test"
+        }
         self.skipped: set[int] = set()  # steps whose batches are left out, since their loss was not finite
 
     @property
@@ -77,11 +84,22 @@ class Run:
             "seconds": self.trained_seconds,
             "finished": self.finished,
             "data": self.data,
+            "splits": self.splits,
             "skipped": sorted(self.skipped),
         }
 
     def remember(self, extra: dict) -> None:
-        """Restores the numbers from the `extra` of a checkpoint."""
+        """Restores the numbers from the `extra` of a checkpoint.
+
+        Raises:
+            UserError: the checkpoint was trained with other sentences.
+        """
+        for name, before in extra.get("splits", {}).items():  # earlier versions had no checksums of them
+            if self.splits.get(name, before) != before:
+                raise UserError(
+                    f"{self.workdir} was trained with other {name} data than is there now (wrong checksum): put the "
+                    "files back as they were, or choose another --workdir"
+                )
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
         self.seconds, self.finished = extra["seconds"], extra["finished"]
         self.skipped |= set(extra.get("skipped", ()))  # earlier versions never left out a batch

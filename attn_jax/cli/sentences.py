@@ -28,6 +28,7 @@ def read_sentences(path: pathlib.Path) -> Sentences:
     found = load_json(path)
     tables, seeds = found.get("statistics"), found.get("seeds")
     sound = found.get("layout") == LAYOUT and isinstance(tables, dict) and isinstance(seeds, list)
+    sound = sound and isinstance(found.get("checksum"), int)
     shapes = set()
     for of_seeds in tables.values() if sound else ():
         sound &= isinstance(of_seeds, list) and all(isinstance(one, list) and one for one in of_seeds)

@@ -4,6 +4,7 @@ import pathlib
 import time
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
@@ -154,11 +155,19 @@ def measure(
     """Computes the metrics of config.eval on a split; returns the contents of result.json and of sentences.json.
 
     The second has the statistics of each sentence, None for a model that reads none.
+
+    Raises:
+        UserError: the loss of a model of text is not finite.
     """
     begin = time.monotonic()
     evaluator = snapshot.evaluator
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
     found = evaluator.measure(snapshot.params, split, config.eval.metrics, each=True)
+    if isinstance(split, Pairs) and not np.isfinite(found.values["loss"]["seeds"]).all():
+        raise UserError(
+            f"the loss on {label(name)} is not finite: the training has diverged; start again, perhaps with a smaller "
+            "optimizer.learning_rate"
+        )
     seeds = list(seeds_of(config))
     chooses = config.train.get("choose_seed", "") and len(snapshot.params) == len(seeds)
     sentences = None

@@ -23,6 +23,7 @@ from attn_jax.cli.processes import run_all
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
+from attn_jax.cli.workdir import check_result
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
@@ -31,15 +32,15 @@ from attn_jax.training.progress import notice
 
 RESULTS = "results.json"  # of all runs of a sweep, in its folder
 LONGEST_NAME = 240
-# Overrides that change no number of a result. Options of decoding and metrics are not among them.
-UNSEEN = ("data_dir", "description", "parallel", "train.log_every", "train.keep", "eval.num_pictures")
 PROGRAM = (sys.executable, "-m", "attn_jax.cli")
 
 
 class Job(NamedTuple):
     """One run of a sweep."""
 
-    name: str  # name of its work directory: the config and the overrides
+    name: (
+        str  # name of its work directory: the config and the overrides, by the last parts of their keys if these differ
+    )
     config: str
     overrides: dict[str, Any]
 
@@ -58,7 +59,7 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
     Raises:
         UserError: a set of overrides has no config, or occurs twice.
     """
-    seen = set()
+    seen: dict[str, dict[str, Any]] = {}
     for overrides in runs:
         if not isinstance(overrides, dict):
             raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
@@ -66,14 +67,22 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
         if not isinstance(overrides.get("config"), str):
             raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
         config = overrides.pop("config")
-        parts = [pathlib.Path(config).stem, *(f"{key.split('.')[-1]}={value}" for key, value in overrides.items())]
-        name = ",".join(parts).replace("/", "_").replace(" ", "")
-        if len(name.encode()) > LONGEST_NAME:  # file systems allow 255 bytes
-            name = f"{name[: LONGEST_NAME // 2]},{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
-        if name in seen:
+        short = {key.split(".")[-1]: value for key, value in overrides.items()}
+        name = _name(pathlib.Path(config).stem, short)
+        if overrides | {"config": config} in seen.values():
             raise UserError(f"{path}: sweep() yielded {name} twice")
-        seen.add(name)
+        if name in seen or len(short) < len(overrides):
+            name = _name(config.removesuffix(".py"), overrides)
+        seen[name] = overrides | {"config": config}
         yield Job(name, config, overrides)
+
+
+def _name(config: str, values: dict[str, Any]) -> str:
+    parts = [config, *(f"{key}={value}" for key, value in values.items())]
+    name = ",".join(parts).replace("/", "_").replace(" ", "")
+    if len(name.encode()) > LONGEST_NAME:  # file systems allow 255 bytes
+        name = f"{name[: LONGEST_NAME // 2]},{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
+    return name
 
 
 def run_sweep(
@@ -116,6 +125,18 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
             raise UserError(f"{job.name}: {error}; nothing was run") from error
 
 
+def check_finished(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
+    """Checks that the finished runs in a folder are those of the jobs: names have a part of the keys, and no config.
+
+    Raises:
+        UserError: one has another config.
+    """
+    for job in todo:
+        where = folder / job.name
+        if (where / "result.json").exists() and (where / "config.json").exists():
+            check_result(where, override(load_config_file(job.config), [*common, *overrides_of(job)]))
+
+
 def overrides_of(job: Job) -> list[str]:
     """Returns the overrides of a job as written on a command line."""
     return [f"--config.{key}={value}" for key, value in job.overrides.items()]
@@ -130,12 +151,13 @@ def run_jobs(
     far they are.
 
     Raises:
+        UserError: a finished run in the folder is of another config; nothing has been run.
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
+    check_finished(todo, folder, common)
     failed: list[str] = []
     engine = engine or Local()
     live = Live(folder, [job.name for job in todo]) if sys.stdout.isatty() else None
-    asked = {"overrides": [text for text in common if not text.startswith(UNSEEN, len("--config."))]}
 
     def tell(line: str) -> None:
         if live:
@@ -151,10 +173,10 @@ def run_jobs(
                 raise is_link(where)
             check_links(where)
             if (where / "result.json").exists():
-                check_same(where, asked)
                 if not live:
                     notice(f"{'':<14}finished before: {where / 'result.json'}")
                 continue
+            where.mkdir(parents=True, exist_ok=True)
             command = [*PROGRAM, f"--config={job.config}", f"--workdir={where}", *common, *overrides_of(job)]
             yield Task(job.name, command, where / "log.txt")
 
@@ -168,7 +190,6 @@ def run_jobs(
         tasks(),
         engine=engine,
         at_once=at_once or engine.at_once,
-        begun=lambda task: save_json(task.log.parent / "sweep.json", asked),
         ended=ended,
         again=lambda task, number: tell(f"{'':<14}killed by signal {number}, once more: {task.name}"),
         looked=lambda names: live.update(names, failed) if live else None,
@@ -179,15 +200,6 @@ def run_jobs(
         notice(f"{'interrupted':<14}the same command goes on from there")
         raise Interrupted(came)
     return failed
-
-
-def check_same(where: pathlib.Path, asked: dict[str, list[str]]) -> None:
-    """Raises a UserError if a finished run had other common overrides, which are not part of its name."""
-    path = where / "sweep.json"
-    before = load_json(path) if path.exists() else asked
-    if before != asked:
-        was, now = (" ".join(each["overrides"]) or "none" for each in (before, asked))
-        raise UserError(f"{where} was finished with other overrides, {was}, not {now}; choose another --workdir")
 
 
 def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str, Any]:

@@ -180,6 +180,17 @@ def check_model(workdir: pathlib.Path, config: ConfigDict) -> None:
         raise other(workdir, *different)
 
 
+def check_result(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Checks that a finished run is of this config, decoding and metrics included.
+
+    Raises:
+        UserError: an option differs that changes a number of its result.
+    """
+    stored, _ = _stored_config(workdir)
+    if different := _difference(stored, flatten(config), schema_of(config), affects=("training", "results")):
+        raise other(workdir, *different)
+
+
 def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[str, int]) -> None:
     """Checks that config.json and vocabularies.json (or points.npz) belong to a checkpoint.
 
@@ -209,9 +220,13 @@ def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[
 
 
 def _difference(
-    before: dict[str, Any], now: dict[str, Any], options: dict[str, Option], only: tuple[str, ...] = ("",)
+    before: dict[str, Any],
+    now: dict[str, Any],
+    options: dict[str, Option],
+    only: tuple[str, ...] = ("",),
+    affects: tuple[str, ...] = ("training",),
 ) -> tuple[str, Any, Any] | None:
-    """Returns (key, value before, value now) of the first different option that affects training, else None.
+    """Returns (key, value before, value now) of the first different option that affects so much, else None.
 
     Missing options take their defaults.
     """
@@ -220,7 +235,7 @@ def _difference(
         option = options[key]
         a, b = (_plain(values.get(key, option.default)) for values in (before, now))
         both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-        if key.startswith(only) and option.affects == "training" and a != b and not both_nan:
+        if key.startswith(only) and option.affects in affects and a != b and not both_nan:
             return key, a, b
     return None
 

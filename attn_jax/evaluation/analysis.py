@@ -4,6 +4,7 @@ All functions take weights as arrays [..., q, k], rows of queries over keys, wit
 whose weights are all zero (no key, or padding) give nan in `per_row` measures and are left out of means.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.types import Bool, Float, Int
+
+WORD_NUMBER = re.compile("0*[1-9][0-9]{0,8}")  # not so long that no sentence has the word
 
 
 def entropy(weights: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "..."]:
@@ -71,7 +74,7 @@ def read_talp(lines: Sequence[str], name: str) -> list[Alignment]:
         for link in line.split():
             kind = "p" if "p" in link.lower() else "-"
             sides = link.lower().split(kind)
-            if len(sides) != 2 or not all(side.isdecimal() and int(side) >= 1 for side in sides):
+            if len(sides) != 2 or not all(WORD_NUMBER.fullmatch(side) for side in sides):
                 raise UserError(f"{name}, line {number}: expected links such as 1-1 or 2p3, words from 1, got {link!r}")
             source, target = (int(side) - 1 for side in sides)
             possible.add((target, source))

@@ -182,16 +182,24 @@ def _of_queries(links: Links, queries: set[int]) -> Links:
 
 
 def _words(collector: TextCollector, params: Params, pairs: Pairs) -> tuple[list, Callable]:
-    """Returns (ids of each source without eos, log p(target | source) of sources like these)."""
+    """Returns (ids of each source without eos, log p(target | source) of sources like these).
+
+    Tags that the model takes apart are no keys: they stay in every source.
+    """
     translator, predictor = collector.translator, collector.predictor
     target = translator.encode(pairs).target
+    units = [translator.source_vocabulary.encode(text) for text in pairs.source]
+    ends = [ids.index(EOS) if EOS in ids else len(ids) for ids in units]
+    if not getattr(translator.model.module, "reads_tags", False):
+        ends = [len(ids) for ids in units]
+    others = [ids[end:] for ids, end in zip(units, ends, strict=True)]
+    units = [ids[:end] for ids, end in zip(units, ends, strict=True)]
 
     @lru_cache(maxsize=4)
     def score(sources: tuple) -> Float[np.ndarray, " n"]:
-        source = make_ragged([[*ids, EOS] for ids in sources])
+        source = make_ragged([[*ids, *rest, EOS] for ids, rest in zip(sources, others, strict=True)])
         return predictor.encoded_log_probs(params, EncodedPairs(source, target))
 
-    units = [translator.source_vocabulary.encode(text) for text in pairs.source]
     return units, lambda sources: score(tuple(map(tuple, sources)))
 
 

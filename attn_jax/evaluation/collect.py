@@ -127,7 +127,7 @@ class TextCollector:
 
     def collect(self, params: Params, split: Pairs, *, seed: int = 0, forced: bool = False) -> list[Collected]:
         """Predicts every pair, and collects the weights with which it was predicted; see Collector."""
-        outputs = [found[0].text if found else "" for found in self.translator.translate(params, split.source)]
+        outputs = self.translator.outputs(params, split.source)
         read = split if forced else Pairs(split.source, outputs, split.evidence)
         maps, losses = self.maps(params, read), self.losses(params, split)
         evidence = split.evidence or [()] * len(split)

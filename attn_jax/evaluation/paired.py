@@ -38,7 +38,7 @@ def sentences_of(seeds: list[int], statistics: Mapping[str, list[np.ndarray]], o
 def _plain(table: np.ndarray) -> list[list[float | int]]:
     if np.issubdtype(table.dtype, np.integer):
         return table.tolist()
-    return [[int(x) if x == int(x) else float(f"{x:.7g}") for x in row] for row in table.tolist()]
+    return [[int(x) if x.is_integer() else float(f"{x:.7g}") for x in row] for row in table.tolist()]
 
 
 def by_seed(result: Result, metric: str) -> dict[Any, float]:
@@ -67,12 +67,16 @@ def over_sentences(
 ) -> Comparison | None:
     """Compares the means over the seeds in common by resampling sentences; None without statistics of both.
 
+    An ensemble is compared with the mean over all seeds of the other run.
+
     Raises:
         ValueError: no seeds in common, or other sentences.
     """
     score, ours, theirs = SCORES.get(metric), _statistics(sentences, metric), _statistics(baseline, metric)
     if score is None or not ours or not theirs:
         return None
+    if (ENSEMBLE in ours) != (ENSEMBLE in theirs):
+        ours, theirs = _for_each(ours, theirs), _for_each(theirs, ours)
     if sentences["checksum"] != baseline["checksum"]:
         raise ValueError("over_sentences: expected the same sentences")
     tables = [np.array(of_seeds, np.float64).swapaxes(0, 1) for of_seeds in common(ours, theirs)]  # [n, seeds, k]
@@ -83,6 +87,11 @@ def over_sentences(
 
     flat = (table.reshape(len(table), -1) for table in tables)
     return paired_bootstrap(*flat, mean, level=level, num_resamples=num_resamples)
+
+
+def _for_each(tables: dict[Any, list], others: dict[Any, list]) -> dict[Any, list]:
+    """Returns the table of an ensemble for each seed of the others."""
+    return dict.fromkeys(others, tables[ENSEMBLE]) if ENSEMBLE in tables else tables
 
 
 def _statistics(sentences: Sentences, metric: str) -> dict[Any, list]:

@@ -151,7 +151,7 @@ class PicturePredictor(TextPredictor):
             return self.plot_paths(params, pairs, paths)
         module, translator = self.model.module, self.translator
         several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
-        outputs = [translations[0].text for translations in translator.translate(params, pairs.source)]
+        outputs = translator.outputs(params, pairs.source)
         read = Pairs(pairs.source, outputs)
         count = self.cells[0] * self.cells[1]
         found = self.query_weights(params, read) if several else self.weights(params, read)

@@ -36,31 +36,18 @@ class PointPredictor:
         no prediction. A class is printed by its name. Scores are log p(inputs) by Parzen windows and a tab: how much
         the training points tell about this place.
         """
-        chosen: list[int] | None = None
-        first, count = True, 0
-        for texts in chunks(lines, chunk):
-            rows, filled = [], []
-            for text in texts:
-                count += 1
-                cells = text.split(self.columns.separator)
-                if first and text.strip() and {cell.strip() for cell in cells} >= set(self.columns.inputs):
-                    header = [cell.strip() for cell in cells]
-                    chosen, first = [header.index(name) for name in self.columns.inputs], False
-                    continue
-                first = first and not text.strip()
-                filled.append(bool(text.strip()))
-                if filled[-1]:
-                    rows.append(self._numbers(cells, chosen, f"line {count}"))
+        for read in chunks(self._read(lines), chunk):
+            rows = [numbers for _, numbers in read if numbers]
             printed = iter(self._printed(params, np.array(rows))) if rows else iter(())
-            yield texts, [next(printed) if full else "" for full in filled]
+            yield [text for text, _ in read], [next(printed) if numbers else "" for _, numbers in read]
 
     def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
         """Raises a ValueError: points are no pairs of texts."""
         raise ValueError("a regression predicts no text")
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
-        """Reads a source from each line that is not empty."""
-        return [line for line in lines if line.strip()]
+        """Reads the numbers of each line that is not empty, as "number,number"; a first line may name the columns."""
+        return [self.columns.separator.join(map(repr, numbers)) for _, numbers in self._read(lines) if numbers]
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
         """Raises a ValueError: points are no pairs of texts."""
@@ -90,9 +77,7 @@ class PointPredictor:
 
         The JSON file has a number of "weights" for each training point of "source".
         """
-        lines = [text.split(self.columns.separator) for text in pairs.source]
-        rows = [self._numbers(cells, None, f"line {i}") for i, cells in enumerate(lines, 1)]
-        inputs = np.array(rows)
+        inputs = np.array([numbers for _, numbers in self._read(pairs.source)])
         predictions, reach = self.regressor.predict(params, inputs)
         self.unreached += int(np.sum(~reach))
         names, train = self.columns.inputs, self._training_points()
@@ -130,6 +115,19 @@ class PointPredictor:
     def _training_points(self) -> point_plots.TrainingPoints:
         train = self.regressor.train
         return point_plots.TrainingPoints(self.columns, train.inputs[0], train.targets[0])
+
+    def _read(self, lines: Iterable[str]) -> Iterator[tuple[str, list[float]]]:
+        """Yields (line, its numbers, or [] if it is empty), without a first line of names."""
+        chosen: list[int] | None = None
+        first = True
+        for count, text in enumerate(lines, 1):
+            cells = text.split(self.columns.separator)
+            if first and text.strip() and {cell.strip() for cell in cells} >= set(self.columns.inputs):
+                header = [cell.strip() for cell in cells]
+                chosen, first = [header.index(name) for name in self.columns.inputs], False
+                continue
+            first = first and not text.strip()
+            yield text, self._numbers(cells, chosen, f"line {count}") if text.strip() else []
 
     def _numbers(self, cells: list[str], chosen: list[int] | None, where: str) -> list[float]:
         names = self.columns.inputs

@@ -89,7 +89,7 @@ class StoryPredictor(TextPredictor):
         The JSON file has a row of "weights" for each hop, and a column for each statement of "source".
         """
         evidence = pairs.evidence or [()] * len(pairs)
-        answers = [found[0].text for found in self.translator.translate(params, pairs.source)]
+        answers = self.translator.outputs(params, pairs.source)
         for source, target, answer, numbers, hops, path in zip(
             pairs.source, pairs.target, answers, evidence, self.hops(params, pairs), paths, strict=True
         ):

@@ -127,7 +127,7 @@ class TextEvaluator:
                 if each:
                     statistics[name].append(TOKEN_METRICS[name].statistics(of_each))
             if text_names:
-                hypotheses = [found[0].text for found in self.translator.translate(params, split.source)]
+                hypotheses = self.translator.outputs(params, split.source)
                 rows = zip(split.source, hypotheses, split.target, strict=True)
                 examples = examples or tuple(Example(*row) for row in itertools.islice(rows, NUM_EXAMPLES))
                 for name in text_names:

@@ -49,6 +49,7 @@ class TextPredictor:
         """
         count = 0
         for texts in chunks(lines, chunk):
+            self._check_tabs(texts, count)
             self._report_long(texts, count)
             printed = []
             for translations in self.translator.translate(params, texts, first=count):
@@ -93,11 +94,21 @@ class TextPredictor:
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
         """Reads a source from each line that is not empty."""
+        lines = list(lines)
+        self._check_tabs(lines)
         return [line for line in lines if line.strip()]
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
         """Reads pairs that people wrote; texts need no change."""
+        self._check_tabs(pairs.source)
         return pairs
+
+    def _check_tabs(self, texts: Sequence[str], count: int = 0) -> None:
+        """Raises a UserError if a source with tags has more than one tab; `count` lines were read before."""
+        form = getattr(self.translator.source_vocabulary, "form", "")
+        for number, text in enumerate(texts if form else (), count + 1):
+            if text.count("\t") > 1:
+                raise UserError(f"line {number}: {text.count(chr(9))} tabs in a source; expected {form}")
 
     def read_files(self, source: str, target: str) -> Pairs:
         """Reads the pairs of two files, and gives a notice of tokens that training has not seen.
@@ -132,7 +143,7 @@ class TextPredictor:
         """
         module, translator = self.model.module, self.translator
         several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
-        outputs = [translations[0].text for translations in translator.translate(params, pairs.source)]
+        outputs = translator.outputs(params, pairs.source)
         translated = Pairs(pairs.source, outputs)
         found = self.query_weights(params, translated) if several else self.weights(params, translated)
         for text, output, weights, path in zip(pairs.source, outputs, found, paths, strict=True):

@@ -63,6 +63,10 @@ class Translator:
         """Encodes both sides of the pairs as ids."""
         return self._encode(pairs, self.source_vocabulary, self.target_vocabulary)
 
+    def outputs(self, params: Params, texts: Sequence[str]) -> list[str]:
+        """Returns the best translation of each text; an empty one where there is none, as of a diverged model."""
+        return [found[0].text if found else "" for found in self.translate(params, texts)]
+
     def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Translation]]:
         """Returns the n_best translations of each text, best first; they do not depend on the other texts.
 

@@ -248,7 +248,8 @@ def read_forms(path: pathlib.Path) -> Pairs:
     """Reads the lines `lemma TAB form TAB tags` of a file as pairs (`lemma TAB tags`, form), with all their spaces.
 
     Raises:
-        UserError: as attn_jax.tasks.text.read_lines, or a line has not three columns, or an empty one.
+        UserError: as attn_jax.tasks.text.read_lines, or a line has not three columns, or an empty one, or the
+            columns seem to be in another order.
     """
     source, target = [], []
     for number, line in enumerate(read_lines(path, expected=LINE), 1):
@@ -261,6 +262,8 @@ def read_forms(path: pathlib.Path) -> Pairs:
         lemma, form, tags = columns
         source.append(f"{lemma}\t{tags}")
         target.append(form)
+    if sum(";" in form for form in target) > len(target) / 2 and not any(";" in text for text in source):
+        raise UserError(f"{path}: the columns look like lemma TAB tags TAB form; expected {LINE}")
     return Pairs(source, target)
 
 

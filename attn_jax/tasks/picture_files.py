@@ -134,7 +134,7 @@ def read_boxes(text: str, num_words: int, where: str) -> tuple[tuple[Box, ...], 
         own = []
         for box in word.split("+") if word != "-" else ():
             sides = box.split(",")
-            if len(sides) != 4 or not all(side.isdecimal() for side in sides):
+            if len(sides) != 4 or not all(side.isdecimal() and len(side) < 10 for side in sides):
                 raise UserError(f"{where}: the box {box[:40]!r}; expected left,top,right,bottom in pixels")
             own.append(tuple(map(int, sides)))
         found.append(tuple(own))
@@ -155,7 +155,7 @@ def check_images(names: list[str], channels: int) -> tuple[int, int, int]:
         try:
             with Image.open(name) as image:  # reads the beginning of the file
                 own = image.size
-        except OSError:
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
             raise UserError(f"{name}: not an image that can be read; expected a PNG file") from None
         size = size or own
         if own != size:

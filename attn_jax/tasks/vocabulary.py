@@ -93,6 +93,7 @@ class Inflections(TokenTable):
     """
 
     kind = "inflection"
+    form = "lemma TAB TAG;TAG"
 
     @staticmethod
     def _split(text: str) -> list[str]:
@@ -118,6 +119,7 @@ class TaggedLemmas(TokenTable):
     """
 
     kind = "tagged_lemmas"
+    form = "lemma TAB TAG;TAG"
     has_tags = True
 
     @staticmethod
@@ -149,6 +151,7 @@ class TaggedTexts:
     """
 
     kind = "tagged_texts"
+    form = "text TAB TAG;TAG"
     has_tags = True
     counts = None
 

@@ -68,7 +68,6 @@ def test_commands_end_fail_and_begin_again_after_a_kill(engine, tmp_path):
         tasks,
         engine=engine,
         at_once=2,
-        begun=lambda task: None,
         ended=lambda task, code: codes.update({task.name: code}),
         again=lambda task, number: repeated.append((task.name, number)),
     )

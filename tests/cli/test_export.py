@@ -17,6 +17,7 @@ from attn_jax.cli import commands
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
 from attn_jax.cli.options import change
+from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.training.model_size import num_parameters
@@ -95,6 +96,13 @@ def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
     path.write_bytes(b"short")
     with pytest.raises(UserError, match=r"cannot read .*params.safetensors: "):
         attn_jax.import_parameters(tmp_path / "copy", config)
+
+
+def test_an_ensemble_of_runs_is_refused(run):
+    config = load_config(run[0])
+    config.decode.runs = (str(run[0]),)
+    with pytest.raises(UserError, match=r"writes one run: leave out decode.runs"):
+        commands.export(config, run[0], Files())
 
 
 def test_the_files_say_what_they_hold(run):

@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from attn_jax.cli import allocator
+from attn_jax.cli.inputs import Files, lines_of
+from attn_jax.errors import UserError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMS = ([str(ROOT / "launch.py")], ["-m", "attn_jax.cli"])
@@ -74,3 +76,16 @@ def test_commands_need_no_package_of_an_extra():
     code = f"import sys; sys.modules.update(dict.fromkeys({extras})); import attn_jax.cli.commands, attn_jax.cli.sweep"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_a_closed_stream_is_no_traceback(tmp_path, closed):
+    command = f"{sys.executable} -m attn_jax.cli --mode=predict --workdir={tmp_path} {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1 and done.stderr.startswith("launch.py: ") and done.stderr.count("\n") == 1
+
+
+def test_closed_standard_input_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UserError, match=r"standard input is closed; give --source=FILE"):
+        lines_of(Files())

@@ -15,6 +15,7 @@ from tiny_run import files_config, timeless, tiny_config, train, write_pairs
 
 from attn_jax.cli import commands, run_state, runs
 from attn_jax.cli.checks import best_metric
+from attn_jax.cli.inputs import Files
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import Batches
@@ -264,6 +265,24 @@ def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoi
     with pytest.raises(UserError, match=r"last good checkpoint: none$"):
         train(tiny_config(**{**SGD, "optimizer__learning_rate": 1e30}), tmp_path / "none")
     runs.open_run(tiny_config(**SGD), tmp_path / "none").checkpoints.close()
+
+
+@pytest.mark.parametrize("metrics", [("exact_match",), ("perplexity",)])
+def test_a_model_that_diverged_in_its_last_step_is_one_line(tmp_path, metrics):
+    """The loss of a step is that before its update."""
+    changes = {"optimizer__learning_rate": 1e30, "train__num_steps": 1, "eval__metrics": metrics}
+    with pytest.raises(UserError, match=r"the loss on .* is not finite: the training has diverged;"):
+        commands.train(tiny_config(**{**SGD, **changes}), tmp_path, Files())
+
+
+def test_other_data_under_the_same_name_is_told(tmp_path):
+    write_pairs(tmp_path)
+    config = files_config(tmp_path, train__num_steps=3, train__checkpoint_every=1)
+    train(config, tmp_path / "run")
+    lines = (tmp_path / "train.source").read_text().splitlines()
+    (tmp_path / "train.source").write_text("\n".join([*lines[1:], lines[0]]) + "\n")
+    with pytest.raises(UserError, match=r"was trained with other train data than is there now \(wrong checksum\)"):
+        train(config, tmp_path / "run")
 
 
 def poison(monkeypatch, steps):

@@ -41,7 +41,7 @@ def test_links_in_talp_format():
     first, second = read_talp(["1-1 2p3", ""], "gold")
     assert first == Alignment(frozenset({(0, 0)}), frozenset({(0, 0), (2, 1)}))
     assert second == Alignment(frozenset(), frozenset())
-    for bad in ("1-0", "1", "1-2-3", "a-1", "1:2"):
+    for bad in ("1-0", "1", "1-2-3", "a-1", "1:2", "1-" + 5000 * "1"):
         with pytest.raises(UserError, match=r"gold, line 2: expected links such as 1-1 or 2p3"):
             read_talp(["1-1", bad], "gold")
 

@@ -7,7 +7,7 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup, build_task
-from attn_jax.evaluation import analysis
+from attn_jax.evaluation import analysis, attention_measures
 from attn_jax.evaluation.analysis import Alignment
 from attn_jax.evaluation.attention_measures import Gold, measure_attention, to_source
 from attn_jax.evaluation.collect import Map, collector_of
@@ -82,6 +82,23 @@ def test_erasure_removes_the_character_of_largest_weight(transformer):
     lost = log_probs(params[0], PAIRS) - log_probs(params[0], Pairs(shorter, PAIRS.target))
     np.testing.assert_allclose(row.values["attended"], [lost.mean()], rtol=1e-4)
     assert row.values["random"] != row.values["attended"]
+
+
+def test_tags_that_are_no_keys_are_not_erased():
+    folder = {"task__name": "inflection", "task__tags": "apart"}
+    config = tiny_config(**folder, model__tags="fed", task__buckets=(), decode__max_length=20)
+    task, setup, params = setup_of(config, seeds=1)
+    pairs = task.splits["valid"].select([0, 1, 2])
+    collector = collector_of(setup.predictor)
+    units, score = attention_measures.UNITS[type(collector)](collector, params[0], pairs)
+    vocabulary = setup.predictor.translator.source_vocabulary
+    assert [len(ids) for ids in units] == [len(text.partition("\t")[0]) for text in pairs.source]
+    whole = setup.predictor.log_probs(params[0], pairs)
+    np.testing.assert_allclose(score(units), whole, rtol=1e-5)
+    shorter = [text[1:] for text in pairs.source]
+    expected = setup.predictor.log_probs(params[0], Pairs(shorter, pairs.target))
+    np.testing.assert_allclose(score([ids[1:] for ids in units]), expected, rtol=1e-5)
+    assert vocabulary.has_tags
 
 
 def test_links_of_tokens_without_a_true_one_are_left_out_of_what_is_only_partly_known(transformer):

@@ -6,7 +6,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.paired import ENSEMBLE, SCORES, can_compare, over_seeds, over_sentences, sentences_of
+from attn_jax.evaluation.paired import SCORES, can_compare, over_seeds, over_sentences, sentences_of
 from attn_jax.evaluation.tables import sentence_differences_table
 from attn_jax.evaluation.text import TEXT_METRICS
 
@@ -68,8 +68,13 @@ def test_several_seeds_are_averaged_and_paired_by_seed():
     assert over_sentences(ours, theirs, "loss") is None and "loss" in SCORES
     ensemble = sentences([a], (4, 7))  # one table for two seeds
     assert over_sentences(ensemble, ensemble, "bleu", num_resamples=9).difference.mean == 0
-    with pytest.raises(ValueError, match=f"no seeds in common .*{ENSEMBLE}"):
-        over_sentences(ensemble, theirs, "bleu")
+    against = over_sentences(ensemble, theirs, "bleu", num_resamples=9).difference  # the mean over the seeds
+    means = [
+        over_sentences(sentences([a]), sentences([one]), "bleu", num_resamples=9).difference.mean for one in (c, a, b)
+    ]
+    assert against.mean == pytest.approx(np.mean(means)) and against.mean != 0
+    back = over_sentences(theirs, ensemble, "bleu", num_resamples=9).difference
+    assert back.mean == pytest.approx(-against.mean)
 
 
 def test_what_cannot_be_compared():

@@ -157,6 +157,15 @@ def test_visualize_plots_each_line(trained, capsys, monkeypatch):
     np.testing.assert_allclose([read, sum(shown["weights"])], [shown["prediction"], 1], rtol=1e-4)
 
 
+def test_visualize_reads_what_predict_reads(trained, capsys, monkeypatch):
+    config, workdir = trained
+    out, _ = use("visualize", config, workdir, capsys, monkeypatch, "\npart,x\n\n0.5,1.5\n")
+    assert len(out.split()) == 1
+    assert json.loads((workdir / "visualize" / "000.json").read_text())["query"] == {"x": 1.5, "part": 0.5}
+    with pytest.raises(UserError, match=r"input, line 3, column 'part': 'foo' is not a number"):
+        use("visualize", config, workdir, capsys, monkeypatch, "\n\n1.5,foo\n")
+
+
 def test_score_is_not_for_points(trained, capsys, monkeypatch):
     with pytest.raises(UserError, match=r"--mode=score is for models of text"):
         use("score", *trained, capsys, monkeypatch)

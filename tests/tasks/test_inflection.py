@@ -7,7 +7,7 @@ import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect, inflection
+from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect, inflection, read_forms
 from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import Characters, Inflections, from_json
 from configs.base import get_config
@@ -276,3 +276,12 @@ def test_wrong_files(folder, name, content, message):
     with pytest.raises(UserError) as error:
         build(data_dir=folder, language="german")
     assert str(error.value) == f"{folder / name}{message}"
+
+
+def test_columns_in_another_order_are_told(tmp_path):
+    lines = [f"lemma{i}\tN;ACC;PL\tform{i}" for i in range(4)]
+    (tmp_path / "x").write_text("\n".join(lines) + "\n")
+    with pytest.raises(UserError, match=r"the columns look like lemma TAB tags TAB form; expected lemma TAB form TAB"):
+        read_forms(tmp_path / "x")
+    (tmp_path / "x").write_text("a;b\tc;d\tN;PL\n")  # a lemma may have a semicolon
+    assert read_forms(tmp_path / "x").target == ["c;d"]

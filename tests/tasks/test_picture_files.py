@@ -56,6 +56,7 @@ def test_questions_and_boxes(folder):
         ([*LINES, "big.png\ta cat"], r"big.png: 9 x 9 pixels, but .*.png has 8 x 12; expected images of one size"),
         ([*LINES, "text.png\ta cat"], "text.png: not an image that can be read; expected a PNG file"),
         ([*LINES, "0.png\ta cat\t1,1,4,4"], "line 6: boxes of 1 words, but the caption has 2; - is a word without one"),
+        ([*LINES, "0.png\tcat\t1,1,4," + 5000 * "1"], "line 6: the box '1,1,4,1*'; expected left,top,right,bottom in"),
         ([*LINES, "0.png\tcat\t1,1,4"], "line 6: the box '1,1,4'; expected left,top,right,bottom in pixels"),
         (
             [*LINES, "0.png\tcat\t1,1,4,9"],
@@ -69,6 +70,13 @@ def test_bad_input_is_one_line(folder, lines, message):
     (folder / "text.png").write_text("no image", encoding="utf-8")
     with pytest.raises(UserError, match=message):
         build(folder, lines)
+
+
+def test_an_image_too_large_to_be_safe_is_no_image(folder, monkeypatch):
+    Image.fromarray(np.zeros((99, 99, 3), np.uint8)).save(folder / "big.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(UserError, match=r"big.png: not an image that can be read; expected a PNG file"):
+        build(folder, [*LINES, "big.png\ta cat"])
 
 
 def test_a_folder_has_to_be_named(folder):

@@ -26,7 +26,7 @@ from attn_jax.tasks.vocabulary import StoryWords
 
 PERIOD, QUESTION = StoryWords.first
 LINE = "NUMBER STATEMENT. or NUMBER QUESTION? TAB ANSWER TAB NUMBERS"
-NUMBERED = re.compile(r"(\d+)\s+(.*)")
+NUMBERED = re.compile(r"(\d{1,9})\s+(.*)")
 
 
 def join_story(statements: Iterable[str], question: str) -> str:
@@ -113,7 +113,7 @@ def read_story(lines: Iterable[str], max_sentences: int = 0) -> Iterator[str]:
             statements, index = [], 0
             continue
         index += 1
-        if match := re.fullmatch(r"(\d+)(?:\s+(.*))?", text):
+        if match := re.fullmatch(r"(\d{1,9})(?:\s+(.*))?", text):
             number, text = int(match[1]), match[2] or ""
             if number == 1:
                 statements, index = [], 1
@@ -180,7 +180,7 @@ def _sentence(text: str, end: str, where: str) -> str:
 
 
 def _support(text: str, lines_to_statements: dict[int, int], where: str) -> int:
-    number = int(text) if text.isdecimal() else None
+    number = int(text) if text.isdecimal() and len(text) < 10 else None
     if number not in lines_to_statements:
         raise UserError(f"{where}: the supporting number {text} is not that of a statement before it in this story")
     return lines_to_statements[number]

@@ -135,13 +135,17 @@ def _backward(cell, residuals, cotangents):
         d_h = (d_recurrent @ params["kernel"].T) * dropped
         d_before = jax.tree.map(jnp.add, d_before, d_old)
         d_before = (d_before[0] + d_h, *d_before[1:])
-        return (d_before, jax.tree.map(jnp.add, d_extra, d_extra_step)), (d_projected, d_recurrent)
+        d_extra = jax.tree.map(lambda x, y: x + y.astype(x.dtype), d_extra, d_extra_step)
+        return (d_before, d_extra), (d_projected, d_recurrent)
 
-    carry = d_last, jax.tree.map(jnp.zeros_like, params["extra"])
+    # A sum over many steps in float32: in bfloat16 it would stop growing.
+    zeros = lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32))  # noqa: E731
+    carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
     (d_first, d_extra), (d_projected, d_recurrent) = jax.lax.scan(step, carry, inputs, reverse=True)
     d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped, d_recurrent)
     # The dropout mask is a random constant; its gradient is never needed.
+    d_extra = jax.tree.map(lambda x, like: x.astype(like.dtype), d_extra, params["extra"])
     return {"kernel": d_kernel, "extra": d_extra}, d_first, d_projected, None, jnp.zeros_like(dropped)
 
 

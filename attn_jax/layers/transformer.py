@@ -107,14 +107,16 @@ class TransformerLayer(nn.Module, kw_only=True):
             allowed=allowed,
             bias=bias,
             rotate=turn,
-            rng=self._sample_rng(train),
+            rng=self._sample_rng(self.self_attention, train),
             train=train,
         )
         memory = RecentMemory(memory, recent) if self.convolution else memory
         x = self._add(self.self_norm, x, attended.context, train)
         if source is not None:
             inner = self.source_norm(x) if self.norm_first else x
-            attended = self.source_attention(inner, source, rng=self._sample_rng(train), train=train)
+            attended = self.source_attention(
+                inner, source, rng=self._sample_rng(self.source_attention, train), train=train
+            )
             x = self._add(self.source_norm, x, attended.context, train)
         inner = self.feed_forward_norm(x) if self.norm_first else x
         hidden = self.drop(self.activation(self.inner(inner)), deterministic=not train)
@@ -131,9 +133,9 @@ class TransformerLayer(nn.Module, kw_only=True):
         x = x + self.drop(change, deterministic=not train)
         return x if self.norm_first else norm(x)
 
-    def _sample_rng(self, train: bool):
+    def _sample_rng(self, attention: MultiHead | WrittenHeads, train: bool):
         """Returns the rng of attention that samples in training; None for any other."""
-        return self.make_rng("sample") if train and self.self_attention.samples else None
+        return self.make_rng("sample") if train and attention.samples else None
 
 
 class TransformerStack(nn.Module, kw_only=True):

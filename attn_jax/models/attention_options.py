@@ -180,13 +180,16 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
     """Checks the options of a kernel.
 
     Raises:
-        UserError: the width does not fit the columns, or a query out of reach of all keys would get NaN weights.
+        UserError: the width does not fit the columns, or cannot be learned, or a query out of reach of all keys would
+            get NaN weights.
     """
     try:
         if options.width:
             check_width(options.width, features)
     except ValueError as error:
         raise UserError(f"model.attention.{error}") from error
+    if not score.has_gradient and not options.width:
+        raise UserError(f"model.attention.score {options.score} has no gradient; set model.attention.width")
     if score.compact and not takes_infinite(options.normalizers[options.normalize]):
         raise UserError(
             f"model.attention.score {options.score} is -inf for keys out of its reach; it needs "

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from arrays import compiled, params_of
 
+import attn_jax
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
 from attn_jax.attention.hard.readings import log_of
 from attn_jax.attention.local import LocalM, LocalP
@@ -24,6 +25,7 @@ from attn_jax.attention.scores import (
     TanhKey,
 )
 from attn_jax.attention.scores.kernels import Boxcar, Constant, Epanechikov, Gaussian, Triangular
+from attn_jax.attention.signed import LocalLine, Parallax
 
 WIDTH, QUERIES, KEYS, SIZE = 4, 3, 9, 2
 LENGTHS = np.array([9, 6, 1, 0])  # the last row has nothing to attend to
@@ -192,3 +194,26 @@ def test_torch_computes_the_same():
 
 def test_every_score_is_tried():
     assert {type(score) for score, _, _ in CASES.values()} == set(SCORES.values())
+
+
+def test_only_weights_that_sum_to_one_are_sampled_from():
+    for name in ("rela", "softmax_one", "softpick", "linear"):
+        with pytest.raises(ValueError, match="read=reinforce samples keys, and needs weights that sum to one"):
+            Attention(score="scaled_dot", normalize=name, read="reinforce")
+    assert Attention(score="scaled_dot", normalize="sparsemax", read="reinforce").sums_to_one
+
+
+def test_a_line_is_not_fitted_by_negative_weights():
+    with pytest.raises(ValueError, match="a line is fitted by weights that are not negative"):
+        Attention(score="scaled_dot", normalize="linear", fit=LocalLine())
+    assert Attention(score="scaled_dot", normalize="linear", fit=Parallax()).fit is not None
+
+
+@pytest.mark.parametrize("normalize", ["softmax", "sparsemax"])
+def test_query_keys_and_values_may_have_different_dtypes(normalize):
+    query, keys = jnp.asarray(QUERY[1:2]), jnp.asarray(MEMORY[1:2])
+    expected = attn_jax.attend(query, keys, normalize=normalize).context
+    for low in (0, 2):
+        given = [x.astype(jnp.bfloat16 if i == low else jnp.float32) for i, x in enumerate((query, keys, keys))]
+        found = attn_jax.attend(*given, normalize=normalize).context
+        np.testing.assert_allclose(np.asarray(found, np.float32), expected, atol=0.05)

@@ -265,3 +265,19 @@ def test_torch_computes_the_same(name, bidirectional):
             np.testing.assert_allclose(gradients[key], parameter.grad, atol=2e-5, err_msg=key)
         elif name == "gru":  # the candidate's; the other hidden biases are none of ours
             np.testing.assert_allclose(gradients[key][-WIDTH:], parameter.grad[-WIDTH:], atol=2e-5, err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["gru", "peephole_lstm"])
+def test_gradients_of_extra_parameters_are_summed_over_many_steps(name):
+    """In bfloat16 a sum of a thousand steps would stop growing."""
+    cell, steps = CELLS[name], 1000
+
+    def slope(dtype):
+        layer = Recurrence(cell=cell, features=WIDTH, dtype=dtype)
+        x, mask = jnp.ones((1, steps, INPUTS)), jnp.ones((1, steps), bool)
+        params = jax.tree.map(lambda p: jnp.full_like(p, 0.1), layer.init(jax.random.key(0), x, mask))
+        return jax.jit(jax.grad(lambda params: layer.apply(params, x, mask)[1].astype(jnp.float32).sum()))(params)
+
+    low, high = (slope(dtype)["params"] for dtype in (jnp.bfloat16, jnp.float32))
+    for extra in cell.extra:
+        assert_close(low[extra], high[extra], rtol=0.1)

@@ -9,12 +9,21 @@ Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not
 from typing import ClassVar
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
 from attn_jax.types import Array, Float
 
 Query = Float[Array, "... q dq"]
 Keys = Float[Array, "... k dk"]
 Scores = Float[Array, "... q k"]
+
+
+def unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Computes x / |x|, and 0 for 0; in float32 at least, since float16 has neither 1e-12 nor large squares."""
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    square = jnp.sum(jnp.square(wide), axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(jnp.maximum(square, 1e-12))).astype(x.dtype)
 
 
 class ScoreError(ValueError):

@@ -3,7 +3,7 @@
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width
+from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width, unit
 from attn_jax.types import Array, Float
 
 
@@ -23,11 +23,11 @@ class QKNorm(Score, kw_only=True):
         return 1.0
 
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
-        return _unit(keys)
+        return unit(keys)
 
     def project_query(self, query: Query) -> Query:
         scale = query.shape[-1] ** 0.5 * jnp.exp(self.log_scale)
-        return scale.astype(query.dtype) * _unit(query)
+        return scale.astype(query.dtype) * unit(query)
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
@@ -71,11 +71,6 @@ class Softcap(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         return self.softcap * jnp.tanh(self.score(query, projected_keys) / self.softcap)
-
-
-def _unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    square = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
-    return x / jnp.sqrt(jnp.maximum(square, 1e-12))  # padding may be zeros
 
 
 BOUNDED = {"qk_norm": QKNorm}

@@ -137,7 +137,9 @@ class Norm(Score, kw_only=True):
     """
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        scores = jnp.sqrt(jnp.sum(jnp.square(projected_keys), axis=-1) + 1e-12)  # finite gradient at zero
+        keys = projected_keys.astype(jnp.promote_types(projected_keys.dtype, jnp.float32))
+        scores = jnp.sqrt(jnp.sum(jnp.square(keys), axis=-1) + 1e-12)  # finite gradient at zero
+        scores = scores.astype(projected_keys.dtype)
         leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
         return jnp.broadcast_to(scores[..., None, :], (*leading, query.shape[-2], scores.shape[-1]))
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from attn_jax.types import Array, Float
 
@@ -40,9 +39,3 @@ def check_feature_map(feature_map: FeatureMap, normalized: bool) -> None:
             f"a feature map with negative values cannot be normalized by the sum of its weights; take feature_map "
             f"{good}, or normalized False"
         )
-
-
-def unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """x / |x|, and 0 for 0."""
-    square = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(jnp.maximum(square, 1e-12))

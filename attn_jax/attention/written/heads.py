@@ -11,8 +11,9 @@ from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.core import Attended
 from attn_jax.attention.gates import ContextGate
+from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written.delta import Delta
-from attn_jax.attention.written.features import FEATURE_MAPS, FeatureMap, check_feature_map, unit
+from attn_jax.attention.written.features import FEATURE_MAPS, FeatureMap, check_feature_map
 from attn_jax.attention.written.forms import Rule, chunked, recurrent, write_all
 from attn_jax.attention.written.gates import ColumnDecay, FixedDecay, HeadDecay, Rates
 from attn_jax.attention.written.linear import Linear

@@ -122,20 +122,23 @@ def conjugate_gradient(
 ) -> Float[Array, "... d"]:
     """Solves A x = right by steps of conjugate gradient from 0, for each row by itself (Hestenes & Stiefel 1952).
 
-    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. The derivative
-    is that of the exact solution, solved in the same way.
+    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row whose rest
+    is as small as rounding takes no more steps, which would be taken by noise. The derivative is that of the exact
+    solution, solved in the same way.
     """
 
     def solve(times: Callable, right: Array) -> Array:
         def step(_, so_far):
             x, rest, direction, square = so_far
             product = times(direction)
-            length = _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True))
+            going = square > least
+            length = jnp.where(going, _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True)), 0)
             x, rest = x + length * direction, rest - length * product
-            new = jnp.sum(rest * rest, axis=-1, keepdims=True)
-            return x, rest, rest + _ratio(new, square) * direction, new
+            new = jnp.where(going, jnp.sum(rest * rest, axis=-1, keepdims=True), square)
+            return x, rest, jnp.where(going, rest + _ratio(new, square) * direction, direction), new
 
         square = jnp.sum(right * right, axis=-1, keepdims=True)
+        least = jnp.finfo(right.dtype).eps ** 2 * square
         return jax.lax.fori_loop(0, steps, step, (jnp.zeros_like(right), right, right, square))[0]
 
     return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)

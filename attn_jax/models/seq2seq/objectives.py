@@ -233,8 +233,8 @@ class HardObjective(MixtureObjective, kw_only=True):
             sample, loss=loss, nll=nll, value=value, log_q=log_q, coordinates=coordinates, guess=guess
         )
         loss = jax.lax.stop_gradient(loss)
-        f = jnp.sum(sample.importance_weights * loss, axis=-1)
-        own = self.baseline.loss(steps.hidden, f, SampledLosses(sample, log_q, loss, guess))
+        reward = jax.lax.stop_gradient(self.reward(sample, loss))
+        own = self.baseline.loss(steps.hidden, reward, SampledLosses(sample, log_q, loss, guess))
         return TokenLosses(total + gradient_only(own) + penalty, nll + penalty)
 
     def proposal(self, readout, memory, steps, *, targets, real):
@@ -245,6 +245,10 @@ class HardObjective(MixtureObjective, kw_only=True):
         """Returns (training loss, negative log-likelihood) [b, t] from the losses of the sampled keys [b, t, n]."""
         nll = jnp.sum(sample.importance_weights * nll, axis=-1)
         return combine(sample, loss, value, log_q, coordinates, guess), nll
+
+    def reward(self, sample: Sample, loss: Float[Array, "b t n"]) -> Float[Array, "b t"]:
+        """Computes what the estimate of the gradient multiplies: a baseline learns to predict it."""
+        return jnp.sum(sample.importance_weights * loss, axis=-1)
 
     def _sample(self, log_q: Float[Array, "b t s"], step: Int[Array, ""] | int) -> Sample:
         """Samples keys; a source with fewer keys than samples gets further keys of probability zero."""
@@ -272,6 +276,9 @@ class MarginalObjective(HardObjective, kw_only=True):
 
     def estimate(self, sample, *, loss, nll, value, log_q, coordinates, guess):
         return combine_marginal(sample, loss, value), combine_marginal(sample, nll)
+
+    def reward(self, sample, loss):
+        return combine_marginal(sample, loss)
 
 
 class ElboObjective(HardObjective, kw_only=True):

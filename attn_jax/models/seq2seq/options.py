@@ -148,6 +148,7 @@ class Seq2SeqOptions(EncoderOptions):
         if self.pointer.coverage:
             decoder = self.with_coverage(decoder)
         read, objective = build_objective(self, decoder)
+        self.check_dropout(decoder)
         if self.reverse_source and (decoder.uses_attention or sizes.image is not None or self.tags != "read"):
             raise UserError(
                 "model.reverse_source is for a source that is read into one vector; expected model.decoder none, "
@@ -234,6 +235,16 @@ class Seq2SeqOptions(EncoderOptions):
             "selector": self.selector and DECODERS[self.decoder].uses_attention,
         }
         return make(DECODERS[self.decoder], fields)
+
+    def check_dropout(self, decoder: Decoder) -> None:
+        """Raises a UserError if no mean of the values is computed whose weights could be dropped."""
+        attention = self.attention
+        mean = decoder.feeds_attention or attention.feed != "mean" or attention.soft_steps
+        if attention.dropout and self.is_latent and not mean:
+            raise UserError(
+                f"model.attention.dropout is of the mean context, which model.objective {self.objective} reads only "
+                "with model.input_feeding or model.decoder bahdanau; expected 0"
+            )
 
     def build_tag_attention(self, decoder: Decoder) -> Attention:
         """Builds the attention to tags: the score and the normalizer of the attention to the source, mean context."""
@@ -357,7 +368,7 @@ def build_markov(options: Seq2SeqOptions, decoder: Decoder, reading: Reading) ->
             "model.decoder luong and model.input_feeding False"
         )
     plain = {"normalize": "softmax", "window": "global", "feed": "mean", "k_max": 0, "top_keys": 0, "iterations": 1}
-    for name, value in (plain | {"fit": "mean", "difference": False}).items():
+    for name, value in (plain | {"fit": "mean", "difference": False, "dropout": 0.0}).items():
         if getattr(attention, name) != value:
             raise UserError(
                 f"model.attention.transition {attention.transition} sums over all keys by their scores; it needs "

@@ -108,3 +108,13 @@ def test_many_keys_with_a_long_memory():
 def test_a_negative_fusion_is_refused():
     with pytest.raises(ValueError, match="fusion of fusedmax is -1, but at least 0 was expected"):
         fusedmax(jnp.asarray(SCORES), None, -1)
+
+
+@pytest.mark.parametrize("low", [-1e2, -1e9])
+def test_how_far_below_a_key_is_changes_nothing(low):
+    """A mask that is added as a large negative number costs the other keys no digits."""
+    scores = jnp.array([low, low, 0.1, 0.3, 0.2])
+    np.testing.assert_allclose(fusedmax(scores), [0, 0, 0.8 / 3, 1.1 / 3, 1.1 / 3], atol=1e-6)
+    sense = jnp.array([1.0, 2.0, -2.0, 0.5, 3.0])
+    slope = jax.grad(lambda x: sense @ fusedmax(x))(scores)
+    np.testing.assert_allclose(slope, jax.grad(lambda x: sense @ fusedmax(x))(scores.at[:2].set(-9.0)), atol=1e-6)

@@ -7,7 +7,7 @@ import pytest
 from arrays import check_derivatives, compiled
 
 from attn_jax import Attention, blockwise_attention
-from attn_jax.attention.scores import Additive, Epanechikov, Location, QKNorm, ScaledDot, Softcap, TanhKey
+from attn_jax.attention.scores import Additive, Epanechikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
 from attn_jax.layers.positions import rotate
 from attn_jax.models.attention_options import AttentionOptions
 
@@ -97,3 +97,18 @@ def test_one_option_caps_any_score():
     built = AttentionOptions(score="dot", softcap=5.0).build(4)
     assert built.score.softcap == 5.0 and type(built.score.score).__name__ == "Dot"
     assert type(AttentionOptions(score="dot").build(4).score).__name__ == "Dot"
+
+
+@pytest.mark.parametrize("score", [QKNorm(), Norm()])
+def test_float16_keys_that_are_zero_or_long(score):
+    """1e-12 is zero in float16, and the square of 320 infinite."""
+    keys = jnp.array([[0.0, 0.0], [320.0, 0.0]], jnp.float16)
+    query = jnp.array([[3.0, 4.0]], jnp.float16)
+    params = score.init(jax.random.key(0), query, keys).get("params", {})
+    found = scores_of(score, query, keys, params)
+    real = jnp.array([0.0, 1.0])  # the key of zeros is padding
+    total = lambda *args: real @ scores_of(score, *args, params)[0].astype(jnp.float32)  # noqa: E731
+    slopes = jax.grad(total, argnums=(0, 1))(query, keys)
+    assert np.isfinite(found).all() and all(np.isfinite(slope).all() for slope in slopes)
+    wide = scores_of(score, *(x.astype(jnp.float32) for x in (query, keys)), params)
+    np.testing.assert_allclose(found, wide, rtol=2e-3, atol=1e-6)

@@ -132,6 +132,8 @@ def test_a_width_that_is_none_says_so(width):
 
 
 def test_a_compact_kernel_needs_kernel_sum():
-    options = AttentionOptions(score="boxcar")
-    with pytest.raises(UserError, match=r"boxcar is -inf .* needs model.attention.normalize kernel_sum, got softmax"):
+    options = AttentionOptions(score="triangular")
+    with pytest.raises(
+        UserError, match=r"triangular is -inf .* needs model.attention.normalize kernel_sum, got softmax"
+    ):
         options.build(3)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
+from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written import Delta, Linear, Mesa, Writes, chunked, dense, make_writes, recurrent, write_all
-from attn_jax.attention.written.features import elu_plus_one, unit
+from attn_jax.attention.written.features import elu_plus_one
 from attn_jax.attention.written.writes import map_writes
 
 LENGTH, WIDTH, COLUMNS = 7, 3, 2

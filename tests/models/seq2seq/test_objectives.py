@@ -14,7 +14,7 @@ from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import choose
 from attn_jax.cli.runs import check_num_samples
 from attn_jax.errors import UserError
-from attn_jax.models.seq2seq.objectives import mixture
+from attn_jax.models.seq2seq.objectives import HardObjective, MarginalObjective, mixture
 from attn_jax.training.optimizers import RUNNING_RATE, make_optimizer
 from configs.base import get_config
 
@@ -312,6 +312,17 @@ def test_a_mixture_of_nothing_is_a_distribution_and_of_one_is_that_one():
         (dict(encoder="conv", bridge="copy", num_layers=2), {}, "bridge copy needs a last state of each of"),
         (dict(objective="marginal"), dict(read="enumeration", normalize="linear"), "sum to one"),
         (dict(objective="marginals"), {}, "did you mean marginal?"),
+        (
+            dict(objective="hard"),
+            dict(read="enumeration", dropout=0.5),
+            "model.attention.dropout is of the mean context, which model.objective hard reads only with",
+        ),
+        (
+            dict(objective="marginal"),
+            dict(read="enumeration", transition="monotonic", dropout=0.5),
+            "it needs model.attention.dropout 0.0, got 0.5",
+        ),
+        ({}, dict(score="boxcar", normalize="kernel_sum"), "score boxcar has no gradient; set model.attention.width"),
     ],
 )
 def test_wrong_choices_are_told_in_one_line(model, attention, message):
@@ -356,3 +367,12 @@ def test_hard_attention_reads_one_word_in_decoding():
     memory, state = fixed(model, key).apply({"params": params}, BATCH["source"], method="start")
     alone = fixed(model, key).apply({"params": params}, memory, state, token, method="step")[1]
     np.testing.assert_allclose(log_probs[0], alone[0], rtol=1e-4)
+
+
+def test_a_baseline_learns_what_the_estimate_multiplies():
+    """The mean loss where it is minimized, and -log of the mean likelihood where that is."""
+    sample = READINGS["reinforce"].configure(num_samples=3)(jax.random.key(0), jnp.log(jnp.array([[[0.5, 0.3, 0.2]]])))
+    loss = jnp.array([[[0.1, 4.0, 12.0]]])
+    assert float(HardObjective.reward(None, sample, loss)[0, 0]) == pytest.approx(16.1 / 3, rel=1e-5)
+    expected = -np.log(np.mean(np.exp(-np.asarray(loss))))
+    assert float(MarginalObjective.reward(None, sample, loss)[0, 0]) == pytest.approx(expected, rel=1e-5)

@@ -399,3 +399,27 @@ def test_a_sequence_longer_than_the_learned_positions():
     params = jax.eval_shape(model.init, jax.random.key(0), ON_DEVICE)
     with pytest.raises(UserError, match=r"a sequence of 30 tokens, but there are 20 learned positions"):
         jax.eval_shape(model.start, params, ON_DEVICE["source"])  # decoding may get that far
+
+
+def test_each_attention_of_a_layer_samples_if_it_does():
+    """The source attention samples in training, whatever the self-attention does."""
+    heads = lambda read: MultiHead(attention=Attention(score="scaled_dot", read=read), num_heads=2, features=8)  # noqa: E731
+    layer = TransformerLayer(
+        make_attention=lambda: heads("expectation"),
+        make_source_attention=lambda: heads("reinforce"),
+        features=8,
+        feed_forward_size=8,
+    )
+    x = jax.random.normal(jax.random.key(0), (1, 5, 8))
+    arguments = dict(mask=jnp.ones((1, 5), bool), positions=jnp.arange(5)[None])
+
+    def run(layer, x, train):
+        source = layer.source_attention.prepare(x)
+        return layer(x, source=source, train=train, **arguments)[2].context
+
+    params = layer.init(jax.random.key(1), x, False, method=run)
+    contexts = {
+        float(layer.apply(params, x, True, method=run, rngs={"sample": jax.random.key(seed)}).sum())
+        for seed in range(4)
+    }
+    assert len(contexts) > 1

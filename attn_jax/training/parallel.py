@@ -86,8 +86,8 @@ def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bo
         train_step=jax.jit(step, donate_argnums=0),
         put_state=put,
         put_batch=lambda batch: jax.device_put(batch, device),
-        get_state=partial(to_host, has_device_axis=False),
-        copy_state=partial(to_host, has_device_axis=False),
+        get_state=(copy := partial(to_host, has_device_axis=False)),
+        copy_state=copy,
     )
 
 
@@ -113,8 +113,8 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         train_step=jax.pmap(step, axis_name=AXIS, devices=devices, donate_argnums=0),
         put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
-        get_state=partial(to_host, has_device_axis=True),
-        copy_state=partial(to_host, has_device_axis=True),
+        get_state=(copy := partial(to_host, has_device_axis=True)),
+        copy_state=copy,
     )
 
 
@@ -142,8 +142,8 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         ),
         put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
-        get_state=partial(to_host, has_device_axis=False),
-        copy_state=partial(to_host, has_device_axis=False),
+        get_state=(copy := partial(to_host, has_device_axis=False)),
+        copy_state=copy,
     )
 
 

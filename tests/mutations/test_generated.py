@@ -42,5 +42,5 @@ def test_a_sample_is_the_same_again_and_every_file_has_tests():
 
 
 def test_every_explained_fault_still_exists():
-    explained = {(fault.file, fault.line, fault.rule) for fault in all_mutations() if explanation(fault)}
+    explained = {(fault.file, fault.line, fault.new) for fault in all_mutations() if explanation(fault)}
     assert explained == EXPLAINED.keys()

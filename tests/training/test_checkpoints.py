@@ -99,6 +99,15 @@ def test_average_is_the_mean_of_the_newest(three):
             tiny.assert_close(checkpoints.average(state_of(0).params, count)[0], state_of(0, fill).params)
 
 
+def test_what_a_killed_run_was_writing_is_removed_by_the_next_one_that_writes(tmp_path):
+    unfinished = tmp_path / "7.orbax-checkpoint-tmp-1" / "state"
+    unfinished.mkdir(parents=True)
+    Checkpoints(tmp_path, read_only=True).close()
+    assert unfinished.exists()
+    Checkpoints(tmp_path).close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_there_yet(tmp_path):
     with Checkpoints(tmp_path / "new" / "checkpoints") as checkpoints:
         assert checkpoints.restore(state_of(0)) is None

@@ -184,8 +184,8 @@ class Adaptive(NoBaseline, kw_only=True):
         return jax.lax.stop_gradient((b, square, w))
 
     def configure(self, reading):
-        _, square, w = self._learned()
-        better = jnp.where(square[0] <= square[1], 1 - self.explored, self.explored)
+        _, (first, second), w = self._learned()
+        better = jnp.where(first <= second, 1 - self.explored, self.explored)
         return reading.configure(probability=jnp.where(jnp.all(w > 0), better, 0.5))
 
     def of_sampler(self, hidden, sampler):

@@ -31,7 +31,7 @@ def coupled(rng: Outcome, log_weights: LogWeights) -> Sample:
     order = jnp.argsort(p, axis=-1)
     ascending = jnp.take_along_axis(p, order, axis=-1)
     rest = jnp.cumsum(ascending[..., ::-1], axis=-1)[..., ::-1]  # R_k
-    share = jnp.where(ascending > 0, ascending / jnp.where(rest > 0, rest, 1), 0.0)
+    share = ascending / jnp.where(rest > 0, rest, 1)
     if is_rng(rng):
         u = jax.random.uniform(rng, p.shape, p.dtype)
         place = jnp.stack([_first(u, share), _first(1 - u, share)], axis=-1)

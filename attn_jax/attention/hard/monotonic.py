@@ -123,7 +123,7 @@ def forward(
             _, seen = update(log_predictive, nll)
             return jnp.where(real[..., None], seen, log_posterior), log_predictive
 
-        start = jnp.log(initial_weights(jnp.ones(nll[..., 0, :].shape, bool)))
+        start = jnp.log(initial_weights(jnp.ones((*nll.shape[:-2], nll.shape[-1]), bool)))
         inputs = (jnp.moveaxis(log_transitions, -3, 0), jnp.moveaxis(nll, -2, 0), jnp.moveaxis(real, -1, 0))
         log_predictive = jnp.moveaxis(jax.lax.scan(step, start, inputs)[1], 0, -2)
     token_nll, log_posterior = update(log_predictive, nll)

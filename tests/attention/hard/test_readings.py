@@ -1,6 +1,7 @@
 """Readings against sums written out, and samplers against the outcomes that they should have."""
 
 import collections
+import inspect
 import itertools
 from typing import NamedTuple
 
@@ -19,8 +20,18 @@ LOGITS = np.array([0.3, -0.6, 1.1, 0.2, -1.5], np.float32)
 P = np.exp(LOGITS) / np.exp(LOGITS).sum()
 N = len(P)
 RELAXED = ("gumbel_softmax", "straight_through", "gumbel_rao", "rebar")
+AVERAGED = ("gumbel_rao", "reinmax_rao", "reinmax_cv")
 RANDOM = [name for name in OUTCOMES if name != "enumeration"]
 LIMITED = ("sum_and_sample", "stochastic_sum_and_sample", "unordered_set", "optimal_resampling")
+
+
+def test_the_fewest_samples_are_the_default():
+    """One, two of samplers that sum some keys exactly, and ten of noise that is averaged over."""
+    several = dict.fromkeys((*LIMITED, "adaptive"), 2) | dict.fromkeys(AVERAGED, 10)
+    for name, reading in READINGS.items():
+        options = inspect.signature(reading.function).parameters
+        if "num_samples" in options:
+            assert options["num_samples"].default == several.get(name, 1), name
 
 
 def test_expectation_is_the_mean_value_and_leading_axes_broadcast():

@@ -9,6 +9,7 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import PAD, build, random_params, sentences
 
+from attn_jax.attention.multi_head import causal
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 from attn_jax.errors import UserError
 
@@ -109,6 +110,18 @@ def test_what_does_not_go_together_is_told_in_one_line(options, message):
     with pytest.raises(UserError, match=message) as raised:
         build(**options)
     assert "\n" not in str(raised.value)
+
+
+def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():
+    x, mask = jax.random.normal(jax.random.key(0), (1, 9, 8)), jnp.ones((1, 9), bool)
+    heads = lambda **steps: WrittenHeads(kind=WRITTEN["mesa"], num_heads=2, features=8, **steps)  # noqa: E731
+    params = heads().init(jax.random.key(1), x, mask, allowed=causal, method="self_attend")
+    default, exact, few = (
+        compiled(lambda x, h=h: h.apply(params, x, mask, allowed=causal, method="self_attend")[1].context)(x)
+        for h in (heads(), heads(steps=0), heads(steps=1))
+    )
+    np.testing.assert_array_equal(default, exact)
+    assert np.abs(exact - few).max() > 1e-3
 
 
 def test_the_module_refuses_what_the_options_refuse():

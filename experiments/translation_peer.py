@@ -1,0 +1,195 @@
+"""What does another program reach on the same sentences? JoeyNMT with attention, on the same cores.
+
+    python -m venv joey && joey/bin/pip install joeynmt==2.3.0 torch==2.6.0 importlib_metadata
+    python experiments/translation_peer.py --python=joey/bin/python --data_dir=data/enja
+
+JoeyNMT (Kreutzer 2019, arXiv 1907.12484) is given the 20,000 training pairs and the dev sentences of
+experiments/attention.py, the sizes of its model with attention (embeddings of 256, an encoder of 64 in each direction,
+a decoder of 128, input feeding), the same optimizer and number of epochs, one thread. Different are: its rate is
+constant, dropout of 0.3 is on the hidden state alone (here on embeddings, encoder states and readout), the last
+parameters are measured (here the mean of four checkpoints), and the output layer is not tied to the embeddings. BLEU is
+of the tokens of the corpus, greedy; nothing is chosen. Its own log is kept in --runs; a run that has ended is read
+again. Writes experiments/results/translation_peer.json and .md.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from attn_jax.cli.build import build_task  # noqa: E402
+from attn_jax.cli.options import change  # noqa: E402
+from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.tasks import Pairs  # noqa: E402
+from configs import enja_soft  # noqa: E402
+from experiments import raw  # noqa: E402
+
+SIDES = {"en": "source", "ja": "target"}
+SIDE = {"level": "word", "lowercase": False, "max_length": 100, "voc_limit": 8000, "voc_min_freq": 2}
+RNN = {"type": "recurrent", "rnn_type": "lstm", "embeddings": {"embedding_dim": 256}, "dropout": 0.3, "num_layers": 1}
+LAYER = {"input_feeding": True, "init_hidden": "bridge", "attention": "luong", "hidden_dropout": 0.3}
+TRAINING = {
+    "optimizer": "adam",
+    "adam_betas": [0.9, 0.999],
+    "learning_rate": 0.0015,
+    "scheduling": "plateau",
+    "patience": 1000,  # never reached: the rate is constant
+    "loss": "crossentropy",
+    "label_smoothing": 0.1,
+    "normalization": "batch",
+    "batch_size": 128,
+    "batch_type": "sentence",
+    "early_stopping_metric": "ppl",
+    "epochs": 8,
+    "validation_freq": 157,
+    "logging_freq": 157,
+    "clip_grad_norm": 1.0,
+    "overwrite": True,
+    "shuffle": True,
+    "keep_best_ckpts": 1,
+    "print_valid_sents": [],
+}
+MEASURED = re.compile(r"Evaluation result \(greedy\): bleu: +([\d.]+), loss: +[\d.]+, ppl: +([\d.]+)")
+PARAMETERS = re.compile(r"Total params: (\d+)")
+EPOCH = re.compile(r"Epoch +(\d+), total training loss: .* ([\d.]+)\[sec\]")
+
+
+def sentences(data_dir: str) -> dict[str, Pairs]:
+    """Returns the training and dev pairs of experiments/attention.py."""
+    config = change(enja_soft.get_config(), {"data_dir": data_dir, "task.num_examples": 20_000})
+    return build_task(config).splits
+
+
+def write_config(folder: pathlib.Path, seed: int) -> pathlib.Path:
+    """Writes the config of JoeyNMT; JSON is YAML."""
+    data = {language: {"lang": language, **SIDE} for language in SIDES}
+    content = {
+        "name": "enja",
+        "joeynmt_version": "2.3.0",
+        "model_dir": str(folder / f"model{seed}"),
+        "use_cuda": False,
+        "fp16": False,
+        "random_seed": seed,
+        "data": {
+            "train": str(folder / "train"),
+            "dev": str(folder / "dev"),
+            "dataset_type": "plain",
+            "src": data["en"],
+            "trg": data["ja"],
+        },
+        "testing": {
+            "beam_size": 1,
+            "eval_metrics": ["bleu"],
+            "sacrebleu_cfg": {"tokenize": "none"},
+            "batch_size": 100,
+            "batch_type": "sentence",
+        },
+        "training": TRAINING,
+        "model": {
+            "initializer": "xavier_uniform",
+            "embed_initializer": "normal",
+            "embed_init_weight": 0.1,
+            "encoder": {**RNN, "hidden_size": 64, "bidirectional": True},
+            "decoder": {**RNN, "hidden_size": 128, **LAYER},
+        },
+    }
+    path = folder / f"seed{seed}.yaml"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int) -> str:
+    """Returns the log of a training that has ended, after running it if there is none.
+
+    Raises:
+        UserError: the program is not there, or ended with an error.
+    """
+    log = folder / f"seed{seed}.log"
+    if not log.exists() or len(EPOCH.findall(log.read_text())) < TRAINING["epochs"]:
+        folder.mkdir(parents=True, exist_ok=True)
+        splits = sentences(data_dir)
+        for name, split in (("train", splits["train"]), ("dev", splits["valid"])):
+            for language, side in SIDES.items():
+                text = "".join(f"{line}\n" for line in getattr(split, side))
+                (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+        command = [str(python), "-m", "joeynmt", "train", str(write_config(folder.absolute(), seed)), "--skip-test"]
+        try:
+            with log.open("wb") as file:
+                environment = os.environ | {"OMP_NUM_THREADS": "1"}
+                code = subprocess.run(command, env=environment, stdout=file, stderr=file).returncode
+        except OSError as error:
+            raise UserError(f"--python={python}: {error.strerror.lower()}; expected one with JoeyNMT") from error
+        if code:
+            raise UserError(f"{' '.join(command[:4])} ended with {code}; see {log}")
+    return log.read_text()
+
+
+def facts(text: str) -> dict[str, Any]:
+    """Reads a log: BLEU and perplexity after each epoch, the number of parameters, the seconds.
+
+    Raises:
+        UserError: the training has not ended.
+    """
+    measured = [(float(bleu), float(ppl)) for bleu, ppl in MEASURED.findall(text)]
+    seconds = [float(value) for _, value in EPOCH.findall(text)]
+    if len(seconds) < TRAINING["epochs"] or not measured:
+        raise UserError("expected the log of a training that has ended")
+    return {
+        "bleu": [bleu for bleu, _ in measured],
+        "perplexity": [ppl for _, ppl in measured],
+        "num_parameters": int(PARAMETERS.search(text)[1]),
+        "seconds": round(sum(seconds), 1),
+    }
+
+
+def report(found: dict[str, dict[str, Any]]) -> str:
+    """Formats a table with a row for each seed."""
+    rows = [
+        [seed, f"{fact['num_parameters']:,}", f"{fact['bleu'][-1]:.1f}", f"{fact['perplexity'][-1]:.2f}"]
+        + [", ".join(f"{bleu:.1f}" for bleu in fact["bleu"]), f"{fact['seconds']:.0f}"]
+        for seed, fact in found.items()
+    ]
+    return raw.table(["seed", "parameters", "BLEU", "perplexity", "BLEU after each epoch", "s"], rows)
+
+
+def page(record: dict[str, Any]) -> str:
+    """Formats the page of results."""
+    return f"""# {__doc__.splitlines()[0]}
+
+{raw.circumstances(record)}
+
+BLEU (greedy, tokens of the corpus) and perplexity on the 500 dev sentences after the last of eight epochs; seconds of
+training with one thread, beside other programs. The model of this package: [attention.md](attention.md).
+
+{report(record["results"])}
+"""
+
+
+PAGES = (raw.Page("translation_peer", page),)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", type=pathlib.Path, required=True, help="a Python that has JoeyNMT")
+    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "translation_peer")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(argv), raw.Begun.now()
+    found = {str(seed): facts(train(args.python, args.data_dir, args.runs, seed)) for seed in args.seeds}
+    command = "python experiments/translation_peer.py --python=joey/bin/python --data_dir=data/enja"
+    command += f" --seeds {' '.join(map(str, args.seeds))}" * (args.seeds != [0])
+    print(PAGES[0].save(raw.write(args.out / "translation_peer.json", found, command=command, begun=begun), args.out))
+
+
+if __name__ == "__main__":
+    with one_line("translation_peer.py"):
+        main()

@@ -58,6 +58,7 @@ NAMES = (  # experiments with a page
     "soft_vs_hard_tags",
     "sweep_faults",
     "translation",
+    "translation_peer",
     "vanishing_gradient",
     "where",
     "where_beyond",

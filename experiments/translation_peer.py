@@ -152,11 +152,11 @@ def facts(text: str) -> dict[str, Any]:
 
 def report(found: dict[str, dict[str, Any]]) -> str:
     """Formats a table with a row for each seed."""
-    rows = [
-        [seed, f"{fact['num_parameters']:,}", f"{fact['bleu'][-1]:.1f}", f"{fact['perplexity'][-1]:.2f}"]
-        + [", ".join(f"{bleu:.1f}" for bleu in fact["bleu"]), f"{fact['seconds']:.0f}"]
-        for seed, fact in found.items()
-    ]
+    rows = []
+    for seed, fact in found.items():
+        last = f"{fact['bleu'][-1]:.1f}", f"{fact['perplexity'][-1]:.2f}"
+        course = ", ".join(f"{bleu:.1f}" for bleu in fact["bleu"])
+        rows.append([seed, f"{fact['num_parameters']:,}", *last, course, f"{fact['seconds']:.0f}"])
     return raw.table(["seed", "parameters", "BLEU", "perplexity", "BLEU after each epoch", "s"], rows)
 
 

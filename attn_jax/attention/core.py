@@ -100,7 +100,7 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError(f"{name} gives weights that may be negative; they cannot be read by {self.read.name}")
         if isinstance(self.fit, LocalLine) and self.normalize is linear:
             raise ValueError("a line is fitted by weights that are not negative, which normalize=linear does not give")
-        if self.read.random and not self.sums_to_one:
+        if self.read.random and not sums_to_one(self.normalize):
             raise ValueError(f"read={self.read.name} samples keys, and needs weights that sum to one")
         if self.block_size:
             self._check_blocks()

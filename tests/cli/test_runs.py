@@ -411,10 +411,16 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
     # The vocabulary is the stored one, whatever the files say now.
     with pytest.raises(UserError, match="holds the run of another config"):
         runs.open_run(files_config(tmp_path, **changes, task__min_count=2), tmp_path / "run")
-    source.write_text(source.read_text().replace("bird", "zebra"))
-    again, fitted = train(config, tmp_path / "run")
-    assert fitted.reason == "finished before"
+    before = source.read_text()
+    source.write_text(before.replace("bird", "zebra"))
+    again = runs.open_run(config, tmp_path / "run")
     assert again.task.source_vocabulary.to_json() == stored["source"]
+    with pytest.raises(UserError, match="was trained with other train data"):
+        runs.train(again)
+    again.checkpoints.close()
+    again.lock.close()
+    source.write_text(before)
+    assert train(config, tmp_path / "run")[1].reason == "finished before"
 
 
 def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):

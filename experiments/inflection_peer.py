@@ -13,10 +13,8 @@ ended is read again. Writes experiments/results/inflection_peer.json and .md.
 """
 
 import argparse
-import os
 import pathlib
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import peers, raw  # noqa: E402
 
 READINGS = {"soft": ["--arch", "soft"], "monotonic, first order": ["--arch", "hmmfull", "--mono"]}
 OPTIONS = ["--dataset", "sigmorphon17task1", "--seed", "0", "--embed_dim", "100", "--src_hs", "200", "--trg_hs", "200"]
@@ -39,20 +37,15 @@ PARAMETERS = re.compile(r"number of parameter (\d+)")
 def train(program: pathlib.Path, data_dir: pathlib.Path, reading: str, folder: pathlib.Path) -> str:
     """Returns the log of a training that has ended, after running it if there is none."""
     log = folder / f"{reading}.log"
-    if not log.exists() or not CHOSEN.search(log.read_text()):
-        if not (program / "src" / "train.py").exists():
-            raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
-        folder.mkdir(parents=True, exist_ok=True)
-        train_file, dev_file = (data_dir.absolute() / f"german-{part}" for part in ("train-medium", "dev"))
-        command = [sys.executable, "src/train.py", *OPTIONS, *READINGS[reading]]
-        command += ["--train", str(train_file), "--dev", str(dev_file)]
-        command += ["--model", str(folder.absolute() / reading.replace(", ", "_").replace(" ", "_"))]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-        with log.open("wb") as file:
-            code = subprocess.run(command, cwd=program, env=environment, stdout=file, stderr=file).returncode
-        if code:
-            raise UserError(f"{' '.join(command[:2])} ended with {code}; see {log}")
-    return log.read_text()
+    if log.exists() and CHOSEN.search(log.read_text()):
+        return log.read_text()
+    if not (program / "src" / "train.py").exists():
+        raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
+    train_file, dev_file = (data_dir.absolute() / f"german-{part}" for part in ("train-medium", "dev"))
+    command = [sys.executable, "src/train.py", *OPTIONS, *READINGS[reading]]
+    command += ["--train", str(train_file), "--dev", str(dev_file)]
+    command += ["--model", str(folder.absolute() / reading.replace(", ", "_").replace(" ", "_"))]
+    return peers.run(command, log, folder=program, environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"})
 
 
 def facts(text: str) -> dict[str, Any]:

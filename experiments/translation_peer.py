@@ -14,10 +14,8 @@ again. Writes experiments/results/translation_peer.json and .md.
 
 import argparse
 import json
-import os
 import pathlib
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +28,7 @@ from attn_jax.cli.options import change  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.tasks import Pairs  # noqa: E402
 from configs import enja_soft  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import peers, raw  # noqa: E402
 
 SIDES = {"en": "source", "ja": "target"}
 SIDE = {"level": "word", "lowercase": False, "max_length": 100, "voc_limit": 8000, "voc_min_freq": 2}
@@ -113,23 +111,16 @@ def train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int) 
         UserError: the program is not there, or ended with an error.
     """
     log = folder / f"seed{seed}.log"
-    if not log.exists() or len(EPOCH.findall(log.read_text())) < TRAINING["epochs"]:
-        folder.mkdir(parents=True, exist_ok=True)
-        splits = sentences(data_dir)
-        for name, split in (("train", splits["train"]), ("dev", splits["valid"])):
-            for language, side in SIDES.items():
-                text = "".join(f"{line}\n" for line in getattr(split, side))
-                (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
-        command = [str(python), "-m", "joeynmt", "train", str(write_config(folder.absolute(), seed)), "--skip-test"]
-        try:
-            with log.open("wb") as file:
-                environment = os.environ | {"OMP_NUM_THREADS": "1"}
-                code = subprocess.run(command, env=environment, stdout=file, stderr=file).returncode
-        except OSError as error:
-            raise UserError(f"--python={python}: {error.strerror.lower()}; expected one with JoeyNMT") from error
-        if code:
-            raise UserError(f"{' '.join(command[:4])} ended with {code}; see {log}")
-    return log.read_text()
+    if log.exists() and len(EPOCH.findall(log.read_text())) == TRAINING["epochs"]:
+        return log.read_text()
+    folder.mkdir(parents=True, exist_ok=True)
+    splits = sentences(data_dir)
+    for name, split in (("train", splits["train"]), ("dev", splits["valid"])):
+        for language, side in SIDES.items():
+            text = "".join(f"{line}\n" for line in getattr(split, side))
+            (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
+    config = write_config(folder.absolute(), seed)
+    return peers.run([str(python), "-m", "joeynmt", "train", str(config), "--skip-test"], log)
 
 
 def facts(text: str) -> dict[str, Any]:

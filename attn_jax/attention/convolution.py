@@ -5,7 +5,7 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Float, Int
+from attn_jax.types import Array, Bool, Float
 
 
 class ShortConvolution(nn.Module, kw_only=True):
@@ -24,18 +24,19 @@ class ShortConvolution(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b n d"], recent: Float[Array, "b r d"], length: Int[Array, "b"]
+        self, x: Float[Array, "b n d"], mask: Bool[Array, "b n"], recent: Float[Array, "b r d"] | None = None
     ) -> tuple[Float[Array, "b n d"], Float[Array, "b r d"]]:
         """Returns (y, the last size - 1 inputs).
 
         Args:
-            x: inputs; padding is at the end.
-            recent: the size - 1 inputs before them; zeros at the start of a sequence.
-            length: number of inputs of each row that are no padding.
+            x: inputs.
+            mask: True for inputs that are no padding, which is at the end.
+            recent: the size - 1 inputs before them; None at the start of a sequence.
         """
+        recent = self.start(x) if recent is None else recent
         kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]))
-        both = jnp.concatenate([recent.astype(x.dtype), x], axis=1)
+        both = jnp.concatenate([recent.astype(x.dtype), jnp.where(mask[..., None], x, 0)], axis=1)
         n = x.shape[1]
         y = sum(kernel[self.size - 1 - i].astype(x.dtype) * both[:, i : i + n] for i in range(self.size))
-        index = length[:, None] + jnp.arange(self.size - 1)
+        index = jnp.sum(mask, axis=1)[:, None] + jnp.arange(self.size - 1)
         return self.activation(y), jnp.take_along_axis(both, index[..., None], axis=1)

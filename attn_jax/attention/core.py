@@ -14,7 +14,7 @@ from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log
 from attn_jax.attention.masks import check_mask, joint_mask, mask_hint
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
-from attn_jax.attention.normalizers import NORMALIZERS, linear, softmax, sums_to_one, takes_infinite
+from attn_jax.attention.normalizers import NORMALIZERS, is_negative, softmax, sums_to_one, takes_infinite
 from attn_jax.attention.normalizers.forms import check_has_form, form_of
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
@@ -98,8 +98,10 @@ class Attention(nn.Module, kw_only=True):
         if any(signed.values()) and not self.read.is_soft:
             name = "fit" if self.fit is not None else "difference"
             raise ValueError(f"{name} gives weights that may be negative; they cannot be read by {self.read.name}")
-        if isinstance(self.fit, LocalLine) and self.normalize is linear:
-            raise ValueError("a line is fitted by weights that are not negative, which normalize=linear does not give")
+        if isinstance(self.fit, LocalLine) and is_negative(self.normalize):
+            raise ValueError(
+                "fit=line needs weights that are not negative; expected another normalize, such as softmax"
+            )
         if self.read.random and not sums_to_one(self.normalize):
             raise ValueError(f"read={self.read.name} samples keys, and needs weights that sum to one")
         if self.block_size:
@@ -220,8 +222,8 @@ class Attention(nn.Module, kw_only=True):
             weights = weights if self.fit is None else self.fit(weights, state, memory.keys)
         log_prob = jnp.zeros(weights.shape[:-1], weights.dtype)
         dropping = train and self.dropout > 0
-        fits = memory.values.shape[-1] == state.shape[-1] and state.dtype != jnp.float64  # it computes in float32
-        fits = fits and state.dtype == memory.keys.dtype == memory.values.dtype
+        one_type = state.dtype == memory.keys.dtype == memory.values.dtype != jnp.float64  # it computes in float32
+        fits = one_type and memory.values.shape[-1] == state.shape[-1]
         if self.block_size:
             context = self._by_blocks(state, memory, mask if callable(mask) else allowed, bias, scores)
         elif self.fusible and not dropping and fits:

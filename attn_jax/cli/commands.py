@@ -82,13 +82,18 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             sentences.save_sentences(workdir / sentences.FILE, of_each)
             save_json(path, result)
             plot(config, workdir, run, snapshot.chosen, split)
-    fields, where = run.task.examples[0].split("\t"), shlex.quote(str(workdir))
-    if len(fields) > 1 or not ECHOED.fullmatch(fields[0]):  # a tab in an argument is lost when copied from a terminal
-        pattern = "\\t".join(["%s"] * len(fields)) + "\\n"
-        command = f"printf '{pattern}' {' '.join(map(shlex.quote, fields))}"
-    else:
-        command = f"echo {shlex.quote(fields[0])}"
-    say(f"{'try':<14}{command} | {program()} --mode=predict --workdir={where}")
+    command = f"{printing(run.task.examples[0])} | {program()} --mode=predict --workdir={shlex.quote(str(workdir))}"
+    say(f"{'try':<14}{command}")
+
+
+def printing(text: str) -> str:
+    """Returns a command of any shell that prints a line of text."""
+    fields = text.split("\t")
+    if len(fields) == 1 and ECHOED.fullmatch(text):
+        return f"echo {shlex.quote(text)}"
+    # A tab in an argument is lost when it is copied from a terminal.
+    pattern = "\\t".join(["%s"] * len(fields)) + "\\n"
+    return f"printf '{pattern}' {' '.join(map(shlex.quote, fields))}"
 
 
 def plot(config: ConfigDict, workdir: pathlib.Path, run: Run, params: Params, split: Split) -> None:

@@ -38,9 +38,7 @@ PROGRAM = (sys.executable, "-m", "attn_jax.cli")
 class Job(NamedTuple):
     """One run of a sweep."""
 
-    name: (
-        str  # name of its work directory: the config and the overrides, by the last parts of their keys if these differ
-    )
+    name: str  # of its work directory: the config and the overrides, by the last parts of their keys if these differ
     config: str
     overrides: dict[str, Any]
 
@@ -126,7 +124,7 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
 
 
 def check_finished(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
-    """Checks that the finished runs in a folder are those of the jobs: names have a part of the keys, and no config.
+    """Checks that the finished runs in a folder are of the configs of the jobs, of which their names are a part.
 
     Raises:
         UserError: one has another config.

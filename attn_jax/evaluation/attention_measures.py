@@ -188,19 +188,17 @@ def _words(collector: TextCollector, params: Params, pairs: Pairs) -> tuple[list
     """
     translator, predictor = collector.translator, collector.predictor
     target = translator.encode(pairs).target
-    units = [translator.source_vocabulary.encode(text) for text in pairs.source]
-    ends = [ids.index(EOS) if EOS in ids else len(ids) for ids in units]
-    if not getattr(translator.model.module, "reads_tags", False):
-        ends = [len(ids) for ids in units]
-    others = [ids[end:] for ids, end in zip(units, ends, strict=True)]
-    units = [ids[:end] for ids, end in zip(units, ends, strict=True)]
+    encoded = [translator.source_vocabulary.encode(text) for text in pairs.source]
+    apart = getattr(translator.model.module, "reads_tags", False)  # "text eos tags"
+    ends = [ids.index(EOS) if apart else len(ids) for ids in encoded]
+    units, others = zip(*((ids[:end], ids[end:]) for ids, end in zip(encoded, ends, strict=True)), strict=True)
 
     @lru_cache(maxsize=4)
     def score(sources: tuple) -> Float[np.ndarray, " n"]:
         source = make_ragged([[*ids, *rest, EOS] for ids, rest in zip(sources, others, strict=True)])
         return predictor.encoded_log_probs(params, EncodedPairs(source, target))
 
-    return units, lambda sources: score(tuple(map(tuple, sources)))
+    return list(units), lambda sources: score(tuple(map(tuple, sources)))
 
 
 def _statements(collector: StoryCollector, params: Params, pairs: Pairs) -> tuple[list, Callable]:

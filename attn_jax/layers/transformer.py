@@ -96,9 +96,9 @@ class TransformerLayer(nn.Module, kw_only=True):
         turn = partial(rotate, positions=positions) if self.rotary else None
         inner = self.self_norm(x) if self.norm_first else x
         if self.convolution:
-            recent = self.convolve.start(inner) if cache is None else cache.recent
-            mixed, recent = self.convolve(jnp.where(mask[..., None], inner, 0), recent, jnp.sum(mask, axis=1))
-            inner, cache = inner + mixed, None if cache is None else cache.memory
+            cache, recent = (None, None) if cache is None else (cache.memory, cache.recent)
+            mixed, recent = self.convolve(inner, mask, recent)
+            inner = inner + mixed
         memory, attended = self.self_attention.self_attend(
             inner,
             mask,

@@ -16,7 +16,7 @@ from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
-from attn_jax.tasks.pictures import PictureTask, read_image
+from attn_jax.tasks.pictures import PictureTask, opened, read_image
 from attn_jax.tasks.scenes.scene import Box
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.text import read_lines
@@ -147,16 +147,11 @@ def check_images(names: list[str], channels: int) -> tuple[int, int, int]:
     Raises:
         UserError: there is a file that is no image, or an image of another size than the first.
     """
-    from PIL import Image
-
     first, size = names[0], None
     read_image(pathlib.Path(first), channels)
     for name in dict.fromkeys(names):
-        try:
-            with Image.open(name) as image:  # reads the beginning of the file
-                own = image.size
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-            raise UserError(f"{name}: not an image that can be read; expected a PNG file") from None
+        with opened(pathlib.Path(name)) as image:  # reads the beginning of the file
+            own = image.size
         size = size or own
         if own != size:
             found = f"{own[1]} x {own[0]} pixels, but {first} has {size[1]} x {size[0]}"

@@ -4,10 +4,12 @@ A source is the text `image` or `image TAB question`. Pixels stay uint8 until a 
 batch is made when it is needed, so memory holds no more images than KEPT_BYTES allow.
 """
 
+import contextlib
 import functools
 import json
 import pathlib
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -74,22 +76,33 @@ class SceneGallery(FileGallery):
         return super().pixels(name) if scene is None else self.world.render(scene)
 
 
+@contextlib.contextmanager
+def opened(path: pathlib.Path) -> Iterator[Any]:
+    """Opens an image of PIL; its pixels are read when they are asked for.
+
+    Raises:
+        UserError: the file cannot be read, or is no image, there or in what is done with it.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            yield image
+    except OSError as error:
+        why = "not an image that can be read; expected a PNG file" if error.strerror is None else reason(error)
+        raise UserError(f"{path}: {why}") from error
+    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:  # of damaged files, and of huge ones
+        raise UserError(f"{path}: not an image that can be read; expected a PNG file") from error
+
+
 def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w c"]:
     """Reads a PNG file.
 
     Raises:
         UserError: it cannot be read, or is no image.
     """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.uint8)
-    except OSError as error:
-        why = "not an image that can be read; expected a PNG file" if error.strerror is None else reason(error)
-        raise UserError(f"{path}: {why}") from error
-    except (ValueError, SyntaxError, Image.DecompressionBombError) as error:  # of damaged files, and of huge ones
-        raise UserError(f"{path}: not an image that can be read; expected a PNG file") from error
+    with opened(path) as image:
+        pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.uint8)
     return pixels.reshape(*pixels.shape[:2], channels)
 
 

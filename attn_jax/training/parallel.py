@@ -82,11 +82,12 @@ def single(step_factory: Callable, devices: Sequence | None = None, *, seeds: bo
         # A copy, since the step writes over the state it is given.
         return jax.tree.map(lambda x: on_keys(lambda data: jax.device_put(np.array(data), device), x), tree)
 
+    copy = partial(to_host, has_device_axis=False)
     return Parallel(
         train_step=jax.jit(step, donate_argnums=0),
         put_state=put,
         put_batch=lambda batch: jax.device_put(batch, device),
-        get_state=(copy := partial(to_host, has_device_axis=False)),
+        get_state=copy,
         copy_state=copy,
     )
 
@@ -109,11 +110,12 @@ def pmap(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         shape = (*x.shape[:batch_axis], len(devices), rows // len(devices), *x.shape[batch_axis + 1 :])
         return jax.device_put(np.moveaxis(x.reshape(shape), batch_axis, 0), sharding)
 
+    copy = partial(to_host, has_device_axis=True)
     return Parallel(
         train_step=jax.pmap(step, axis_name=AXIS, devices=devices, donate_argnums=0),
         put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
-        get_state=(copy := partial(to_host, has_device_axis=True)),
+        get_state=copy,
         copy_state=copy,
     )
 
@@ -136,13 +138,14 @@ def mesh(step_factory: Callable, devices: Sequence | None = None, *, seeds: bool
         check_divides(x.shape[batch_axis], len(devices))
         return jax.make_array_from_callback(x.shape, by_rows, lambda index: x[index])
 
+    copy = partial(to_host, has_device_axis=False)
     return Parallel(
         train_step=jax.jit(
             step, donate_argnums=0, in_shardings=(everywhere, by_rows), out_shardings=(everywhere, everywhere)
         ),
         put_state=lambda tree: jax.tree.map(partial(on_keys, put), tree),
         put_batch=lambda batch: jax.tree.map(put_rows, batch),
-        get_state=(copy := partial(to_host, has_device_axis=False)),
+        get_state=copy,
         copy_state=copy,
     )
 

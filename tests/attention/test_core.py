@@ -204,7 +204,7 @@ def test_only_weights_that_sum_to_one_are_sampled_from():
 
 
 def test_a_line_is_not_fitted_by_negative_weights():
-    with pytest.raises(ValueError, match="a line is fitted by weights that are not negative"):
+    with pytest.raises(ValueError, match="fit=line needs weights that are not negative"):
         Attention(score="scaled_dot", normalize="linear", fit=LocalLine())
     assert Attention(score="scaled_dot", normalize="linear", fit=Parallax()).fit is not None
 

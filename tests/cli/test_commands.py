@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -243,3 +244,10 @@ def test_names_from_a_config_act_on_no_terminal(copy, capsys, nothing_is_built):
     out = capsys.readouterr().out
     assert "x\\x1b]0;pwned\\x07" in out and "\\x9b31m\\x01" in out
     assert all(c.isprintable() or c == "\n" for c in out)
+
+
+@pytest.mark.parametrize("text", ["two words", "it's", "Haus\tN;PL", "-100%ig\tADJ;PL", "-n x", "a\\nb", "50 % $HOME"])
+def test_the_printed_command_prints_the_example(text):
+    for shell in ("sh", "bash"):
+        done = subprocess.run([shell, "-c", commands.printing(text)], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{text}\n")

@@ -27,7 +27,7 @@ from attn_jax.evaluation.translate import Translation, Translator
 from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import Words
+from attn_jax.tasks.vocabulary import Inflections, TaggedLemmas, Words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARIES = Words(WORDS), Words(WORDS[:9])
@@ -228,7 +228,23 @@ def test_measuring_imports_no_plots():
     code = (
         "import sys; from attn_jax.evaluation import points, text; assert not {m for m in sys.modules if 'plots' in m}"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_source_with_tags_has_one_tab():
+    """A line lemma TAB form TAB tags, as in the files of inflection, is no source."""
+    lines, tokens = ["", "ab\ta\tN;PL"], ["<N>", "<PL>", "a", "b"]
+    for vocabulary in (Inflections(tokens), TaggedLemmas(tokens)):
+        predictor = build_setup(tiny_config(), (vocabulary, VOCABULARIES[1])).predictor
+        for reading in (
+            lambda p=predictor: list(p.predict({}, lines, 2)),
+            lambda p=predictor: p.read_lines(lines),
+            lambda p=predictor: p.read_pairs(Pairs(lines, ["", ""])),
+        ):
+            with pytest.raises(UserError, match="line 2: 2 tabs in a source; expected lemma TAB TAG;TAG"):
+                reading()
+    assert setup().predictor.read_lines(lines) == lines[1:]  # words have no such form
 
 
 def test_wrong_options():

@@ -2,7 +2,7 @@
 
 import ast
 
-from generated import EXPLAINED, Fault, all_mutations, checked_by, edits, explanation, files, mutated, sample
+from generated import EXPLAINED, TESTS, Fault, all_mutations, checked_by, edits, explanation, files, mutated, sample
 
 SOURCE = '''"""1 + 1 == 2"""
 x: "a < 1" = option(3, at_least=1)
@@ -39,6 +39,8 @@ def test_each_rule_changes_the_program_and_nothing_else_is_changed():
 def test_a_sample_is_the_same_again_and_every_file_has_tests():
     assert sample(5, 1) == sample(5, 1) != sample(5, 2)
     assert len(all_mutations()) > 1000 and all(checked_by(path) for path in files())
+    named = {test for path in files() for group in checked_by(path) for test in group}
+    assert all((TESTS / test).exists() for test in named) and "models/seq2seq" in named
 
 
 def test_every_explained_fault_still_exists():

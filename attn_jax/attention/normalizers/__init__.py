@@ -1,6 +1,6 @@
 """Normalizers: from scores to weights. NORMALIZERS has all of them by name; base.py has their contract."""
 
-from attn_jax.attention.normalizers.base import softmax, sums_to_one, takes_infinite
+from attn_jax.attention.normalizers.base import is_negative, softmax, sums_to_one, takes_infinite
 from attn_jax.attention.normalizers.constrained import constrained_softmax, constrained_sparsemax
 from attn_jax.attention.normalizers.contextual import CONTEXTUAL, ContextualSoftmax
 from attn_jax.attention.normalizers.elementwise import ELEMENTWISE, hardmax, kernel_sum, linear, rela, sigmoid
@@ -46,6 +46,7 @@ __all__ = [
     "entmax15",
     "fusedmax",
     "hardmax",
+    "is_negative",
     "kernel_sum",
     "linear",
     "rela",

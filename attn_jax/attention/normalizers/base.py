@@ -1,10 +1,10 @@
-"""Interface of normalizers, softmax, and two properties that a normalizer may have.
+"""Interface of normalizers, softmax, and three properties that a normalizer may have.
 
 A normalizer is a function normalize(scores [..., k], mask [..., k] or None) -> weights [..., k], or a module with
 parameters or options that is also given the query, normalize(scores, mask, query=query). Its contract:
 
 - weights >= 0, exactly 0 where the mask is False, and each row sums to one. A normalizer that does not promise the
-  sum has the attribute `sums_to_one` = False.
+  sum has the attribute `sums_to_one` = False, and one whose weights may be negative `is_negative` = True.
 - A row with no key left gives zeros with a zero gradient, never NaN.
 - A mask that is True means "may attend"; whatever score a masked key has, even NaN, changes nothing.
 - float16 and bfloat16 scores are computed in float32, and give weights of their own type.
@@ -28,6 +28,11 @@ Mask = Bool[Array, "... #k"] | None
 def sums_to_one(normalize: Callable) -> bool:
     """Tells whether the weights of every row that has a key sum to one, which sampling keys from them needs."""
     return getattr(normalize, "sums_to_one", True)
+
+
+def is_negative(normalize: Callable) -> bool:
+    """Tells whether weights may be negative, of which no line can be fitted."""
+    return getattr(normalize, "is_negative", False)
 
 
 def takes_infinite(normalize: Callable) -> bool:

@@ -68,6 +68,7 @@ def linear(scores: Scores, mask: Mask = None) -> Weights:
 
 rela.sums_to_one = False
 linear.sums_to_one = False
+linear.is_negative = True
 kernel_sum.takes_infinite = True
 
 

@@ -58,12 +58,12 @@ class Softcap(Score, kw_only=True):
 
     @property
     def by_key(self) -> bool:
-        """Whether the score of a key depends on no other key."""
+        """Tells whether the score of a key depends on no other key."""
         return self.score.by_key
 
     @property
     def own_width(self) -> bool:
-        """Whether projected keys have a width of their own."""
+        """Tells whether projected keys have a width of their own."""
         return self.score.own_width
 
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:

@@ -203,10 +203,7 @@ class WrittenHeads(nn.Module, kw_only=True):
     ) -> tuple[Float[Array, "b h n w"], Writes, Float[Array, "b r c"]]:
         """Returns (queries, what is written, last inputs of the convolution)."""
         inputs = jnp.concatenate([self.query(x), self.key(x), self.value(x)], axis=-1)
-        if recent is None:
-            recent = jnp.zeros((len(x), max(self.convolution - 1, 0), inputs.shape[-1]), inputs.dtype)
-        if self.convolution:
-            inputs, recent = self.convolve(jnp.where(mask[..., None], inputs, 0), recent, jnp.sum(mask, axis=1))
+        inputs, recent = self.convolve(inputs, mask, recent) if self.convolution else (inputs, inputs[:, :0])
         query, keys, values = (self._split(part) for part in jnp.split(inputs, 3, axis=-1))
         writes = make_writes(
             self._features(keys),

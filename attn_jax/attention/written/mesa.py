@@ -19,7 +19,7 @@ from flax import struct
 
 from attn_jax.attention.written.linear import empty, products_of, write_and_read
 from attn_jax.attention.written.writes import Writes, faded_products
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Bool, Float
 
 
 class Moments(NamedTuple):
@@ -132,10 +132,10 @@ def conjugate_gradient(
             x, rest, direction, square = so_far
             product = times(direction)
             going = square > least
-            length = jnp.where(going, _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True)), 0)
+            length = _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True), going)
             x, rest = x + length * direction, rest - length * product
-            new = jnp.where(going, jnp.sum(rest * rest, axis=-1, keepdims=True), square)
-            return x, rest, jnp.where(going, rest + _ratio(new, square) * direction, direction), new
+            new = jnp.sum(rest * rest, axis=-1, keepdims=True)
+            return x, rest, rest + _ratio(new, square, going) * direction, new
 
         square = jnp.sum(right * right, axis=-1, keepdims=True)
         least = jnp.finfo(right.dtype).eps ** 2 * square
@@ -144,6 +144,7 @@ def conjugate_gradient(
     return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)
 
 
-def _ratio(x: Array, y: Array) -> Array:
-    """x / y, and 0 where y is 0: the row is solved."""
-    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1), 0)
+def _ratio(x: Array, y: Array, going: Bool[Array, "..."]) -> Array:
+    """Computes x / y, and 0 where the row is solved."""
+    going = going & (y > 0)
+    return jnp.where(going, x / jnp.where(going, y, 1), 0)

@@ -9,7 +9,7 @@ from attn_jax.types import Array, Bool, Float
 
 
 class Writes(NamedTuple):
-    """What positions write: at "..." any leading axes, such as batch and heads.
+    """Keys and values that positions write, and how: at "..." any leading axes, such as batch and heads.
 
     Masked keys have a key, a rate and a log decay of zero: as if they were deleted.
     """

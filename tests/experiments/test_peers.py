@@ -1,0 +1,42 @@
+"""Logs of other programs are read, and what is wrong with one is one line."""
+
+import json
+import sys
+
+import pytest
+
+from attn_jax.errors import UserError
+from experiments import peers, translation_peer
+
+LINES = """
+joeynmt.model - Total params: 2651264
+joeynmt.prediction - Evaluation result (greedy): bleu:   4.69, loss:  33.62, ppl:  15.26, acc:   0.41, 0.0413[sec]
+joeynmt.training - Epoch   {}, total training loss: 5876.63, num. of seqs: 20000, num. of tokens: 246061, 100.5[sec]
+"""
+LOG = "".join(LINES.format(epoch) for epoch in range(1, 9))
+
+
+def test_a_program_is_run_with_its_log(tmp_path):
+    log = tmp_path / "new" / "log"
+    said = peers.run([sys.executable, "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"], log)
+    assert said == log.read_text() == "1\n"
+    with pytest.raises(UserError, match=r"-c import sys; sys.exit\(3\) ended with 3; see .*log"):
+        peers.run([sys.executable, "-c", "import sys; sys.exit(3)"], log)
+    with pytest.raises(UserError, match=r"nowhere/python: no such file or directory"):
+        peers.run([str(tmp_path / "nowhere" / "python")], log)
+
+
+def test_the_log_of_joeynmt_is_read():
+    found = translation_peer.facts(LOG)
+    assert found == {"bleu": [4.69] * 8, "perplexity": [15.26] * 8, "num_parameters": 2651264, "seconds": 804.0}
+    assert "| 0 | 2,651,264 | 4.7 | 15.26 | 4.7, 4.7," in translation_peer.report({"0": found})
+    with pytest.raises(UserError, match="expected the log of a training that has ended"):
+        translation_peer.facts(LINES)
+
+
+def test_a_finished_training_is_read_and_the_config_is_one_of_joeynmt(tmp_path):
+    (tmp_path / "seed3.log").write_text(LOG)
+    assert translation_peer.train(tmp_path / "nowhere", "nowhere", tmp_path, 3) == LOG
+    content = json.loads(translation_peer.write_config(tmp_path, 3).read_text())
+    assert content["random_seed"] == 3 and content["data"]["train"] == str(tmp_path / "train")
+    assert content["model"]["encoder"]["hidden_size"] * 2 == content["model"]["decoder"]["hidden_size"]

@@ -35,7 +35,7 @@ class ShortConvolution(nn.Module, kw_only=True):
         """
         recent = self.start(x) if recent is None else recent
         kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]))
-        both = jnp.concatenate([recent.astype(x.dtype), jnp.where(mask[..., None], x, 0)], axis=1)
+        both = jnp.concatenate([recent.astype(x.dtype), x], axis=1)
         n = x.shape[1]
         y = sum(kernel[self.size - 1 - i].astype(x.dtype) * both[:, i : i + n] for i in range(self.size))
         index = jnp.sum(mask, axis=1)[:, None] + jnp.arange(self.size - 1)

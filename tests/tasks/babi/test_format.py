@@ -144,3 +144,16 @@ def test_pairs_of_several_files_stand_one_after_the_other(read):
     pairs = read(FILE)
     joined = join_pairs([pairs, pairs.select([2])])
     assert joined.source == [*SOURCES, SOURCES[2]] and joined.evidence == [(1,), (3, 2), (), ()]
+
+
+def test_numbers_of_thousands_of_digits_are_told(tmp_path):
+    long = 5000 * "1"
+    path = tmp_path / "qa1.txt"
+    for text, message in (
+        (f"{long} Mary went home.\n", "line 1: no number and text"),
+        (f"1 Mary went home.\n2 Where is Mary?\thome\t{long}\n", "line 2: the supporting number 1+ is not that of"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError, match=message):
+            read_questions(path)
+    assert list(read_story([f"{long} Mary went home.", "Where is Mary?"]))  # a word, as any that is unknown

@@ -14,8 +14,12 @@ Published (Yang 2024, arXiv 2406.06484): the delta rule above linear attention.
 The convolution, the learning rate and the size of the batches were chosen with softmax, linear attention and the delta
 rule by another seed (10) and the task's own validation and test texts; the texts of the second command are new ones.
 
-16 pairs in 256 tokens at width 128, for the sweep too: --config.task.num_pairs=16 --config.task.length=222
---config.task.buckets="((33,223),)" --config.decode.max_length=224 --config.model.hidden_size=128
+16 pairs in 256 tokens, with the same settings: the sweep with --workdir=runs/recall_256 --config.task.num_pairs=16
+--config.task.length=222 --config.task.buckets="((33,223),)" --config.decode.max_length=224, and then
+
+    python experiments/recall.py --runs=runs/recall_256 --name=recall_256
+
+Mechanisms that are not trained are left out of the page.
 """
 
 import argparse
@@ -27,6 +31,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -63,6 +68,7 @@ PAIRS = (  # besides all with the first
     ("delta rule", "delta rule, no convolution"),
 )
 SEEDS = (0, 1, 2, 3, 4)
+NAMES = ("recall", "recall_256")  # of the results
 
 
 def sweep() -> Iterator[dict]:
@@ -90,6 +96,13 @@ def measure(workdir: pathlib.Path, count: int) -> list[float]:
     batch = encoded.batch(np.arange(count), shape)
     values = is_value(batch["target_out"], trained.predictor.translator.target_vocabulary)
     return [100 * recalled(trained.predictor.model, params, batch, values) for params in trained.params]
+
+
+def described(config: ConfigDict) -> str:
+    """Formats what a run has in common with the others of its table."""
+    task = config.task
+    tokens = 2 * task.num_pairs + task.length + 2  # the source and the target, each with its end
+    return f"{task.num_pairs} pairs in {tokens} tokens, width {config.model.hidden_size}"
 
 
 def report(results: dict[str, Sequence[float]]) -> str:
@@ -122,7 +135,7 @@ def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     results = record["results"]
     steps = ", ".join(f"{n:,}" for n in sorted(set(results["steps"].values())))
-    return f"""# Associative recall by mechanism
+    return f"""# Associative recall by mechanism: {results.get("task", "4 pairs in 64 tokens, width 64")}
 
 {raw.circumstances(record)}
 - percent of the values of {results["texts"]:,} new texts that are the first choice; means of the seeds with their
@@ -132,15 +145,17 @@ def page(record: dict[str, Any]) -> str:
 """
 
 
-PAGES = (raw.Page("recall", page),)
+PAGES = tuple(raw.Page(name, page) for name in NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "recall")
+    parser.add_argument("--name", default=NAMES[0], choices=NAMES, help="of the results")
+    parser.add_argument("--runs", type=pathlib.Path, help="of the sweep; default runs/recall or runs/recall_256")
     parser.add_argument("--count", type=int, default=1000, help="new texts")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
+    args.runs = args.runs or ROOT / "runs" / args.name
     folders = {
         name: args.runs / job.name
         for name, job in zip(MECHANISMS, jobs(pathlib.Path(__file__)), strict=True)
@@ -150,9 +165,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.exit(1, f"recall.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
     results = {name: measure(folder, args.count) for name, folder in folders.items()}
     steps = {name: load_json(folder / "result.json")["steps"] for name, folder in folders.items()}
-    found = {"texts": args.count, "recalled": results, "steps": steps}
-    record = raw.write(args.out / "recall.json", found, command="python experiments/recall.py", begun=begun)
-    print(PAGES[0].save(record, args.out))
+    tasks = {described(load_config(folder)) for folder in folders.values()}
+    if len(tasks) > 1:
+        parser.exit(1, f"recall.py: the runs in {args.runs} are of different tasks: {'; '.join(sorted(tasks))}\n")
+    found = {"task": tasks.pop(), "texts": args.count, "recalled": results, "steps": steps}
+    command = "python experiments/recall.py" + f" --name={args.name}" * (args.name != NAMES[0])
+    record = raw.write(args.out / f"{args.name}.json", found, command=command, begun=begun)
+    print(PAGES[NAMES.index(args.name)].save(record, args.out))
 
 
 if __name__ == "__main__":

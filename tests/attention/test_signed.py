@@ -69,6 +69,14 @@ def test_a_large_ridge_or_keys_that_span_no_line_leave_the_weights():
     assert all(np.all(np.isfinite(leaf)) for leaf in gradient)
 
 
+def test_keys_that_differ_by_their_rounding_alone_span_no_line():
+    """The neighbours of 1e4 in float32 are 1e-3 apart; a slope that fitted them would be of the order of 1e6."""
+    keys = jnp.asarray(1e4 + 1e-3 * np.arange(KEYS)[:, None] * np.ones(WIDTH), jnp.float32)
+    assert len(np.unique(keys)) > 2
+    lines = compiled(local_line_weights)(jnp.asarray(WEIGHTS, jnp.float32), keys[:QUERIES] + 1, keys)
+    np.testing.assert_allclose(lines, WEIGHTS, atol=0.02)
+
+
 def test_parallax_with_the_slope_of_the_line_is_the_line():
     mean = WEIGHTS @ KEY
     slope = np.zeros_like(QUERY)

@@ -2,6 +2,8 @@
 
 import pathlib
 
+import pytest
+
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
 from experiments import recall
@@ -25,3 +27,44 @@ def test_the_report_has_every_mechanism_and_seed_and_paired_differences():
     assert "| delta rule − linear attention | 42.0 ± 0.0 |" in text and "gated" not in text
     alone = recall.report({"softmax": [100.0]})
     assert "| softmax | 100.0 | 100.0 |" in alone and "Differences" not in alone
+
+
+def test_the_page_says_which_task_it_is_of():
+    config = load_file(ROOT / "configs/recall.py", "get_config")
+    assert recall.described(config) == "4 pairs in 64 tokens, width 64"
+    assert recall.described(config) in recall.page(_record())
+    config.task.num_pairs, config.task.length = 16, 222
+    assert recall.described(config) == "16 pairs in 256 tokens, width 64"
+    assert recall.described(config) in recall.page(_record(task=recall.described(config)))
+
+
+def test_runs_of_different_tasks_have_no_common_page(tmp_path, monkeypatch, capsys):
+    for job in list(recall.jobs(pathlib.Path(recall.__file__)))[:2]:
+        (tmp_path / job.name).mkdir()
+        (tmp_path / job.name / "result.json").write_text('{"steps": 1}')
+    widths = iter((64, 128))
+
+    def config_of(workdir):
+        config = load_file(ROOT / "configs/recall.py", "get_config")
+        config.model.hidden_size = next(widths)
+        return config
+
+    monkeypatch.setattr(recall, "load_config", config_of)
+    monkeypatch.setattr(recall, "measure", lambda workdir, count: [100.0])
+    with pytest.raises(SystemExit):
+        recall.main([f"--runs={tmp_path}", f"--out={tmp_path}"])
+    assert "of different tasks: 4 pairs in 64 tokens, width 128; 4 pairs" in capsys.readouterr().err
+    assert not (tmp_path / "recall.json").exists()
+
+
+def _record(**results):
+    found = {"texts": 1, "recalled": {"softmax": [100.0]}, "steps": {"softmax": 1}, **results}
+    about = {"command": "python", "seconds": 1.0, "commit": "abc", "machine": "one", "date": "today"}
+    return about | {
+        "results": found,
+        "versions": {"python": "3", "jax": "1"},
+        "device": "cpu",
+        "cores": 1,
+        "processor_seconds": 1.0,
+        "load": [0.0, 0.0],
+    }

@@ -138,37 +138,42 @@ def blockwise_attention(
         normalize if isinstance(normalize, Form) else form_of(normalize, jax.eval_shape(score, query, blocks.keys[0]))
     )
     block_at = lambda i: jax.tree.map(lambda x: x[i], blocks)  # noqa: E731
-    # Parameters inside `score` and `bias` become arguments, so that the rule below can differentiate them.
+    # Parameters inside `score` and `bias` become arguments, so that the rule can differentiate them.
     all_scores, hoisted = jax.closure_convert(lambda query, block: scores_of(query, places, block), query, block_at(0))
     constants = tuple(hoisted), form.parameters
+    attend, weigh = _rule(form, all_scores, num_keys)
+    context, tau = attend(constants, query, blocks)
+    share = jnp.ones_like(tau) if form.share is None else form.share(tau, *form.parameters)
+    context = context if form.share is None else context * share
 
-    def weights_of(scores: Scores, keep: Array, tau: Array, parameters: tuple[Array, ...]) -> Scores:
-        return jnp.where(keep, form.weigh(jnp.where(keep, scores, tau), tau, *parameters), 0.0)
+    def weights(block: Block, queries: Array | None = None) -> Scores:
+        if queries is None:
+            return weigh(constants, query, tau, block) * share
+        scores, keep = scores_of(query[..., queries, :], queries[:, None], block, queries)
+        return _weights(form, scores, keep, tau[..., queries, :], form.parameters) * share[..., queries, :]
+
+    def reduced(part: Callable[[Block], Array], stacked: bool = False) -> Array:
+        return jax.lax.map(jax.checkpoint(part), blocks) if stacked else _over(part, blocks)
+
+    return Blockwise(context.astype(values.dtype), tau, reduced, weights, num_keys)
+
+
+def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Callable]:
+    """Returns attend(constants, query, blocks) -> (context, tau), with its derivative, and the weights of a block."""
 
     def weigh(constants: PyTree, query: Array, tau: Array, block: Block) -> Scores:
-        return weights_of(*all_scores(query, block, *constants[0]), tau, constants[1])
-
-    def over(part: Callable, blocks: PyTree) -> PyTree:
-        """Sums a function of a block over all blocks; it is computed again in a derivative."""
-        shapes = jax.eval_shape(part, jax.tree.map(lambda x: x[0], blocks))
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        add = lambda so_far, block: (jax.tree.map(jnp.add, so_far, jax.checkpoint(part)(block)), None)  # noqa: E731
-        return jax.lax.scan(add, zeros, blocks)[0]
-
-    def product(weights: Scores, values: Array) -> Array:
-        return jnp.matmul(weights.astype(values.dtype), values, preferred_element_type=weights.dtype)
+        return _weights(form, *all_scores(query, block, *constants[0]), tau, constants[1])
 
     def merged(floats: PyTree, blocks: Block) -> Block:
         return blocks._replace(keys=floats[0], values=floats[1], bias=floats[2])
 
     @jax.custom_jvp
     def attend(constants: PyTree, query: Array, blocks: Block) -> tuple[Array, Array]:
-        """Returns (context, tau)."""
         masked = lambda block: _masked(*all_scores(query, block, *constants[0]))  # noqa: E731
         if form.is_softmax:
-            return _online_softmax(masked, product, blocks)
-        tau = _threshold(form, masked, over, blocks, num_keys, constants[1])
-        return over(lambda block: product(weigh(constants, query, tau, block), block.values), blocks), tau
+            return _online_softmax(masked, blocks)
+        tau = _threshold(form, masked, blocks, num_keys, constants[1])
+        return _over(lambda block: _product(weigh(constants, query, tau, block), block.values), blocks), tau
 
     @attend.defjvp
     def attend_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
@@ -183,9 +188,9 @@ def blockwise_attention(
             block = merged(floats, fixed)
             at = lambda constants, query, floats: weigh(constants, query, tau, merged(floats, fixed))  # noqa: E731
             w, dw = jax.jvp(at, (constants, query, floats), (along[0], along[1], along_floats))
-            return jnp.sum(dw, axis=-1, keepdims=True), product(dw, block.values) + product(w, along_floats[1])
+            return jnp.sum(dw, axis=-1, keepdims=True), _product(dw, block.values) + _product(w, along_floats[1])
 
-        dw, moved = over(change, (floats, along[2], fixed))
+        dw, moved = _over(change, (floats, along[2], fixed))
         if form.is_softmax:
             return (context, tau), (moved - dw * context, dw)
         if form.solve is None or form.of_mask:
@@ -194,26 +199,30 @@ def blockwise_attention(
         def slopes(block: Block) -> tuple[Array, Array]:
             at = lambda tau: weigh(constants, query, tau, block)  # noqa: E731
             slope = -jax.jvp(at, (tau,), (jnp.ones_like(tau),))[1]
-            return jnp.sum(slope, axis=-1, keepdims=True), product(slope, block.values)
+            return jnp.sum(slope, axis=-1, keepdims=True), _product(slope, block.values)
 
-        total, mean = over(slopes, blocks)
+        total, mean = _over(slopes, blocks)
         dtau = dw / jnp.maximum(total, NEGLIGIBLE)
         return (context, tau), (moved - dtau * mean, dtau)
 
-    context, tau = attend(constants, query, blocks)
-    share = jnp.ones_like(tau) if form.share is None else form.share(tau, *form.parameters)
-    context = context if form.share is None else context * share
+    return attend, weigh
 
-    def weights(block: Block, queries: Array | None = None) -> Scores:
-        if queries is None:
-            return weigh(constants, query, tau, block) * share
-        scores, keep = scores_of(query[..., queries, :], queries[:, None], block, queries)
-        return weights_of(scores, keep, tau[..., queries, :], form.parameters) * share[..., queries, :]
 
-    def reduced(part: Callable[[Block], Array], stacked: bool = False) -> Array:
-        return jax.lax.map(jax.checkpoint(part), blocks) if stacked else over(part, blocks)
+def _weights(form: Form, scores: Scores, keep: Array, tau: Array, parameters: tuple[Array, ...]) -> Scores:
+    """Computes f(scores, tau), and 0 for masked keys."""
+    return jnp.where(keep, form.weigh(jnp.where(keep, scores, tau), tau, *parameters), 0.0)
 
-    return Blockwise(context.astype(values.dtype), tau, reduced, weights, num_keys)
+
+def _product(weights: Scores, values: Array) -> Array:
+    return jnp.matmul(weights.astype(values.dtype), values, preferred_element_type=weights.dtype)
+
+
+def _over(part: Callable, blocks: PyTree) -> PyTree:
+    """Sums a function of a block over all blocks; it is computed again in a derivative."""
+    shapes = jax.eval_shape(part, jax.tree.map(lambda x: x[0], blocks))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    add = lambda so_far, block: (jax.tree.map(jnp.add, so_far, jax.checkpoint(part)(block)), None)  # noqa: E731
+    return jax.lax.scan(add, zeros, blocks)[0]
 
 
 def _split(keys: Array, values: Array, bias: Array | None, mask: Array | None, size: int) -> Block:
@@ -248,7 +257,7 @@ def _masked(scores: Scores, keep: Array) -> Scores:
     return jnp.where(keep, scores, -jnp.inf)
 
 
-def _online_softmax(masked: Callable, product: Callable, blocks: Block) -> tuple[Array, Array]:
+def _online_softmax(masked: Callable, blocks: Block) -> tuple[Array, Array]:
     """Computes (context, logsumexp) in one scan: sums are rescaled when a larger score comes."""
 
     def step(so_far, block):
@@ -258,11 +267,11 @@ def _online_softmax(masked: Callable, product: Callable, blocks: Block) -> tuple
         finite = jnp.where(new > -jnp.inf, new, 0.0)
         shrunk, w = jnp.exp(largest - finite), jnp.exp(scores - finite)
         total = total * shrunk + jnp.sum(w, axis=-1, keepdims=True)
-        return (new, total, context * shrunk + product(w, block.values)), None
+        return (new, total, context * shrunk + _product(w, block.values)), None
 
     first = jax.tree.map(lambda x: x[0], blocks)
     scores = jax.eval_shape(masked, first)
-    context = jax.eval_shape(product, scores, first.values)
+    context = jax.eval_shape(_product, scores, first.values)
     zeros = jnp.zeros((*scores.shape[:-1], 1), scores.dtype)
     start = zeros - jnp.inf, zeros, jnp.zeros(context.shape, context.dtype)
     (largest, total, context), _ = jax.lax.scan(step, start, blocks)
@@ -271,9 +280,7 @@ def _online_softmax(masked: Callable, product: Callable, blocks: Block) -> tuple
     return context / total, jnp.where(empty, 0.0, largest + jnp.log(total))
 
 
-def _threshold(
-    form: Form, masked: Callable, over: Callable, blocks: Block, num_keys: int, parameters: tuple[Array, ...]
-) -> Array:
+def _threshold(form: Form, masked: Callable, blocks: Block, num_keys: int, parameters: tuple[Array, ...]) -> Array:
     """Finds tau [..., q, 1]; zeros where the normalizer has none."""
     scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[0], blocks))
     zeros = jnp.zeros((*scores.shape[:-1], 1), scores.dtype)
@@ -289,6 +296,6 @@ def _threshold(
 
     def reduce(function: Callable[[Scores], PyTree]) -> PyTree:
         sums = lambda block: jax.tree.map(lambda x: jnp.sum(x, -1, keepdims=True), function(masked(block)))  # noqa: E731
-        return over(sums, blocks)
+        return _over(sums, blocks)
 
     return jnp.where(empty, 0.0, form.solve(reduce, largest, num_keys, *parameters))

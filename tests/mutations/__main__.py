@@ -57,12 +57,18 @@ def run_tests(root: pathlib.Path, tests: list[str], seconds: float | None = None
     return done.returncode, done.stdout
 
 
+def is_there(root: pathlib.Path, mutation: Mutation) -> bool:
+    """Whether the text of a fault is in its file once."""
+    path = root / "attn_jax" / mutation.file
+    return path.is_file() and path.read_text(encoding="utf-8").count(mutation.before) == 1
+
+
 def result_of(root: pathlib.Path, mutation: Mutation) -> str:
     """Put the fault into the copy, run its test, take it out again."""
-    path = root / "attn_jax" / mutation.file
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if text.count(mutation.before) != 1:
+    if not is_there(root, mutation):
         return "not found"
+    path = root / "attn_jax" / mutation.file
+    text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(mutation.before, mutation.after), encoding="utf-8")
     status, _ = run_tests(root, [mutation.test])
     path.write_text(text, encoding="utf-8")
@@ -125,9 +131,10 @@ def run_coverage(out: str) -> int:
         settings.write_text("\n".join((*lines, "patch = subprocess, fork, _exit", "")))
         coverage = [sys.executable, "-m", "coverage"]
         options = [f"--rcfile={settings}"]
-        tested = subprocess.run(
-            [*coverage, "run", *options, "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile"], cwd=ROOT
-        ).returncode
+        pytest = ["-m", "pytest", "-q", "-p", "save_coverage", "-n", "auto", "--dist", "loadfile"]
+        paths = os.pathsep.join(filter(None, (str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+        environment = os.environ | {"PYTHONPATH": paths}
+        tested = subprocess.run([*coverage, "run", *options, *pytest], cwd=ROOT, env=environment).returncode
         subprocess.run([*coverage, "combine", "-q", *options], cwd=ROOT, check=True)
         subprocess.run([*coverage, "json", "-q", *options, "-o", f"{folder}/all.json"], cwd=ROOT, check=True)
         found = json.loads(pathlib.Path(folder, "all.json").read_text())
@@ -150,11 +157,16 @@ def main(arguments: list[str]) -> int:
     """The exit status of the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="of listed faults; none: all of them")
+    parser.add_argument("--check", action="store_true", help="only tell which listed faults are not in their files")
     parser.add_argument("--generated", type=int, default=0, help="number of generated faults")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--out", default="", help="a JSON file for the generated faults")
     parser.add_argument("--coverage", default="", help="a JSON file for the coverage of all tests")
     options = parser.parse_args(arguments)
+    if options.check:
+        lost = [name for name, mutation in MUTATIONS.items() if not is_there(ROOT, mutation)]
+        print(f"{len(lost)} of {len(MUTATIONS)} not found", *lost, sep="\n")
+        return int(bool(lost))
     if options.coverage:
         return run_coverage(options.coverage)
     if options.generated:

@@ -5,8 +5,8 @@ from mutation import Mutation
 MUTATIONS = {
     "context_not_rescaled": Mutation(
         "attention/blockwise.py",
-        "context * shrunk + product(w, block.values)",
-        "context + product(w, block.values)",
+        "context * shrunk + _product(w, block.values)",
+        "context + _product(w, block.values)",
         "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
     ),
     "threshold_is_constant": Mutation(
@@ -17,8 +17,8 @@ MUTATIONS = {
     ),
     "values_do_not_move": Mutation(
         "attention/blockwise.py",
-        "product(dw, block.values) + product(w, along_floats[1])",
-        "product(dw, block.values)",
+        "_product(dw, block.values) + _product(w, along_floats[1])",
+        "_product(dw, block.values)",
         "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
     ),
     "softmax_mean_is_free": Mutation(

@@ -56,7 +56,7 @@ MUTATIONS = {
         "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
     ),
     "cosine_of_the_query_as_it_is": Mutation(
-        "attention/scores/bounded.py", "* _unit(query)", "* query", "attention/scores/test_bounded.py"
+        "attention/scores/bounded.py", "* unit(query)", "* query", "attention/scores/test_bounded.py"
     ),
     "cap_without_its_factor": Mutation(
         "attention/scores/bounded.py",
@@ -77,7 +77,10 @@ MUTATIONS = {
         "attention/test_hopfield.py",
     ),
     "float64_is_fused": Mutation(
-        "attention/core.py", "and state.dtype != jnp.float64", "", "attention/test_hopfield.py"
+        "attention/core.py",
+        "== memory.values.dtype != jnp.float64",
+        "== memory.values.dtype",
+        "attention/test_hopfield.py",
     ),
     "features_without_their_norm": Mutation(
         "attention/random_features.py", "- square / 2 -", "-", "attention/test_random_features.py"

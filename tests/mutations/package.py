@@ -29,13 +29,13 @@ MUTATIONS = {
         "tasks/test_batching.py::test_size_in_tokens_is_of_padded_target_positions",
     ),
     "tie_break": Mutation(
-        "tasks/vocabulary.py",
+        "tasks/token_table.py",
         "key=lambda t: (-counts[t], t))",
         "key=lambda t: -counts[t])",
         "tasks/test_vocabulary.py::test_most_frequent_first_and_ties_alphabetical",
     ),
     "min_count": Mutation(
-        "tasks/vocabulary.py",
+        "tasks/token_table.py",
         "if counts[token] >= min_count)",
         "if counts[token] > min_count)",
         "tasks/test_vocabulary.py::test_vocab_size_and_min_count",
@@ -219,10 +219,10 @@ MUTATIONS = {
         "test_log_z_and_marginals_are_the_sum_over_all_selections_of_the_keys_that_are_left",
     ),
     "dropped_weights_lose_mass": Mutation(
-        "attention/core.py",
-        "rows = jnp.where(keep, rows / (1 - self.dropout), 0)",
-        "rows = jnp.where(keep, rows, 0)",
-        "attention/test_multi_head.py::test_dropped_weights_keep_their_mean",
+        "attention/dropout.py",
+        "inputs / max(keep_probability(rate), 1 / LEVELS), 0)",
+        "inputs, 0)",
+        "attention/test_dropout.py::test_the_mean_is_the_input",
     ),
     "half_steps_of_newton": Mutation(
         "attention/normalizers/entmax.py",

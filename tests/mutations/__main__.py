@@ -4,6 +4,8 @@
     python tests/mutations tie_break halting  these
     python tests/mutations --generated=100 --seed=0 --out=experiments/results/mutations.json
                                               a random sample of those that generated.py makes by rule
+    python tests/mutations --again=experiments/results/mutations.json --out=experiments/results/mutations.json
+                                              the survivors of a sample, after its tests were mended
     python tests/mutations --coverage=experiments/results/coverage.json
                                               no faults: runs all tests, and counts lines and branches they never reach
 
@@ -16,6 +18,7 @@ the tests or to what they cover; pytest does not run it.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -24,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import blockwise
 import data
@@ -104,22 +108,55 @@ def noticed_by(root: pathlib.Path, fault: generated.Fault) -> str:
 def run_generated(count: int, seed: int, out: str) -> int:
     """A random sample of generated faults; the exit status."""
     results = []
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder) / "repository"
-        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+    with copied() as root:
         for fault in generated.sample(count, seed):
             test = noticed_by(root, fault)
             state = "killed" if test else "explained" if generated.explanation(fault) else "survived"
             results.append({"result": state, **fault._asdict(), "noticed_by": test})
             print(f"{state:<10}{fault.name:<52}{test or fault.line}", flush=True)
+    return summary({"of": len(generated.all_mutations()), "seed": seed, "results": results, **about()}, out)
+
+
+def run_again(path: str, out: str) -> int:
+    """The survivors of an earlier sample; one that is noticed now is "mended", which is no part of the rate."""
+    record, now = json.loads(pathlib.Path(path).read_text(encoding="utf-8")), generated.all_mutations()
+    with copied() as root:
+        for found in record["results"]:
+            if found["result"] != "survived":
+                continue
+            key = found["file"], found["line"], found["new"]
+            fault = next((fault for fault in now if generated.key_of(fault) == key), None)
+            if fault is None:
+                print(f"changed   {found['name']:<52}{found['line']}", flush=True)
+                continue
+            if why := generated.explanation(fault):
+                found |= {"result": "explained", "why": why}
+            elif test := noticed_by(root, fault):
+                found |= {"result": "mended", "noticed_by": test}
+            print(f"{found['result']:<10}{fault.name:<52}{found['noticed_by'] or fault.line}", flush=True)
+    return summary(record | {"again": about()}, out)
+
+
+def summary(record: dict, out: str) -> int:
+    """Prints and writes the counts of a sample; the exit status."""
+    results = record["results"]
     counts = collections.Counter(found["result"] for found in results)
     rate = (counts["killed"] + counts["explained"]) / max(1, len(results))
-    total = len(generated.all_mutations())
-    print(f"{dict(counts)} of a sample of {len(results)} of {total} faults: {100 * rate:.0f} % noticed or explained")
+    print(f"{dict(counts)} of a sample of {len(results)} of {record['of']} faults: ", end="")
+    print(f"{100 * rate:.0f} % noticed or explained")
     if out:
-        content = {"counts": counts, "rate": rate, "of": total, "seed": seed, "results": results, **about()}
+        content = {"counts": counts, "rate": rate} | {k: v for k, v in record.items() if k not in ("counts", "rate")}
         pathlib.Path(out).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return int(rate < LEAST)
+
+
+@contextlib.contextmanager
+def copied() -> Iterator[pathlib.Path]:
+    """A copy of the repository in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder) / "repository"
+        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+        yield root
 
 
 def run_coverage(out: str) -> int:
@@ -160,6 +197,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="only tell which listed faults are not in their files")
     parser.add_argument("--generated", type=int, default=0, help="number of generated faults")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--again", default="", help="the JSON file of a sample: what survived, with the tests of now")
     parser.add_argument("--out", default="", help="a JSON file for the generated faults")
     parser.add_argument("--coverage", default="", help="a JSON file for the coverage of all tests")
     options = parser.parse_args(arguments)
@@ -169,6 +207,8 @@ def main(arguments: list[str]) -> int:
         return int(bool(lost))
     if options.coverage:
         return run_coverage(options.coverage)
+    if options.again:
+        return run_again(options.again, options.out)
     if options.generated:
         return run_generated(options.generated, options.seed, options.out)
     names = options.names
@@ -177,9 +217,7 @@ def main(arguments: list[str]) -> int:
         print(f"mutations: unknown {', '.join(unknown)}; known: {', '.join(MUTATIONS)}", file=sys.stderr)
         return 2
     chosen = {name: MUTATIONS[name] for name in names or MUTATIONS}
-    with tempfile.TemporaryDirectory() as folder:
-        root = pathlib.Path(folder) / "repository"
-        shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+    with copied() as root:
         status, printed = run_tests(root, sorted({mutation.test for mutation in chosen.values()}))
         if status:
             print(printed, "mutations: these tests have to pass without a fault", sep="\n", file=sys.stderr)

@@ -33,6 +33,8 @@ USED_BY = {  # folder -> tests of what is built from it, for faults that no test
     "training": ("cli/test_runs.py", "faults/test_kills.py"),
     "evaluation": ("evaluation/test_text_evaluation.py", "cli/test_commands.py"),
 }
+SHORT_CUT = "a short cut: with top_k 0 and top_p 1 the filter that follows keeps every token"
+ONE_SHAPE = "only the shape is used, and that of every block is the same"
 # Faults that no test can notice, and why; a sample counts them as explained. The key is the file, the line without its
 # indentation, and what the fault writes, which outlive a change above the line.
 EXPLAINED: dict[tuple[str, str, str], str] = {
@@ -55,7 +57,38 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "evaluation/decode.py",
         "if top_k == 0 and top_p == 1:",
         "1",
-    ): "a short cut: with top_k 0 and top_p 1 the filter that follows keeps every token",
+    ): SHORT_CUT,
+    (
+        "evaluation/decode.py",
+        "if top_k == 0 and top_p == 1:",
+        "2",
+    ): SHORT_CUT,
+    (
+        "attention/normalizers/contextual.py",
+        "num_positions: int = 64  # 0 .. num_positions - 1",
+        "65",
+    ): "a default, which no other part relies on",
+    (
+        "attention/written/mesa.py",
+        "going = square > least",
+        ">=",
+    ): "a rest that is exactly as large as rounding may be taken as either",
+    (
+        "attention/blockwise.py",
+        "normalize if isinstance(normalize, Form) else "
+        "form_of(normalize, jax.eval_shape(score, query, blocks.keys[0]))",
+        "1",
+    ): ONE_SHAPE,
+    (
+        "attention/blockwise.py",
+        "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[0], blocks))",
+        "1",
+    ): ONE_SHAPE,
+    (
+        "attention/multi_head.py",
+        "elif shared > 1:  # a normalizer or a fit may have parameters for each head",
+        ">=",
+    ): "to repeat every head once changes nothing",
     (
         "training/checkpoints.py",
         "shutil.rmtree(unfinished, ignore_errors=True)",
@@ -94,7 +127,12 @@ class Fault(NamedTuple):
 
 def explanation(fault: Fault) -> str:
     """Why no test can notice a fault, or nothing."""
-    return EXPLAINED.get((fault.file, fault.line, fault.new), "")
+    return EXPLAINED.get(key_of(fault), "")
+
+
+def key_of(fault: Fault) -> tuple[str, str, str]:
+    """What names a fault wherever its line is."""
+    return fault.file, fault.line, fault.new
 
 
 def files() -> list[pathlib.Path]:

@@ -15,6 +15,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import flags, logging
+from ml_collections import ConfigDict
 
 from attn_jax.cli.engines import ENGINES, make_engine
 from attn_jax.cli.noise import silence
@@ -53,56 +54,7 @@ def main(argv: list[str]) -> int:
     logging.set_verbosity(logging.ERROR)
     silence()
     try:
-        if {"-h", "--help"} & set(argv):
-            print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
-            return 0
-        config, overrides = parse(argv)
-        if SWEEP.value:
-            from attn_jax.cli.sweep import run_sweep
-
-            engine = make_engine(ENGINE.value, ADDRESS.value, ENGINE_OPTIONS.value)
-            try:
-                run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides, AT_ONCE.value, engine)
-            finally:
-                engine.close()
-            return 0
-        if config is None and WORKDIR.value:
-            from attn_jax.cli import commands, lines
-            from attn_jax.cli.failures import told_in_one_line
-            from attn_jax.cli.report import write_sweep_report
-
-            with told_in_one_line():
-                files = commands.Files(num_examples=NUM_EXAMPLES.value)
-                written = write_sweep_report(pathlib.Path(WORKDIR.value), lambda *run: commands.report(*run, files))
-            lines.say(f"{'report':<14}{written.path}")
-            return 0
-        if config is None:
-            raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
-        if OPTIONS.value:
-            from attn_jax.cli.reference import describe
-
-            print(describe(config), flush=True)
-            return 0
-        if MODE.value != "train" and not WORKDIR.value:
-            raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
-        workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
-        from attn_jax.cli import commands
-        from attn_jax.cli.failures import told_in_one_line
-
-        with told_in_one_line(NUM_PROCESSES.value):
-            if NUM_PROCESSES.value > 1:
-                commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-            commands.check_overrides(config, overrides)
-            files = commands.Files(
-                SOURCE.value,
-                TARGET.value,
-                tuple(overrides),
-                GOLD.value,
-                NUM_EXAMPLES.value,
-                BASELINE.value,
-                MEASURED.value,
-            )
-            commands.COMMANDS[MODE.value](config, workdir, files)
+        _run_command(argv)
         sys.stdout.flush()
     except UserError as error:
         print(f"launch.py: {printable(' '.join(str(error).split()))}", file=sys.stderr, flush=True)
@@ -120,6 +72,71 @@ def main(argv: list[str]) -> int:
         print(printable(f"launch.py: {error.filename or 'cannot write'}: {reason}"), file=sys.stderr)
         return 1
     return 0
+
+
+def _run_command(argv: list[str]) -> None:
+    """Does what a command line asks for; what it takes is imported then, so that --help is quick."""
+    if {"-h", "--help"} & set(argv):
+        print(__doc__, flags.FLAGS.module_help(flags.FLAGS.find_module_defining_flag("mode")), sep="\n", flush=True)
+        return
+    config, overrides = parse(argv)
+    if SWEEP.value:
+        _sweep(overrides)
+    elif config is None and WORKDIR.value:
+        _report_of_a_sweep(pathlib.Path(WORKDIR.value))
+    elif config is None:
+        raise UserError("nothing to do: give --config=configs/X.py to train, or --mode and --workdir")
+    elif OPTIONS.value:
+        from attn_jax.cli.reference import describe
+
+        print(describe(config), flush=True)
+    else:
+        _run_mode(config, overrides)
+
+
+def _sweep(overrides: list[str]) -> None:
+    from attn_jax.cli.sweep import run_sweep
+
+    engine = make_engine(ENGINE.value, ADDRESS.value, ENGINE_OPTIONS.value)
+    try:
+        run_sweep(pathlib.Path(SWEEP.value), WORKDIR.value, overrides, AT_ONCE.value, engine)
+    finally:
+        engine.close()
+
+
+def _report_of_a_sweep(folder: pathlib.Path) -> None:
+    from attn_jax.cli import commands, lines
+    from attn_jax.cli.failures import told_in_one_line
+    from attn_jax.cli.report import write_sweep_report
+
+    with told_in_one_line():
+        files = commands.Files(num_examples=NUM_EXAMPLES.value)
+        written = write_sweep_report(folder, lambda *run: commands.report(*run, files))
+    lines.say(f"{'report':<14}{written.path}")
+
+
+def _run_mode(config: ConfigDict, overrides: list[str]) -> None:
+    """Runs the command of --mode on one run."""
+    if MODE.value != "train" and not WORKDIR.value:
+        raise UserError(f"--mode={MODE.value} needs --workdir=DIR, the work directory of a trained run")
+    workdir = pathlib.Path(WORKDIR.value or pathlib.Path("runs") / config.name)
+    from attn_jax.cli import commands
+    from attn_jax.cli.failures import told_in_one_line
+
+    with told_in_one_line(NUM_PROCESSES.value):
+        if NUM_PROCESSES.value > 1:
+            commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
+        commands.check_overrides(config, overrides)
+        files = commands.Files(
+            source=SOURCE.value,
+            target=TARGET.value,
+            overrides=tuple(overrides),
+            gold=GOLD.value,
+            num_examples=NUM_EXAMPLES.value,
+            baseline=BASELINE.value,
+            measured=MEASURED.value,
+        )
+        commands.COMMANDS[MODE.value](config, workdir, files)
 
 
 def run() -> None:

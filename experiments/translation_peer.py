@@ -1,6 +1,6 @@
 """What does another program reach on the same sentences? JoeyNMT with attention, on the same cores.
 
-    python -m venv joey && joey/bin/pip install joeynmt==2.3.0 torch==2.6.0 importlib_metadata
+    python -m venv joey && joey/bin/pip install joeynmt==2.3.0 "numpy<2" importlib_metadata
     python experiments/translation_peer.py --python=joey/bin/python --data_dir=data/enja
 
 JoeyNMT (Kreutzer 2019, arXiv 1907.12484) is given the 20,000 training pairs and the dev sentences of
@@ -8,8 +8,12 @@ experiments/attention.py, the sizes of its model with attention (embeddings of 2
 a decoder of 128, input feeding), the same optimizer and number of epochs, one thread. Different are: its rate is
 constant, dropout of 0.3 is on the hidden state alone (here on embeddings, encoder states and readout), the last
 parameters are measured (here the mean of four checkpoints), and the output layer is not tied to the embeddings. BLEU is
-of the tokens of the corpus, greedy; nothing is chosen. Its own log is kept in --runs; a run that has ended is read
-again. Writes experiments/results/translation_peer.json and .md.
+of the tokens of the corpus, greedy; nothing is chosen.
+
+What its training prints as "ppl" is exp of the divergence from smoothed targets, which is smaller than a perplexity
+where label smoothing is on, so the sentences are scored once more without smoothing, by `python -m joeynmt test`. Its
+own logs are kept in --runs; a run that has ended is read again. Writes experiments/results/translation_peer.json and
+.md.
 """
 
 import argparse
@@ -56,6 +60,7 @@ TRAINING = {
     "print_valid_sents": [],
 }
 MEASURED = re.compile(r"Evaluation result \(greedy\): bleu: +([\d.]+), loss: +[\d.]+, ppl: +([\d.]+)")
+SCORED = re.compile(r"Evaluation result \(scoring\) loss: +[\d.]+, ppl: +([\d.]+)")
 PARAMETERS = re.compile(r"Total params: (\d+)")
 EPOCH = re.compile(r"Epoch +(\d+), total training loss: .* ([\d.]+)\[sec\]")
 
@@ -66,8 +71,8 @@ def sentences(data_dir: str) -> dict[str, Pairs]:
     return build_task(config).splits
 
 
-def write_config(folder: pathlib.Path, seed: int) -> pathlib.Path:
-    """Writes the config of JoeyNMT; JSON is YAML."""
+def write_config(folder: pathlib.Path, seed: int, scored: bool = False) -> pathlib.Path:
+    """Writes the config of JoeyNMT, to train or to score the dev sentences by the last parameters; JSON is YAML."""
     data = {language: {"lang": language, **SIDE} for language in SIDES}
     content = {
         "name": "enja",
@@ -89,8 +94,9 @@ def write_config(folder: pathlib.Path, seed: int) -> pathlib.Path:
             "sacrebleu_cfg": {"tokenize": "none"},
             "batch_size": 100,
             "batch_type": "sentence",
+            **({"return_prob": "ref", "load_model": str(folder / f"model{seed}" / "latest.ckpt")} if scored else {}),
         },
-        "training": TRAINING,
+        "training": TRAINING | ({"label_smoothing": 0.0} if scored else {}),
         "model": {
             "initializer": "xavier_uniform",
             "embed_initializer": "normal",
@@ -99,20 +105,27 @@ def write_config(folder: pathlib.Path, seed: int) -> pathlib.Path:
             "decoder": {**RNN, "hidden_size": 128, **LAYER},
         },
     }
-    path = folder / f"seed{seed}.yaml"
+    path = folder / f"seed{seed}{'.scored' if scored else ''}.yaml"
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path
 
 
 def train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int) -> str:
-    """Returns the log of a training that has ended, after running it if there is none.
+    """Returns the logs of a training that has ended and of its scores, after running it if there are none.
 
     Raises:
         UserError: the program is not there, or ended with an error.
     """
-    log = folder / f"seed{seed}.log"
-    if log.exists() and len(EPOCH.findall(log.read_text())) == TRAINING["epochs"]:
-        return log.read_text()
+    log, scored = folder / f"seed{seed}.log", folder / f"seed{seed}.scored.log"
+    if not (log.exists() and len(EPOCH.findall(log.read_text())) == TRAINING["epochs"]):
+        _train(python, data_dir, folder, seed, log)
+    if not (scored.exists() and SCORED.search(scored.read_text())):
+        config = write_config(folder.absolute(), seed, scored=True)
+        peers.run([str(python), "-m", "joeynmt", "test", str(config)], scored)
+    return log.read_text() + scored.read_text()
+
+
+def _train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int, log: pathlib.Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     splits = sentences(data_dir)
     for name, split in (("train", splits["train"]), ("dev", splits["valid"])):
@@ -120,22 +133,24 @@ def train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int) 
             text = "".join(f"{line}\n" for line in getattr(split, side))
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
     config = write_config(folder.absolute(), seed)
-    return peers.run([str(python), "-m", "joeynmt", "train", str(config), "--skip-test"], log)
+    peers.run([str(python), "-m", "joeynmt", "train", str(config), "--skip-test"], log)
 
 
 def facts(text: str) -> dict[str, Any]:
-    """Reads a log: BLEU and perplexity after each epoch, the number of parameters, the seconds.
+    """Reads a log: BLEU after each epoch, the last perplexity, the number of parameters, the seconds.
 
     Raises:
-        UserError: the training has not ended.
+        UserError: the training has not ended, or has not been scored.
     """
     measured = [(float(bleu), float(ppl)) for bleu, ppl in MEASURED.findall(text)]
     seconds = [float(value) for _, value in EPOCH.findall(text)]
-    if len(seconds) < TRAINING["epochs"] or not measured:
-        raise UserError("expected the log of a training that has ended")
+    scored = SCORED.search(text)
+    if len(seconds) < TRAINING["epochs"] or not measured or not scored:
+        raise UserError("expected the log of a training that has ended, and of its scores")
     return {
         "bleu": [bleu for bleu, _ in measured],
-        "perplexity": [ppl for _, ppl in measured],
+        "perplexity": float(scored[1]),
+        "smoothed_perplexity": [ppl for _, ppl in measured],  # as its training prints it
         "num_parameters": int(PARAMETERS.search(text)[1]),
         "seconds": round(sum(seconds), 1),
     }
@@ -145,7 +160,7 @@ def report(found: dict[str, dict[str, Any]]) -> str:
     """Formats a table with a row for each seed."""
     rows = []
     for seed, fact in found.items():
-        last = f"{fact['bleu'][-1]:.1f}", f"{fact['perplexity'][-1]:.2f}"
+        last = f"{fact['bleu'][-1]:.1f}", f"{fact['perplexity']:.2f}"
         course = ", ".join(f"{bleu:.1f}" for bleu in fact["bleu"])
         rows.append([seed, f"{fact['num_parameters']:,}", *last, course, f"{fact['seconds']:.0f}"])
     return raw.table(["seed", "parameters", "BLEU", "perplexity", "BLEU after each epoch", "s"], rows)

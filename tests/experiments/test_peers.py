@@ -14,6 +14,7 @@ joeynmt.prediction - Evaluation result (greedy): bleu:   4.69, loss:  33.62, ppl
 joeynmt.training - Epoch   {}, total training loss: 5876.63, num. of seqs: 20000, num. of tokens: 246061, 100.5[sec]
 """
 LOG = "".join(LINES.format(epoch) for epoch in range(1, 9))
+SCORES = "joeynmt.prediction - Evaluation result (scoring) loss:  20.11, ppl:   8.12, acc:   0.44.\n"
 
 
 def test_a_program_is_run_with_its_log(tmp_path):
@@ -27,16 +28,22 @@ def test_a_program_is_run_with_its_log(tmp_path):
 
 
 def test_the_log_of_joeynmt_is_read():
-    found = translation_peer.facts(LOG)
-    assert found == {"bleu": [4.69] * 8, "perplexity": [15.26] * 8, "num_parameters": 2651264, "seconds": 804.0}
-    assert "| 0 | 2,651,264 | 4.7 | 15.26 | 4.7, 4.7," in translation_peer.report({"0": found})
-    with pytest.raises(UserError, match="expected the log of a training that has ended"):
-        translation_peer.facts(LINES)
+    found = translation_peer.facts(LOG + SCORES)
+    smoothed = {"smoothed_perplexity": [15.26] * 8}
+    assert found == {"bleu": [4.69] * 8, "perplexity": 8.12, "num_parameters": 2651264, "seconds": 804.0} | smoothed
+    assert "| 0 | 2,651,264 | 4.7 | 8.12 | 4.7, 4.7," in translation_peer.report({"0": found})
+    for unfinished in (LOG, LINES + SCORES):
+        with pytest.raises(UserError, match="expected the log of a training that has ended, and of its scores"):
+            translation_peer.facts(unfinished)
 
 
 def test_a_finished_training_is_read_and_the_config_is_one_of_joeynmt(tmp_path):
     (tmp_path / "seed3.log").write_text(LOG)
-    assert translation_peer.train(tmp_path / "nowhere", "nowhere", tmp_path, 3) == LOG
+    (tmp_path / "seed3.scored.log").write_text(SCORES)
+    assert translation_peer.train(tmp_path / "nowhere", "nowhere", tmp_path, 3) == LOG + SCORES
     content = json.loads(translation_peer.write_config(tmp_path, 3).read_text())
     assert content["random_seed"] == 3 and content["data"]["train"] == str(tmp_path / "train")
     assert content["model"]["encoder"]["hidden_size"] * 2 == content["model"]["decoder"]["hidden_size"]
+    scored = json.loads(translation_peer.write_config(tmp_path, 3, scored=True).read_text())
+    assert content["training"]["label_smoothing"] == 0.1 and scored["training"]["label_smoothing"] == 0
+    assert scored["testing"]["load_model"] == str(tmp_path / "model3" / "latest.ckpt")

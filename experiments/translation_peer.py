@@ -42,8 +42,6 @@ TRAINING = {
     "optimizer": "adam",
     "adam_betas": [0.9, 0.999],
     "learning_rate": 0.0015,
-    "scheduling": "plateau",
-    "patience": 1000,  # never reached: the rate is constant
     "loss": "crossentropy",
     "label_smoothing": 0.1,
     "normalization": "batch",

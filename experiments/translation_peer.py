@@ -42,8 +42,8 @@ TRAINING = {
     "optimizer": "adam",
     "adam_betas": [0.9, 0.999],
     "learning_rate": 0.0015,
-    "scheduling": "decaying",
-    "decaying_step_size": 1000,  # epochs, never reached: the rate is constant
+    "scheduling": "exponential",
+    "decrease_factor": 1.0,  # after each epoch: the rate is constant
     "loss": "crossentropy",
     "label_smoothing": 0.1,
     "normalization": "batch",

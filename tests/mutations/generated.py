@@ -85,6 +85,16 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "1",
     ): ONE_SHAPE,
     (
+        "attention/random_features.py",
+        "return jnp.where(total > 0, read / jnp.where(total > 0, total, 1.0), 0.0).astype(values.dtype)",
+        ">=",
+    ): "where the total is 0, the read is 0, divided by 1",
+    (
+        "training/options.py",
+        'ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back',
+        "11",
+    ): "a choice; that a run goes back so often and no more is tested with a smaller number",
+    (
         "attention/multi_head.py",
         "elif shared > 1:  # a normalizer or a fit may have parameters for each head",
         ">=",

@@ -21,6 +21,7 @@ from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from experiments import babi, inflection, raw  # noqa: E402
 
+PEER_OF = "enja_soft"  # the config that experiments/translation_peer.py trains JoeyNMT beside
 DEVELOPED = ("memnn", "dmn_supervised")  # their settings were changed after a first result on the test questions
 
 
@@ -86,16 +87,27 @@ def of_babi(found: dict[str, Any]) -> Row:
     return Row(f"bAbI, {len(tasks)} tasks", name, split, "error, %", ours, "", published, None, f"babi_{name}")
 
 
-def of_translation(found: dict[str, Any]) -> Iterator[Row]:
-    """Yields the rows of translation, beam search, each seed and the ensemble."""
+def of_translation(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
+    """Yields the rows of translation, each seed and the ensemble; the peer stands beside the model of its kind."""
+    split = f"{found['results']['split']}, development" if found["results"]["split"] == "dev" else "test"
     for run in found["results"]["runs"]:
-        bleu = run["measured"]["beam"]["bleu"]
-        ours = f"{interval(bleu['seeds'])}; ensemble {bleu['ensemble']:.1f}"
-        split = f"{found['results']['split']}, development" if found["results"]["split"] == "dev" else "test"
-        yield Row(
-            "English to Japanese", f"{run['config']}, {run['size']}", split, "BLEU", ours, "", "",
-            run["train_seconds"], "attention",
-        )  # fmt: skip
+        beside = peer if run["config"] == PEER_OF else None
+        for metric, decoding in (("bleu", "greedy"), ("bleu", "beam"), ("perplexity", "greedy")):
+            values = run["measured"][decoding][metric]
+            name, digits = (f"BLEU, {decoding}", 1) if metric == "bleu" else (metric, 2)
+            ours = f"{interval(values['seeds'], digits)}; ensemble {values['ensemble']:.{digits}f}"
+            theirs = (
+                f"{interval(_of_peer(beside, metric), digits)} (JoeyNMT)" if beside and decoding == "greedy" else ""
+            )
+            yield Row(
+                "English to Japanese", f"{run['config']}, {run['size']}", split, name, ours, theirs, "",
+                run["train_seconds"], "attention",
+            )  # fmt: skip
+
+
+def _of_peer(peer: dict[str, Any], metric: str) -> list[float]:
+    """Returns the last value of each seed."""
+    return [seed["bleu"][-1] if metric == "bleu" else seed["perplexity"] for seed in peer["results"].values()]
 
 
 def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
@@ -111,7 +123,7 @@ def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
     if content := record("inflection"):
         found += of_inflection(content, record("inflection_peer"))
     if content := record("attention"):
-        found += of_translation(content)
+        found += of_translation(content, record("translation_peer"))
     return found + [of_babi(content) for name in babi.FAMILIES if (content := record(f"babi_{name}"))]
 
 

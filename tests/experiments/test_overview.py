@@ -29,3 +29,16 @@ def test_a_family_of_memory_networks_is_its_mean_over_the_tasks_it_was_trained_o
 
 def test_one_seed_has_no_interval():
     assert overview.interval([99.8]) == "99.8, one seed"
+
+
+def test_joeynmt_stands_beside_the_model_with_attention_and_greedy_decoding_alone():
+    measured = {"bleu": {"seeds": [15.0, 15.0], "ensemble": 16.0}, "perplexity": {"seeds": [8.5, 8.5], "ensemble": 8.0}}
+    run = {"size": "width 128", "train_seconds": 60.0, "measured": {"greedy": measured, "beam": measured}}
+    found = {"results": {"split": "dev", "runs": [run | {"config": name} for name in ("enja_none", "enja_soft")]}}
+    peer = {"results": {"0": {"bleu": [1.0, 15.5], "perplexity": 8.12}}}
+    rows = list(overview.of_translation(found, peer))
+    assert [row.metric for row in rows] == 2 * ["BLEU, greedy", "BLEU, beam", "perplexity"]
+    theirs = ["15.5, one seed (JoeyNMT)", "", "8.12, one seed (JoeyNMT)"]
+    assert [row.peer for row in rows] == [""] * 3 + theirs
+    assert rows[2].ours == "8.50 [8.50, 8.50], 2 seeds; ensemble 8.00" and rows[2].split == "dev, development"
+    assert all(row.peer == "" for row in overview.of_translation(found, None))

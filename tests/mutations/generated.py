@@ -29,7 +29,13 @@ TESTED_BY = {  # where the test file has another name
 }
 USED_BY = {  # folder -> tests of what is built from it, for faults that no test of its own notices
     "attention/hard": ("models/seq2seq", "test_library.py"),
-    "attention": ("attention/test_core.py", "attention/test_multi_head.py", "models/transformer", "test_library.py"),
+    "attention": (
+        "attention/test_blockwise.py",
+        "attention/test_core.py",
+        "attention/test_multi_head.py",
+        "models/transformer",
+        "test_library.py",
+    ),
     "training": ("cli/test_runs.py", "faults/test_kills.py"),
     "evaluation": ("evaluation/test_text_evaluation.py", "cli/test_commands.py"),
 }
@@ -94,6 +100,11 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         'ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back',
         "11",
     ): "a choice; that a run goes back so often and no more is tested with a smaller number",
+    (
+        "attention/scores/random_features.py",
+        "parts = [jnp.exp(x - m) for x, m in zip((of_query, of_keys), largest, strict=True)]",
+        "False",
+    ): "both have two parts",
     (
         "attention/multi_head.py",
         "elif shared > 1:  # a normalizer or a fit may have parameters for each head",

@@ -112,7 +112,8 @@ def run_generated(count: int, seed: int, out: str) -> int:
         for fault in generated.sample(count, seed):
             test = noticed_by(root, fault)
             state = "killed" if test else "explained" if generated.explanation(fault) else "survived"
-            results.append({"result": state, **fault._asdict(), "noticed_by": test})
+            why = {"why": generated.explanation(fault)} if state == "explained" else {}
+            results.append({"result": state, **fault._asdict(), "noticed_by": test, **why})
             print(f"{state:<10}{fault.name:<52}{test or fault.line}", flush=True)
     return summary({"of": len(generated.all_mutations()), "seed": seed, "results": results, **about()}, out)
 

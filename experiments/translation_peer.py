@@ -1,6 +1,6 @@
 """What does another program reach on the same sentences? JoeyNMT with attention, on the same cores.
 
-    python -m venv joey && joey/bin/pip install joeynmt==2.3.0 "numpy<2" importlib_metadata
+    python -m venv joey && joey/bin/pip install joeynmt==2.3.0 torch==2.13.0 "numpy<2" importlib_metadata
     python experiments/translation_peer.py --python=joey/bin/python --data_dir=data/enja
 
 JoeyNMT (Kreutzer 2019, arXiv 1907.12484) is given the 20,000 training pairs and the dev sentences of

@@ -126,7 +126,8 @@ def run_again(path: str, out: str) -> int:
             if found["result"] != "survived":
                 continue
             key = found["file"], found["line"], found["new"]
-            fault = next((fault for fault in now if generated.key_of(fault) == key), None)
+            alike = [fault for fault in now if generated.key_of(fault) == key]  # one line may have several
+            fault = next((fault for fault in alike if place(fault.name) == place(found["name"])), None)
             if fault is None:
                 print(f"changed   {found['name']:<52}{found['line']}", flush=True)
                 continue
@@ -136,6 +137,11 @@ def run_again(path: str, out: str) -> int:
                 found |= {"result": "mended", "noticed_by": test}
             print(f"{found['result']:<10}{fault.name:<52}{found['noticed_by'] or fault.line}", flush=True)
     return summary(record | {"again": about()}, out)
+
+
+def place(name: str) -> str:
+    """The column and the rule of a named fault."""
+    return name.rsplit(":", 1)[1]
 
 
 def summary(record: dict, out: str) -> int:

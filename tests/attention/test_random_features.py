@@ -79,8 +79,10 @@ def test_the_linear_form_is_the_formula_with_the_score_of_random_features(factor
     if factor == 1:
         estimate = np.asarray(kernel_estimate(*scaled, directions)) * np.asarray(mask)
         np.testing.assert_allclose(weights, estimate / estimate.sum(-1, keepdims=True), rtol=1e-4)
-        nothing = random_feature_attention(*scaled, values, directions, jnp.zeros(4, bool))
+        nothing_of = lambda q: random_feature_attention(q, scaled[1], values, directions, jnp.zeros(4, bool))  # noqa: E731
+        nothing, gradient = compiled(lambda q: (nothing_of(q), jax.grad(lambda q: nothing_of(q).sum())(q)))(scaled[0])
         np.testing.assert_array_equal(nothing, 0)
+        np.testing.assert_array_equal(gradient, 0)
 
 
 def test_many_features_come_near_to_softmax():

@@ -92,7 +92,7 @@ def noticed_by(root: pathlib.Path, fault: generated.Fault) -> str:
     path = root / "attn_jax" / fault.file
     text = path.read_text(encoding="utf-8")
     for tests in fault.tests:
-        path.write_text(generated.mutated(text, fault), encoding="utf-8")
+        path.write_text(generated.mutated(text, fault.begin, fault.end, fault.new), encoding="utf-8")
         status, printed = run_tests(root, list(tests), LONGEST)
         path.write_text(text, encoding="utf-8")
         if status == 0:
@@ -125,9 +125,8 @@ def run_again(path: str, out: str) -> int:
         for found in record["results"]:
             if found["result"] != "survived":
                 continue
-            key = found["file"], found["line"], found["new"]
-            alike = [fault for fault in now if generated.key_of(fault) == key]  # one line may have several
-            fault = next((fault for fault in alike if place(fault.name) == place(found["name"])), None)
+            before = found["file"], found["line"], found["new"], place(found["name"])  # its line may have several
+            fault = next((f for f in now if (f.file, f.line, f.new, place(f.name)) == before), None)
             if fault is None:
                 print(f"changed   {found['name']:<52}{found['line']}", flush=True)
                 continue

@@ -41,94 +41,68 @@ USED_BY = {  # folder -> tests of what is built from it, for faults that no test
 }
 SHORT_CUT = "a short cut: with top_k 0 and top_p 1 the filter that follows keeps every token"
 ONE_SHAPE = "only the shape is used, and that of every block is the same"
-# Faults that no test can notice, and why; a sample counts them as explained. The key is the file, the line without its
-# indentation, and what the fault writes, which outlive a change above the line.
-EXPLAINED: dict[tuple[str, str, str], str] = {
+# Faults that no test can notice, and why; a sample counts them as explained. The key is the file and the line with the
+# fault in it, without its indentation, which outlive a change above the line.
+EXPLAINED: dict[tuple[str, str], str] = {
     (
         "attention/normalizers/forms.py",
-        "start = jnp.ones_like(largest), jnp.asarray(True), 0",
-        "1",
+        "start = jnp.ones_like(largest), jnp.asarray(True), 1",
     ): "the number of steps is bounded far above what is needed, so one less changes nothing",
     (
         "evaluation/decode.py",
-        "done = done | (t + 1 >= limits) | (ended.score[:, -1] >= alive.log_prob[:, 0] / penalty)",
-        ">",
+        "done = done | (t + 1 >= limits) | (ended.score[:, -1] > alive.log_prob[:, 0] / penalty)",
     ): "a search that goes on at a tie finds nothing better, since scores only fall",
     (
         "attention/normalizers/constrained.py",
-        "low = jnp.where(_sum(jnp.clip(x, 0.0, u)) >= 1, 0.0, -1.0)",
-        ">",
+        "low = jnp.where(_sum(jnp.clip(x, 0.0, u)) > 1, 0.0, -1.0)",
     ): "where the sum is exactly one, both brackets hold the root 0",
-    (
-        "evaluation/decode.py",
-        "if top_k == 0 and top_p == 1:",
-        "1",
-    ): SHORT_CUT,
-    (
-        "evaluation/decode.py",
-        "if top_k == 0 and top_p == 1:",
-        "2",
-    ): SHORT_CUT,
+    ("evaluation/decode.py", "if top_k == 1 and top_p == 1:"): SHORT_CUT,
+    ("evaluation/decode.py", "if top_k == 0 and top_p == 2:"): SHORT_CUT,
     (
         "attention/normalizers/contextual.py",
-        "num_positions: int = 64  # 0 .. num_positions - 1",
-        "65",
+        "num_positions: int = 65  # 0 .. num_positions - 1",
     ): "a default, which no other part relies on",
     (
         "attention/written/mesa.py",
-        "going = square > least",
-        ">=",
+        "going = square >= least",
     ): "a rest that is exactly as large as rounding may be taken as either",
     (
         "attention/blockwise.py",
         "normalize if isinstance(normalize, Form) else "
-        "form_of(normalize, jax.eval_shape(score, query, blocks.keys[0]))",
-        "1",
+        "form_of(normalize, jax.eval_shape(score, query, blocks.keys[1]))",
     ): ONE_SHAPE,
-    (
-        "attention/blockwise.py",
-        "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[0], blocks))",
-        "1",
-    ): ONE_SHAPE,
+    ("attention/blockwise.py", "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[1], blocks))"): ONE_SHAPE,
     (
         "attention/random_features.py",
-        "return jnp.where(total > 0, read / jnp.where(total > 0, total, 1.0), 0.0).astype(values.dtype)",
-        ">=",
+        "return jnp.where(total >= 0, read / jnp.where(total > 0, total, 1.0), 0.0).astype(values.dtype)",
     ): "where the total is 0, the read is 0, divided by 1",
     (
         "training/options.py",
-        'ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back',
-        "11",
+        'ON_NAN = {"stop": 0, "rewind": 11}  # how often a run may go back',
     ): "a choice; that a run goes back so often and no more is tested with a smaller number",
     (
         "attention/scores/random_features.py",
-        "parts = [jnp.exp(x - m) for x, m in zip((of_query, of_keys), largest, strict=True)]",
-        "False",
+        "parts = [jnp.exp(x - m) for x, m in zip((of_query, of_keys), largest, strict=False)]",
     ): "both have two parts",
     (
         "attention/multi_head.py",
-        "elif shared > 1:  # a normalizer or a fit may have parameters for each head",
-        ">=",
+        "elif shared >= 1:  # a normalizer or a fit may have parameters for each head",
     ): "to repeat every head once changes nothing",
     (
         "training/checkpoints.py",
-        "shutil.rmtree(unfinished, ignore_errors=True)",
-        "False",
+        "shutil.rmtree(unfinished, ignore_errors=False)",
     ): "whether an error of removing is told; no test makes a folder that cannot be removed by root",
     (
         "attention/hard/straight_through.py",
-        "shift = jnp.where(possible, jnp.log(jnp.where(possible, to, 1)), 0) - finite(log_weights)",
-        "2",
+        "shift = jnp.where(possible, jnp.log(jnp.where(possible, to, 2)), 0) - finite(log_weights)",
     ): "the number stands in for an impossible key, whose logarithm is not used",
     (
         "attention/normalizers/entmax.py",
-        "part = jnp.where(right > left, (1 - left) / jnp.where(right > left, right - left, 1), 0.0)",
-        ">=",
+        "part = jnp.where(right >= left, (1 - left) / jnp.where(right > left, right - left, 1), 0.0)",
     ): "where both sums are equal, both sides are the same weights",
     (
         "training/parallel.py",
-        "if has_device_axis or x.is_fully_replicated:",
-        "and",
+        "if has_device_axis and x.is_fully_replicated:",
     ): "in one process all parts are at hand, so only what is copied to the host differs, not what is returned",
 }
 
@@ -139,6 +113,7 @@ class Fault(NamedTuple):
     name: str
     file: str  # below attn_jax
     line: str
+    becomes: str  # the line with the fault in it
     rule: str
     begin: int  # in bytes of the file
     end: int
@@ -151,9 +126,9 @@ def explanation(fault: Fault) -> str:
     return EXPLAINED.get(key_of(fault), "")
 
 
-def key_of(fault: Fault) -> tuple[str, str, str]:
+def key_of(fault: Fault) -> tuple[str, str]:
     """What names a fault wherever its line is."""
-    return fault.file, fault.line, fault.new
+    return fault.file, fault.becomes
 
 
 def files() -> list[pathlib.Path]:
@@ -244,14 +219,15 @@ def all_mutations() -> list[Fault]:
             line = data.count(b"\n", 0, begin)
             column = begin - (data.rfind(b"\n", 0, begin) + 1)
             name = f"{inside}:{line + 1}:{column} {rule}"
-            found.append(Fault(name, inside, lines[line].strip(), rule, begin, end, new, tests))
+            becomes = mutated(text, begin, end, new).splitlines()[line].strip()
+            found.append(Fault(name, inside, lines[line].strip(), becomes, rule, begin, end, new, tests))
     return found
 
 
-def mutated(text: str, fault: Fault) -> str:
+def mutated(text: str, begin: int, end: int, new: str) -> str:
     """The text with a fault."""
     data = text.encode()
-    return (data[: fault.begin] + fault.new.encode() + data[fault.end :]).decode()
+    return (data[:begin] + new.encode() + data[end:]).decode()
 
 
 def sample(count: int, seed: int) -> list[Fault]:

@@ -99,31 +99,20 @@ class StackOptions(OutputUser):
                 scores = self.positions if positions.needs_attention else ""
                 place.check_memory(causal=order, num_kv_heads=self.num_kv_heads, scores=scores)
 
-        def make_attention(
-            options: AttentionOptions, num_scaled: int = 0, forgets: bool = False, causal: bool = False
-        ) -> MultiHead | WrittenHeads:
-            if isinstance(options, MemoryOptions) and options.kind is not None:
-                return options.build_heads(
-                    num_heads=self.num_heads, features=self.hidden_size, causal=causal, dtype=setting.dtype
-                )
-            return MultiHead(
-                attention=options.build(width, num_heads=self.num_heads, num_scaled=num_scaled, gate=False),
-                gate=options.gate,
-                forgets=forgets,
-                selective=options.selective,
-                num_heads=self.num_heads,
-                features=self.hidden_size,
-                num_kv_heads=self.num_kv_heads,
-                dtype=setting.dtype,
-            )
-
         return TransformerStack(
             make_layer=partial(
                 TransformerLayer,
-                make_attention=partial(make_attention, attention, positions.num_scaled, positions.forgets, causal),
+                make_attention=partial(
+                    self._build_heads,
+                    setting,
+                    attention,
+                    causal=causal,
+                    num_scaled=positions.num_scaled,
+                    forgets=positions.forgets,
+                ),
                 features=self.hidden_size,
                 feed_forward_size=self.feed_forward_size,
-                make_source_attention=source_attention and partial(make_attention, source_attention),
+                make_source_attention=source_attention and partial(self._build_heads, setting, source_attention),
                 norm_first=norm_first,
                 rotary=positions.rotary,
                 convolution=self.short_convolution if causal else 0,
@@ -139,6 +128,29 @@ class StackOptions(OutputUser):
             remat=self.remat,
             dropout=self.dropout,
             dtype=setting.dtype,
+        )
+
+    def _build_heads(
+        self,
+        setting: Setting,
+        options: AttentionOptions,
+        *,
+        causal: bool = False,
+        num_scaled: int = 0,
+        forgets: bool = False,
+    ) -> MultiHead | WrittenHeads:
+        """Builds the heads of one attention of a layer: a memory that is written, or attention to all keys."""
+        heads = dict(num_heads=self.num_heads, features=self.hidden_size, dtype=setting.dtype)
+        if isinstance(options, MemoryOptions) and options.kind is not None:
+            return options.build_heads(**heads, causal=causal)
+        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
+        return MultiHead(
+            attention=options.build(width, num_heads=self.num_heads, num_scaled=num_scaled, gate=False),
+            gate=options.gate,
+            forgets=forgets,
+            selective=options.selective,
+            num_kv_heads=self.num_kv_heads,
+            **heads,
         )
 
 

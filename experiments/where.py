@@ -25,18 +25,19 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from ml_collections import ConfigDict
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.build import build_task  # noqa: E402
-from attn_jax.cli.snapshot import own_split, restore  # noqa: E402
+from attn_jax.cli.build import build_setup, build_task  # noqa: E402
+from attn_jax.cli.options import change  # noqa: E402
+from attn_jax.cli.snapshot import kept_of, own_split, restore  # noqa: E402
 from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.overlays import shaded  # noqa: E402
 from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
-from attn_jax.tasks import task_class  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
@@ -66,12 +67,17 @@ STARTED = {  # from the parameters of the soft run
 SMALL = (BASELINE, "sparsemax", "marginal", STARTED_BASELINE, "hard, learned baseline")
 METRICS = {  # of a result -> (heading, digits)
     "exact_match": ("exact captions", 1),
+    "one_cell": ("exact captions, one cell a word", 1),
     "touch": ("weight in the box", 1),
     "point": ("pointing game", 1),
     "cells": ("cells per word", 2),
 }
 SHOWN = 1  # number of the scene of the figure: not the first, which has a single object in most worlds
-KEPT = ("seeds", "metrics", "num_parameters", "steps", "train_seconds", "checkpoint")  # of result.json
+KEPT = ("seeds", "num_parameters", "steps", "train_seconds", "checkpoint")  # of result.json
+SAMPLING = {"objective": "hard"} | {
+    f"attention.{key}": value
+    for key, value in {"read": "reinforce", "num_samples": 1, "baseline": "none", "feed": "read"}.items()
+}
 
 
 def sweep(folder: str = RUNS, names: Sequence[str] = (*FRESH, *STARTED)) -> Iterator[dict[str, Any]]:
@@ -108,8 +114,33 @@ def collect(todo: Sequence[Job], folder: pathlib.Path, names: Sequence[str] = (*
         path = folder / job.name / "result.json"
         if path.exists():
             result = load_json(path)
-            found[variant] = {key: result[key] for key in KEPT}
+            found[variant] = {key: result[key] for key in KEPT} | {"metrics": measure(folder / job.name)}
     return found
+
+
+def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
+    """Computes METRICS, and the weight in the box of equal weights, of each seed of a finished run.
+
+    Soft attention, and the loss for contexts of single keys, read all cells with weight when a model is used. So the
+    captions are also measured with the cell of the largest weight alone, as hard attention reads when its sampled
+    context is fed back.
+    """
+    config = load_config(workdir)
+    snapshot = restore(config, workdir)
+    task = build_task(config, kept_of(config, workdir))
+    _, split = own_split(task)
+    names = ["exact_match", "touch", "point", "cells", "uniform"]
+    values = snapshot.evaluator.measure(snapshot.params, split, names).values
+    single = build_setup(one_cell(config), task.kept).evaluator
+    values |= {"one_cell": single.measure(snapshot.params, split, ["exact_match"]).values["exact_match"]}
+    return {name: {"seeds": [float(x) for x in values[name]["seeds"]]} for name in (*METRICS, "uniform")}
+
+
+def one_cell(config: ConfigDict) -> ConfigDict:
+    """Returns the config of the same model that reads the cell of the largest weight of each word, and no other."""
+    soft = config.model.objective == "soft"
+    changes = {"attention.read": "top", "attention.num_samples": 1} if soft else SAMPLING
+    return change(config, {f"model.{key}": value for key, value in changes.items()})
 
 
 def looks(todo: Sequence[Job], folder: pathlib.Path, names: Sequence[str]) -> dict[str, Any]:
@@ -121,12 +152,14 @@ def looks(todo: Sequence[Job], folder: pathlib.Path, names: Sequence[str]) -> di
             continue
         config = load_config(path)
         snapshot = restore(config, path)
-        _, split = own_split(build_task(config, task_class(config.task.name).load(path)))
+        _, split = own_split(build_task(config, kept_of(config, path)))
         one, predictor = split.select([SHOWN]), snapshot.predictor
         (weights,) = predictor.grids(snapshot.params[0], one)
         image = predictor.gallery.pixels(one.source[0].partition("\t")[0])
         words = one.target[0].split()
+        edges = [axis.tolist() for axis in predictor.edges]
         found |= {"source": one.source[0], "words": words, "boxes": one.boxes[0], "image": image.astype(int)}
+        found["edges"] = edges  # of the cells
         found["variants"][variant] = raw.rounded(weights[: len(words)], 3)
     return found
 
@@ -137,12 +170,12 @@ def figure(record: dict[str, Any]) -> Figure:
     image, words, variants = np.array(found["image"], np.uint8), found["words"], found["variants"]
     size = (0.95 * len(words) + 2.4, 1.0 * len(variants) + 0.5)
     drawn = Figure(figsize=size, layout="constrained")
-    edges = (0, image.shape[1], image.shape[0], 0)
+    extent, edges = (0, image.shape[1], image.shape[0], 0), tuple(map(np.array, found["edges"]))
     for axes_of, (variant, weights) in zip(
         drawn.subplots(len(variants), len(words), squeeze=False), variants.items(), strict=True
     ):
         for axes, word, cells, boxes in zip(axes_of, words, np.array(weights), found["boxes"], strict=True):
-            axes.imshow(shaded(image, cells), interpolation="nearest", extent=edges)
+            axes.imshow(shaded(image, cells, edges), interpolation="nearest", extent=extent)
             for left, top, right, bottom in boxes:
                 axes.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="white"))
             axes.set_xticks([]), axes.set_yticks([])
@@ -192,16 +225,17 @@ def page(record: dict[str, Any]) -> str:
     found = record["results"]
     seeds = max(len(result["seeds"]) for result in found["runs"].values())
     first = next(iter(found["runs"].values()))
-    uniform, name = first["metrics"]["uniform"]["mean"], found.get("name", "where")
+    uniform, name = np.mean(first["metrics"]["uniform"]["seeds"]), found.get("name", "where")
     picture = f"\n![The weights of each variant, word by word]({name}.png)\n" if "looks" in found else ""
     missing = f"\nNot trained to the end: {', '.join(found['missing'])}.\n" if found["missing"] else ""
     return f"""# Where did it look?
 
 {raw.circumstances(record)}
 - test scenes of `configs/scenes_soft.py`, {first["steps"]} steps, mean of {seeds} seeds with its 95 % interval
-- exact captions or answers, in percent; weight on the cells that touch the box of the word's object, in percent
-  (equal weights: {uniform:.1f}); percent of the words whose cell of largest weight touches the box; number of equal
-  weights with the entropy of the weights
+- exact captions or answers, in percent; the same when the model reads the cell of the largest weight alone (soft and
+  marginal attention, and hard attention with the mean context in its state, read all cells otherwise); weight on the
+  cells that touch the box of the word's object, in percent (equal weights: {uniform:.1f}); percent of the words whose
+  cell of largest weight touches the box; number of equal weights with the entropy of the weights
 
 {report(found["runs"])}
 {picture}{missing}"""

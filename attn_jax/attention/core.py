@@ -232,6 +232,7 @@ class Attention(nn.Module, kw_only=True):
             context = fused_attention(state, memory.keys, memory.values, allowed, bias, scale)
         else:
             rows, log_prob = self._rows(weights, rng)
+            weights = weights if self.read.random else rows  # a fixed choice, such as the largest, is what was read
             if dropping:
                 rows = drop(self.make_rng("dropout"), self.dropout, rows)
             context = weighted_sum(rows, memory.values)

@@ -30,5 +30,5 @@ class Attended:
     """Result of reading a memory."""
 
     context: Float[Array, "... q dv"]  # weights times values, times a gate if there is one
-    weights: Float[Array, "... q k"]
+    weights: Float[Array, "... q k"]  # what was read; the distribution of the key, where one was sampled
     log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 where none was sampled

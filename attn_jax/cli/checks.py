@@ -1,5 +1,6 @@
 """Checks of a config before the data is read; each raises a one-line UserError."""
 
+import math
 import pathlib
 
 import jax
@@ -95,14 +96,24 @@ def seeds_of(config: ConfigDict) -> tuple[int, ...]:
     return resolve(config).run.all_seeds
 
 
-def check_num_samples(config: ConfigDict, longest: int) -> None:
-    """Raises a UserError if sampling without replacement needs more keys than the longest source has."""
+def check_num_samples(config: ConfigDict, longest: int, *, cells: tuple[int, int] | None = None) -> None:
+    """Checks that sampling without replacement needs no more keys than there are.
+
+    Args:
+        config: of the run.
+        longest: length of the longest source; of an image, that of its question.
+        cells: rows and columns of the grid of an image; None for texts.
+
+    Raises:
+        UserError: it needs more keys.
+    """
     attention = config.model.get("attention", {})
     reading = READINGS.get(attention.get("read"))
-    if reading is not None and reading.distinct and attention.num_samples > longest:
+    num_keys, what = (longest, "the longest source") if cells is None else (math.prod(cells), "the grid of an image")
+    if reading is not None and reading.distinct and attention.num_samples > num_keys:
         raise UserError(
             f"model.attention.num_samples is {attention.num_samples}, but {reading.name} samples different keys and "
-            f"the longest source has {longest}; expected at most that many"
+            f"{what} has {num_keys}; expected at most that many"
         )
 
 

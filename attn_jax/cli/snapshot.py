@@ -65,7 +65,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
     """
     check_links(workdir)
     check_model(workdir, config)
-    kept = task_class(config.task.name).load(workdir)
+    kept = kept_of(config, workdir)
     setup = build.build_setup(config, kept)
     with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
@@ -81,6 +81,12 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
         index = seeds.index(chosen) if chosen in seeds else 0
         params, used = runs.final_params(config, checkpoints, setup)
         return ensembled(config, Snapshot(setup, params, used, index), kept)
+
+
+def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:
+    """Reads the data files of a work directory, see Task.kept, as the options of the task in a config change them."""
+    kept = task_class(config.task.name).load(workdir)
+    return resolve(config).task.renewed(kept, data_dir=config.data_dir)
 
 
 def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
@@ -121,7 +127,8 @@ def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
         kind = task_class(config.task.name)
         if task_class(other.task.name) is not kind or resolve(other).model.reads_stories:
             raise UserError(f"it is of task.name {other.task.name}; expected one like {config.task.name}")
-        for what, there, here in zip(("source", "target"), kind.load(folder), kept, strict=True):
+        renewed = resolve(config).task.renewed(kind.load(folder), data_dir=config.data_dir)
+        for what, there, here in zip(("source", "target"), renewed, kept, strict=True):
             if difference := difference_of(there.to_json(), here.to_json()):
                 raise UserError(
                     f"its {what} vocabulary is another one: {difference}; expected equal vocabularies, since "
@@ -140,7 +147,7 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
     if files.source or files.target:
         name = ", ".join(filter(None, (files.source, files.target)))
         return name, snapshot.predictor.read_files(files.source, files.target)
-    return own_split(build.build_task(config, task_class(config.task.name).load(workdir)))
+    return own_split(build.build_task(config, kept_of(config, workdir)))
 
 
 def own_split(task: Task | PointsTask) -> tuple[str, Split]:

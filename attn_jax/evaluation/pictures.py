@@ -12,7 +12,7 @@ from attn_jax.evaluation.base import Metric, Results
 from attn_jax.evaluation.files import save_weights
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.overlays import Look, plot_looks
-from attn_jax.evaluation.places import measure_places
+from attn_jax.evaluation.places import Boxes, measure_places
 from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
@@ -52,7 +52,8 @@ class PicturePredictor(TextPredictor):
         super().__init__(translator, buckets=buckets)
         vocabulary = translator.source_vocabulary
         self.asks, self.gallery, self.image = len(vocabulary) > len(SPECIAL), gallery_of(vocabulary), vocabulary.image
-        self.cells = self.model.module.picture.grid.cells(*self.image[:2])
+        grid, size = self.model.module.picture.grid, self.image[:2]
+        self.cells, self.edges = grid.cells(*size), grid.edges(*size)
         self.has_paths = hasattr(self.model.module, "trajectory")
         self._paths = jax.jit(self.model.trajectory)
 
@@ -144,8 +145,8 @@ class PicturePredictor(TextPredictor):
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """Draws each image with the weights of its cells, once for each word of the model's output.
 
-        Where the output is the known target, the true boxes are drawn. The JSON file beside a picture has the weights
-        [t, rows, columns].
+        The true boxes of a word are drawn where the target has the same word at the same place. The JSON file beside a
+        picture has the weights [t, rows, columns].
         """
         if self.has_paths:
             return self.plot_paths(params, pairs, paths)
@@ -161,8 +162,7 @@ class PicturePredictor(TextPredictor):
             rows = len(words) if weights[-1].any() else len(words) - 1
             if several:
                 words, rows = [f"query {i}" for i in range(1, len(weights) + 1)], len(weights)
-            true = pairs.boxes[index] if pairs.boxes else ()
-            known = true if not several and len(true) == len(words) - 1 else ()
+            known = self.known_boxes(pairs, index, words) if pairs.boxes and not several else ()
             maps = weights[:rows, :count].reshape(-1, *self.cells)
             looks = [
                 Look(word, cells, known[i] if i < len(known) else ())
@@ -170,9 +170,15 @@ class PicturePredictor(TextPredictor):
             ]
             verdict = "" if pairs.target[index] in ("", output) else f"   (true: {pairs.target[index]})"
             title = f"{question}?  {output}{verdict}" if question else f"{name}:  {output}{verdict}"
-            plot_looks(self.gallery.pixels(name), looks, path, title)
+            plot_looks(self.gallery.pixels(name), looks, self.edges, path, title)
             asked = {"question": question} if question else {}
             save_weights(path, maps, source=name, **asked, output=output, target=words[:rows])
+
+    def known_boxes(self, pairs: Pairs, index: int, words: Sequence[str]) -> list[Boxes]:
+        """Returns the true boxes of each output word that is also the word of the target at its place, else none."""
+        target = self.translator.target_vocabulary.tokenize(pairs.target[index])
+        triples = zip(words, target, pairs.boxes[index], strict=False)
+        return [boxes if word == true else () for word, true, boxes in triples]
 
     def plot_paths(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """Draws the path of the glimpses at each image; its JSON file has the squares, the guesses, and the weights."""
@@ -205,7 +211,8 @@ class PictureEvaluator(TextEvaluator):
     """Measures a model of images, see attn_jax.evaluation.base.Evaluator: the metrics of texts, and where it looks.
 
     touch, point, strict and uniform are means over all words with a true box, cells is exp of the mean entropy of the
-    weights: the number of equal weights with this entropy. The weights are those of the teacher-forced pass.
+    weights: the number of equal weights with this entropy; those on the words of a question do not count, and a word
+    without weight on the image is left out. The weights are those of the teacher-forced pass.
     """
 
     metrics: ClassVar = TextEvaluator.metrics | PLACE_METRICS
@@ -236,16 +243,20 @@ class PictureEvaluator(TextEvaluator):
         return found._replace(values=found.values | values, signatures=found.signatures | meanings)
 
     def places(self, params: Params, split: Pairs) -> dict[str, float]:
-        """Computes the means of the measures of attn_jax.evaluation.places, and the number of cells."""
+        """Computes the means of the measures of attn_jax.evaluation.places, and the number of cells.
+
+        A model without weights looks nowhere: its means are not a number.
+        """
         found: dict[str, list[float]] = {"touch": [], "point": [], "strict": [], "uniform": []}
-        entropies = []
-        for index, maps in enumerate(self.predictor.grids(params, split)):
+        entropies, every_map = [], self.predictor.grids(params, split)
+        for index, maps in enumerate(every_map if any(maps.any() for maps in every_map) else ()):
             for word, boxes in enumerate(split.boxes[index] if split.boxes else ()):
                 if boxes and word < len(maps):
-                    for name, value in measure_places(maps[word], boxes, self.predictor.image[:2]).items():
+                    for name, value in measure_places(maps[word], boxes, self.predictor.edges).items():
                         found[name].append(value)
             rows = maps.reshape(len(maps), -1)[: max(1, len(maps) - 1)]
-            share = rows / np.maximum(rows.sum(-1, keepdims=True), 1e-9)
+            rows = rows[rows.sum(-1) > 0]  # a word read from those of the question alone looks at no cell
+            share = rows / rows.sum(-1, keepdims=True)
             entropies += (-np.sum(share * np.log(np.maximum(share, 1e-30)), axis=-1)).tolist()
         means = {name: float(np.mean(values)) if values else float("nan") for name, values in found.items()}
-        return means | {"cells": float(np.exp(np.mean(entropies)))}
+        return means | {"cells": float(np.exp(np.mean(entropies))) if entropies else float("nan")}

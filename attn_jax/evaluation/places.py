@@ -1,14 +1,15 @@
 """Measures of where attention looks, for weights on the cells of a grid and the true boxes of each word.
 
-For a word with the boxes R and weights a on rows x columns cells of an image:
+For a word with the boxes R and weights a on rows x columns cells of an image, where a cell is the rectangle between
+its edges (`edges` of a grid):
 
     touch     sum of the weights of cells that touch R             attention correctness, Liu 2017 (arXiv 1605.09553)
     point     1 if the cell of the largest weight touches R        the pointing game, Zhang 2016 (arXiv 1608.00507)
     strict    sum of the weights times the share of the cell that R covers
     uniform   touch of equal weights
 
-Weight on the words of a question is outside of every box. A cell of a deep network also sees pixels around it
-(ConvolutionGrid.receptive_field), so a right word may be read from a cell beside its box.
+Weight on the words of a question is outside of every box. A cell of a deep network also sees pixels outside of its
+rectangle (ConvolutionGrid.receptive_field), so a right word may be read from a cell beside its box.
 """
 
 from collections.abc import Sequence
@@ -18,21 +19,23 @@ import numpy as np
 from attn_jax.types import Float
 
 Boxes = Sequence[tuple[int, int, int, int]]
+Edges = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]  # one more than rows, and than columns
 
 
-def covered(boxes: Boxes, image: tuple[int, int], cells: tuple[int, int]) -> Float[np.ndarray, "rows columns"]:
+def covered(boxes: Boxes, edges: Edges) -> Float[np.ndarray, "rows columns"]:
     """Returns the share of the area of each cell that boxes cover; boxes that overlap count once.
 
     Args:
         boxes: (left, top, right, bottom) in pixels, right and bottom outside.
-        image: height and width in pixels.
-        cells: rows and columns, of equal sizes; where they do not divide the image, sides of cells are fractions.
+        edges: of the rows and of the columns in pixels, from 0 to the height and from 0 to the width.
     """
-    edges = [np.linspace(0, side, count + 1) for side, count in zip(image, cells, strict=True)]
+    cells = tuple(len(lines) - 1 for lines in edges)
     # Pieces between all edges of cells and boxes: each is inside or outside of a box, and in one cell.
     cuts = [
-        np.unique(np.concatenate([lines, [min(side, max(0, box[i])) for box in boxes for i in (1 - axis, 3 - axis)]]))
-        for axis, (lines, side) in enumerate(zip(edges, image, strict=True))
+        np.unique(
+            np.concatenate([lines, [np.clip(box[i], 0, lines[-1]) for box in boxes for i in (1 - axis, 3 - axis)]])
+        )
+        for axis, lines in enumerate(edges)
     ]
     (y, x) = (0.5 * (cut[1:] + cut[:-1]) for cut in cuts)
     inside = np.zeros((len(y), len(x)), bool)
@@ -44,14 +47,12 @@ def covered(boxes: Boxes, image: tuple[int, int], cells: tuple[int, int]) -> Flo
         np.searchsorted(lines, places, side="right") - 1 for lines, places in zip(edges, (y, x), strict=True)
     )
     np.add.at(total, (rows[:, None], columns), area)
-    return total / (image[0] / cells[0] * image[1] / cells[1])
+    return total / np.outer(np.diff(edges[0]), np.diff(edges[1]))
 
 
-def measure_places(
-    weights: Float[np.ndarray, "rows columns"], boxes: Boxes, image: tuple[int, int]
-) -> dict[str, float]:
+def measure_places(weights: Float[np.ndarray, "rows columns"], boxes: Boxes, edges: Edges) -> dict[str, float]:
     """Computes the measures of one word."""
-    share = covered(boxes, image, weights.shape)
+    share = covered(boxes, edges)
     touches = share > 0
     return {
         "touch": float(weights[touches].sum()),

@@ -2,14 +2,15 @@
 
     pixels uint8 [b, y, x, c] -> grid [b, rows, columns, d] -> + positions -> [b, rows columns, d]
 
-A grid has a method `cells(height, width)`, the number of rows and columns. The words of a question follow the cells, as
-further keys and values.
+A grid has methods `cells(height, width)`, the number of rows and columns, and `edges(height, width)`, where they begin
+and end in pixels. The words of a question follow the cells, as further keys and values.
 """
 
 import math
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.pooling import mean_state
@@ -36,6 +37,24 @@ class ConvolutionGrid(nn.Module, kw_only=True):
         for stride in self.strides:
             height, width = -(-height // stride), -(-width // stride)
         return height, width
+
+    def edges(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the edges of rows and of columns: a pixel is in the cell whose centre is the nearest.
+
+        The centre of a cell is that of the square of pixels it depends on. It is not in the middle of equal parts of
+        the image: zeros are added to both borders, and one more at the end where their number is odd, which moves the
+        centres by half of a step of that layer.
+        """
+        return self._edges(height), self._edges(width)
+
+    def _edges(self, size: int) -> np.ndarray:
+        first, step, count = 0.5, 1, size  # centre of the first cell and distance to the next, in pixels
+        for kernel, stride in zip(self.kernels, self.strides, strict=True):
+            after = -(-count // stride)
+            before = max((after - 1) * stride + kernel - count, 0) // 2  # zeros added at the beginning
+            first, step, count = first + step * ((kernel - 1) / 2 - before), step * stride, after
+        centres = first + step * np.arange(count)
+        return np.concatenate([[0.0], (centres[1:] + centres[:-1]) / 2, [float(size)]])
 
     @property
     def receptive_field(self) -> int:
@@ -67,6 +86,10 @@ class PatchGrid(nn.Module, kw_only=True):
         if height % self.patch_size or width % self.patch_size:
             raise ValueError(f"patches of {self.patch_size} pixels do not divide an image of {height} x {width}")
         return height // self.patch_size, width // self.patch_size
+
+    def edges(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the edges of rows and of columns in pixels."""
+        return tuple(self.patch_size * np.arange(n + 1.0) for n in self.cells(height, width))
 
     @property
     def receptive_field(self) -> int:

@@ -39,6 +39,14 @@ class TaskOptions:
         """
         raise NotImplementedError
 
+    def renewed(self, kept: Any, *, data_dir: str) -> Any:
+        """Returns the data that a run has saved with what these options change of it, such as the clutter of scenes.
+
+        Raises:
+            UserError: a model that was trained with this data cannot read what these options ask for.
+        """
+        return kept
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextOptions(TaskOptions):

@@ -9,14 +9,16 @@ A box is left,top,right,bottom in pixels, right and bottom outside; several are 
 """
 
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
 from attn_jax.errors import UserError
 from attn_jax.options import option
+from attn_jax.tasks.files import short
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
-from attn_jax.tasks.pictures import PictureTask, opened, read_image
+from attn_jax.tasks.pictures import PictureTask, check_image, read_image
 from attn_jax.tasks.scenes.scene import Box
 from attn_jax.tasks.splits import hold_out
 from attn_jax.tasks.text import read_lines
@@ -67,7 +69,7 @@ def picture_files(
         valid_size=valid_size,
         num_examples=num_examples,
         seed=SHUFFLE_SEED,
-        same=lambda pairs: [image_of(source) for source in pairs.source],
+        same=lambda pairs: [os.path.realpath(image_of(source)) for source in pairs.source],
         what="captions",
     )
     splits = {"train": cut.train, "valid": cut.valid}
@@ -107,8 +109,8 @@ def read_captions(folder: pathlib.Path, file: str, questions: bool) -> Pairs:
         count = 3 if questions else 2
         if len(fields) not in (count, count + 1) or not all(field.strip() for field in fields):
             raise UserError(f"{where}: {len(fields)} fields; expected {kind}, and perhaps TAB boxes")
-        if not (folder / fields[0]).is_file():
-            raise UserError(f"{where}: there is no image {folder / fields[0]}")
+        if not os.path.isfile(folder / fields[0]):
+            raise UserError(f"{where}: there is no image {short(fields[0])} in {folder}")
         sources.append("\t".join([str(folder / fields[0]), *fields[1 : count - 1]]))
         targets.append(fields[count - 1])
         boxes.append(read_boxes(fields[count], len(targets[-1].split()), where) if len(fields) > count else None)
@@ -142,7 +144,7 @@ def read_boxes(text: str, num_words: int, where: str) -> tuple[tuple[Box, ...], 
 
 
 def check_images(names: list[str], channels: int) -> tuple[int, int, int]:
-    """Returns the shape of the images, after a look at the size of each.
+    """Returns the shape of the images, after a look at each: one that is damaged would stop a training later.
 
     Raises:
         UserError: there is a file that is no image, or an image of another size than the first.
@@ -150,13 +152,12 @@ def check_images(names: list[str], channels: int) -> tuple[int, int, int]:
     first, size = names[0], None
     read_image(pathlib.Path(first), channels)
     for name in dict.fromkeys(names):
-        with opened(pathlib.Path(name)) as image:  # reads the beginning of the file
-            own = image.size
+        own = check_image(pathlib.Path(name))
         size = size or own
         if own != size:
-            found = f"{own[1]} x {own[0]} pixels, but {first} has {size[1]} x {size[0]}"
+            found = f"{own[0]} x {own[1]} pixels, but {first} has {size[0]} x {size[1]}"
             raise UserError(f"{name}: {found}; expected images of one size")
-    return size[1], size[0], channels
+    return *size, channels
 
 
 def check_boxes(pairs: Pairs, image: tuple[int, int, int]) -> None:

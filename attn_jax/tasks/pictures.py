@@ -26,6 +26,8 @@ from attn_jax.types import Picture
 
 KEPT_BYTES = 2**28  # of images in memory, such as 38,000 of 48 x 48 pixels
 SPLITS = ("train", "valid", "test")
+MOST_DIGITS = 18  # of the number of a scene
+DEEP = ("I", "F")  # PIL's modes of more than 8 bits begin with one of them
 
 
 @runtime_checkable
@@ -66,7 +68,7 @@ class SceneGallery(FileGallery):
     def scene(self, name: str) -> Scene | None:
         """Samples the scene of a name; None if the name is no scene's."""
         split, _, number = name.partition(":")
-        if split not in SPLITS or not number.isdecimal():
+        if split not in SPLITS or not number.isdecimal() or len(number) > MOST_DIGITS:
             return None
         return self.world.sample((self.seed, SPLITS.index(split), int(number)), new=split != "train")
 
@@ -88,6 +90,8 @@ def opened(path: pathlib.Path) -> Iterator[Any]:
     try:
         with Image.open(path) as image:
             yield image
+    except UserError:  # a ValueError, of what is done with the image
+        raise
     except OSError as error:
         why = "not an image that can be read; expected a PNG file" if error.strerror is None else reason(error)
         raise UserError(f"{path}: {why}") from error
@@ -96,14 +100,38 @@ def opened(path: pathlib.Path) -> Iterator[Any]:
 
 
 def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w c"]:
-    """Reads a PNG file.
+    """Reads a PNG file of 8 bits a channel; what is transparent is over white.
 
     Raises:
-        UserError: it cannot be read, or is no image.
+        UserError: it cannot be read, is no image, or has more bits.
     """
     with opened(path) as image:
+        check_depth(path, image)
+        if "A" in image.getbands() or "transparency" in image.info:
+            from PIL import Image
+
+            image = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
         pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"), np.uint8)
     return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def check_image(path: pathlib.Path) -> tuple[int, int]:
+    """Returns height and width of an image, after a look at the checksums of a PNG file, which decodes nothing.
+
+    Raises:
+        UserError: it cannot be read, is no image, is damaged, or has more than 8 bits a channel.
+    """
+    with opened(path) as image:
+        check_depth(path, image)
+        image.verify()
+        return image.size[::-1]
+
+
+def check_depth(path: pathlib.Path, image: Any) -> None:
+    """Raises a UserError if an image of PIL has more than 8 bits a channel: what is above 255 would be cut off."""
+    if image.mode.startswith(DEEP):
+        raise UserError(f"{path}: more than 8 bits a channel; expected an image of 8 bits")
 
 
 def gallery_of(vocabulary: PictureQuestions) -> Gallery:

@@ -79,7 +79,7 @@ def test_where_a_model_looks_is_the_mean_over_words_with_a_box(captions):
     grids = setup.predictor.grids(params, split)
     assert [grid.shape for grid in grids] == [(len(t.split()) + 1, 4, 4) for t in split.target]
     values = [
-        measure_places(grid[i], boxes, (16, 16))
+        measure_places(grid[i], boxes, setup.predictor.edges)
         for grid, own in zip(grids, split.boxes, strict=True)
         for i, boxes in enumerate(own)
     ]
@@ -88,6 +88,24 @@ def test_where_a_model_looks_is_the_mean_over_words_with_a_box(captions):
     assert 1 <= found["cells"]["mean"] <= 16 and "exact_match" in found
     with pytest.raises(UserError, match="metrics touch need the true boxes of words, which these images do not have"):
         setup.evaluator.measure([params], Pairs(split.source, split.target), ["touch"])
+
+
+def test_a_model_without_weights_looks_nowhere_and_a_choice_of_two_keys_at_no_more_than_two():
+    task, setup, params = setup_of(model__decoder="none")
+    found = setup.evaluator.measure([params], task.splits["valid"], ["touch", "cells"]).values
+    assert np.isnan(found["touch"]["mean"]) and np.isnan(found["cells"]["mean"])
+    task, setup, params = setup_of(model__attention__read="top", model__attention__num_samples=2)
+    found = setup.evaluator.measure([params], task.splits["valid"], ["cells"]).values
+    assert 1 <= found["cells"]["mean"] <= 2 + 1e-4
+
+
+def test_boxes_are_those_of_the_words_that_are_right(captions):
+    task, setup, _ = captions
+    split = task.splits["valid"]
+    words = split.target[0].split()
+    assert setup.predictor.known_boxes(split, 0, [*words, "<eos>"]) == list(split.boxes[0])
+    wrong = ["other", *words[1:], "<eos>"]
+    assert setup.predictor.known_boxes(split, 0, wrong) == [(), *split.boxes[0][1:]]
 
 
 def test_a_line_is_a_scene_or_a_file(captions, tmp_path):
@@ -133,15 +151,18 @@ def test_panels_and_boxes_of_a_figure():
     pixels = np.full((6, 9, 3), 100, np.uint8)
     weights = np.zeros((2, 3), np.float32)
     weights[0, 1], weights[1, 0] = 0.8, 0.2
-    figure = looks_figure(
-        pixels, [Look("red", weights, ((3, 0, 6, 2), (0, 0, 1, 1))), Look("of", weights / 2)], "a title"
-    )
+    edges = np.array([0.0, 3.0, 6.0]), np.array([0.0, 3.0, 6.0, 9.0])
+    looks = [Look("red", weights, ((3, 0, 6, 2), (0, 0, 1, 1))), Look("of", weights / 2)]
+    figure = looks_figure(pixels, looks, edges, "a title")
     panels = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in panels] == ["image", "red  0.80", "of  (all cells 0.50)"]
     assert [len(axes.patches) for axes in panels] == [0, 2, 0]
-    image = shaded(pixels, weights)
-    assert image.shape == (6, 9, 3) and image[1, 4].sum() > image[4, 1].sum() > image[1, 1].sum()
-    assert shaded(pixels, np.ones((4, 5), np.float32)).shape[2] == 3
+    image = shaded(pixels, weights, edges).astype(int)  # four times as fine
+    assert image.shape == (24, 36, 3) and image[4, 16].sum() > image[16, 4].sum() > image[4, 4].sum()
+    moved = shaded(pixels, weights, (edges[0], np.array([0.0, 3.25, 6.0, 9.0]))).astype(int)
+    assert (image[4] != moved[4]).any(-1).nonzero()[0].tolist() == [12]
+    photo = shaded(np.zeros((1000, 600, 3), np.uint8), np.ones((2, 3)), (500 * np.arange(3.0), 200 * np.arange(4.0)))
+    assert photo.shape == (400, 240, 3) and photo.dtype == np.uint8
 
 
 def test_what_is_for_texts_alone_is_refused_in_one_line(captions, tmp_path):
@@ -173,7 +194,7 @@ def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path)
     found = setup.evaluator.measure([params], split, ["touch", "point", "cells", "exact_match"]).values
     weights = setup.predictor.query_weights(params, split)
     touch = [
-        measure_places(each.mean(0).reshape(4, 4), boxes[0], (16, 16))["touch"]
+        measure_places(each.mean(0).reshape(4, 4), boxes[0], setup.predictor.edges)["touch"]
         for each, boxes in zip(weights, split.boxes, strict=True)
     ]
     assert found["touch"]["mean"] == pytest.approx(100 * np.mean(touch), abs=1e-3)
@@ -181,7 +202,7 @@ def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path)
     paths, words = setup.predictor.paths(params, split.source), vocabulary.tokens(range(len(vocabulary)))
     for stops, each in zip(paths, weights, strict=True):
         for stop, cells in zip(stops, each, strict=True):
-            counted = covered([tuple(map(int, stop.box))], (16, 16), (4, 4))
+            counted = covered([tuple(map(int, stop.box))], setup.predictor.edges)
             np.testing.assert_allclose(cells.reshape(4, 4), counted / counted.sum(), atol=1e-5)
             assert stop.guess in words
     setup.predictor.plot(params, split, [tmp_path / "0.png", tmp_path / "1.png"])

@@ -31,13 +31,13 @@ def test_the_runs_with_a_start_come_after_the_soft_run_and_name_its_folder():
 
 
 def result(*values):
-    numbers = {"seeds": list(values), "mean": sum(values) / len(values)}
-    metrics = dict.fromkeys((*where.METRICS, "uniform"), numbers)
+    metrics = {name: {"seeds": list(values)} for name in (*where.METRICS, "uniform")}
     return {"seeds": list(range(len(values))), "metrics": metrics, "num_parameters": 3, "steps": 1}
 
 
 LOOKS = {
     "image": np.full((8, 8, 3), 9).tolist(),
+    "edges": [[0.0, 4.0, 8.0]] * 2,
     "words": ["a", "disc"],
     "boxes": [[], [[1, 1, 5, 5]]],
     "variants": {"soft": np.full((2, 2, 2), 0.25).tolist(), "marginal": np.eye(4).reshape(4, 2, 2)[:2].tolist()},
@@ -51,11 +51,12 @@ def test_differences_are_to_soft_attention_of_as_many_steps():
     assert "| hard, running mean * | 6.5 ± 12.7 |" in text
     assert "| hard, running mean − soft, trained on | 0.5 ± 0.0 |" in text and text.count("−") == 2
     alone = where.report({"soft": result(2.0), "marginal": result(3.0)})
-    assert "| marginal | 3.0 | 3.0 | 3.0 | 3.00 |" in alone and "−" not in alone
+    assert "| marginal | 3.0 | 3.0 | 3.0 | 3.0 | 3.00 |" in alone and "−" not in alone
 
 
 def test_the_page_is_made_of_the_finished_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(where, "looks", lambda *args: LOOKS)
+    monkeypatch.setattr(where, "measure", lambda path: result(2.0, 4.0)["metrics"])
     runs = tmp_path / "runs"
     for job in JOBS[:2]:
         kept = result(2.0, 4.0) | {"train_seconds": 1.0, "checkpoint": "best checkpoint (step 1)"}
@@ -72,6 +73,17 @@ def test_the_page_is_made_of_the_finished_runs(tmp_path, monkeypatch):
         where.main(["--config"])
     with pytest.raises(UserError, match="no run is finished"):
         where.main([f"--runs={tmp_path / 'none'}", "--table"])
+
+
+def test_one_cell_alone_is_read_by_every_variant():
+    for job in JOBS:
+        config = load_file(where.ROOT / job.config, "get_config")
+        config.update_from_flattened_dict(job.overrides)
+        single = where.one_cell(config)
+        check(single)
+        read = (single.model.objective, single.model.attention.read, single.model.attention.num_samples)
+        assert read in {("soft", "top", 1), ("hard", "reinforce", 1)}
+        assert read[0] == "soft" or single.model.attention.feed == "read"
 
 
 def test_the_figure_has_a_row_for_each_variant_and_a_column_for_each_word():
@@ -102,12 +114,14 @@ def test_every_trick_is_on_and_off_alone_and_with_the_others():
     assert len(settings) == 8
 
 
-def test_the_page_of_the_tricks_compares_with_all_of_them(tmp_path):
+def test_the_page_of_the_tricks_compares_with_all_of_them(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
     jobs = list(named(xu_tricks.sweep(), pathlib.Path("xu_tricks.py")))
-    for job, values in zip(jobs, [(4.0, 6.0), (3.0, 5.0)], strict=False):
-        kept = result(*values) | {"train_seconds": 1.0, "checkpoint": "best checkpoint (step 1)"}
-        save_json(runs / job.name / "result.json", kept)
+    values = {job.name: own for job, own in zip(jobs, [(4.0, 6.0), (3.0, 5.0)], strict=False)}
+    monkeypatch.setattr(where, "measure", lambda path: result(*values[path.name])["metrics"])
+    for name in values:
+        kept = result() | {"train_seconds": 1.0, "checkpoint": "best checkpoint (step 1)"}
+        save_json(runs / name / "result.json", kept)
     xu_tricks.main([f"--runs={runs}", f"--out={tmp_path}", "--table"])
     text = (tmp_path / "xu_tricks.md").read_text(encoding="utf-8")
     assert "| without baseline − all three | -1.0 ± 0.0 |" in text and "Not trained to the end: without entropy" in text

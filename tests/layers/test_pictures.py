@@ -37,6 +37,24 @@ def test_a_cell_of_the_network_depends_on_its_receptive_field_alone():
     assert rows[0] == columns[0] == 2 * 4 - 2
 
 
+@pytest.mark.parametrize("size", [16, 17, 31])
+def test_the_middle_of_what_a_cell_sees_is_nearest_to_no_other_cell(size):
+    net = ConvolutionGrid(features=1, channels=(2, 2, 2), kernels=(5, 3, 4), strides=(2, 2, 1))
+    x = image(size=(1, size, size, 1))
+    params, (count, _), (edges, _) = net.init(jax.random.key(0), x), net.cells(size, size), net.edges(size, size)
+    assert edges[0] == 0 and edges[-1] == size and len(edges) == count + 1 and np.all(np.diff(edges) > 0)
+    seen = jax.jit(jax.jacrev(lambda x: net.apply(params, x)[0, :, count // 2].sum(-1)))(x)
+    seen = np.abs(np.asarray(seen))[..., 0].sum((1, 3)) > 0  # [cell, y]
+    begins, ends = seen.argmax(1), size - seen[:, ::-1].argmax(1)
+    whole = (begins > 0) & (ends < size)  # others are cut off by the border
+    assert whole.sum() >= 2 or size < 31
+    middles = ((begins + ends) / 2)[whole]
+    for middle, cell in zip(middles, np.flatnonzero(whole), strict=True):
+        assert ends[cell] - begins[cell] == net.receptive_field
+        centres = middle + 4.0 * (np.arange(count) - cell)
+        np.testing.assert_allclose(edges[1:-1], (centres[1:] + centres[:-1]) / 2)
+
+
 def test_a_patch_is_mapped_on_its_own():
     x, grid = image(), PatchGrid(features=4, patch_size=2)
     params = grid.init(jax.random.key(0), x)

@@ -131,11 +131,35 @@ def test_the_picture_options_are_read_where_there_are_images():
         ("seq2seq", {"model__picture__places": "sinusoidal"}, "sinusoidal needs vectors whose width 4 divides, got 6"),
         ("transformer", {"model__share_embeddings": True}, "needs texts on both sides, but the sources are images"),
         ("seq2seq", {"model__tags": "fed"}, "needs a source with tags beside it"),
+        ("seq2seq", {"model__attention__window": "local_m"}, "the source is an image; got window local_m, normalize s"),
+        (
+            "seq2seq",
+            {
+                "model__objective": "marginal",
+                "model__attention__read": "enumeration",
+                "model__attention__transition": "monotonic",
+            },
+            "move along the words of a text; the source is an image; .* transition monotonic; expected global",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line(family, changes, message):
     with pytest.raises(UserError, match=message):
         build(family, **changes)
+
+
+def test_annotations_that_no_encoder_changes_are_dropped_once():
+    model = build(model__dropout=0.5, model__hidden_size=64, model__embedding_size=64)
+    batch = batch_of(asks=False)
+    params = fill(model.init(jax.random.key(0), batch))
+
+    def states(rng):
+        return model.module.apply(
+            {"params": params}, batch["source"], train=True, method="encode", rngs={"dropout": rng}
+        ).states
+
+    dropped = np.mean(np.asarray(jax.vmap(jax.jit(states))(jax.random.split(jax.random.key(1), 50))) == 0)
+    assert abs(dropped - 0.5) < 0.02  # of 9,600 and more
 
 
 @pytest.mark.parametrize("family", ["language_model", "recurrent_language_model", "memn2n"])

@@ -6,7 +6,7 @@ from PIL import Image
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.picture_files import PictureFilesOptions
-from attn_jax.tasks.pictures import encode_pictures
+from attn_jax.tasks.pictures import encode_pictures, read_image
 
 LINES = ["0.png\ta cat", "1.png\ta dog", "1.png\tno cat", "2.png\ta cat", "3.png\ta dog"]
 
@@ -48,10 +48,30 @@ def test_questions_and_boxes(folder):
     assert "what" in task.source_vocabulary.to_json()["tokens"] and len(task.target_vocabulary) > 4
 
 
+def test_what_is_transparent_is_over_white(folder):
+    pixels = np.full((8, 12, 4), (0, 255, 0, 0), np.uint8)
+    pixels[2:4, 3:5] = (9, 8, 7, 255)
+    Image.fromarray(pixels).save(folder / "clear.png")
+    expected = np.full((8, 12, 3), 255, np.uint8)
+    expected[2:4, 3:5] = (9, 8, 7)
+    np.testing.assert_array_equal(read_image(folder / "clear.png"), expected)
+
+
+def test_two_names_of_one_image_are_one_image(folder):
+    lines = [f"{number}.png\ta cat" for number in range(4)]
+    lines += [f"../{folder.name}/{number}.png\ta dog" for number in range(4)]
+    task = build(folder, lines)
+    images = [{source.rpartition("/")[2] for source in task.splits[name].source} for name in ("train", "valid")]
+    assert images[1] and not images[0] & images[1]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
         (["4.png\ta cat", *LINES], "captions.tsv, line 1: there is no image .*4.png"),
+        ([*LINES, 300 * "a" + "\tb.png"], 'line 6: there is no image "aaa.* in '),
+        ([*LINES, "half.png\ta cat"], "half.png: not an image that can be read; expected a PNG file"),
+        ([*LINES, "deep.png\ta cat"], "deep.png: more than 8 bits a channel; expected an image of 8 bits"),
         ([*LINES, "a cat"], r"captions.tsv, line 6: 1 fields; expected image TAB caption, and perhaps TAB boxes"),
         ([*LINES, "big.png\ta cat"], r"big.png: 9 x 9 pixels, but .*.png has 8 x 12; expected images of one size"),
         ([*LINES, "text.png\ta cat"], "text.png: not an image that can be read; expected a PNG file"),
@@ -68,6 +88,9 @@ def test_questions_and_boxes(folder):
 def test_bad_input_is_one_line(folder, lines, message):
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(folder / "big.png")
     (folder / "text.png").write_text("no image", encoding="utf-8")
+    whole = (folder / "1.png").read_bytes()
+    (folder / "half.png").write_bytes(whole[: len(whole) // 2])
+    Image.fromarray(np.zeros((8, 12), np.uint16)).save(folder / "deep.png")
     with pytest.raises(UserError, match=message):
         build(folder, lines)
 

@@ -92,7 +92,8 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         last, states = self.encoder(embedded, mask, train=train)
         if not isinstance(last, tuple):  # one vector [b, d] for the source stands for each state of one layer
             last = ((last,) * self.decoder.stack.cell.num_states,)
-        return EncoderStates(states=self.drop(states, deterministic=not train), mask=mask, last=last, tags=tags)
+        states = states if states is embedded else self.drop(states, deterministic=not train)  # dropped above
+        return EncoderStates(states=states, mask=mask, last=last, tags=tags)
 
     def embed(self, tokens: Int[Array, "b ..."], tags: PyTree, *, train: bool = False) -> Float[Array, "b ... e"]:
         """Computes the input of the decoder: embedded target tokens, beside them the vector of tags if there is one."""

@@ -129,6 +129,8 @@ class Seq2SeqOptions(EncoderOptions):
                 f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
                 f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
             )
+        if sizes.image is not None and DECODERS[self.decoder].uses_attention:
+            self.check_order()
         if self.is_latent and self.attention.block_size:
             raise UserError(
                 "model.attention.block_size is for the mean context; a loss for contexts of single keys, by "
@@ -235,6 +237,16 @@ class Seq2SeqOptions(EncoderOptions):
             "selector": self.selector and DECODERS[self.decoder].uses_attention,
         }
         return make(DECODERS[self.decoder], fields)
+
+    def check_order(self) -> None:
+        """Raises a UserError for attention that moves along the source: the cells of an image have no such order."""
+        attention, transition = self.attention, TRANSITIONS[self.attention.transition]
+        if attention.window in WINDOWS or attention.is_monotonic or (transition is not None and transition[0]):
+            raise UserError(
+                "model.attention.window, normalize monotonic and transition monotonic move along the words of a text; "
+                f"the source is an image; got window {attention.window}, normalize {attention.normalize}, transition "
+                f"{attention.transition}; expected global, softmax or another normalizer, and independent"
+            )
 
     def check_dropout(self, decoder: Decoder) -> None:
         """Raises a UserError if no mean of the values is computed whose weights could be dropped."""

@@ -127,12 +127,26 @@ class ScenesOptions(PictureTaskOptions):
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
-        names = [field.name for field in dataclasses.fields(World) if field.name != "folder"]
-        folder = str(pathlib.Path(data_dir).resolve()) if self.glyphs == "mnist" and data_dir else ""
         return scenes(
-            world=World(**{name: getattr(self, name) for name in names}, folder=folder),
+            world=self.world(data_dir),
             form=self.form,
             num_examples=self.num_examples,
             valid_size=self.valid_size,
-            vocabularies=kept,
+            vocabularies=None if kept is None else self.renewed(kept, data_dir=data_dir),
         )
+
+    def world(self, data_dir: str) -> World:
+        """Returns what scenes are made of."""
+        names = [field.name for field in dataclasses.fields(World) if field.name != "folder"]
+        folder = str(pathlib.Path(data_dir).resolve()) if self.glyphs == "mnist" and data_dir else ""
+        return World(**{name: getattr(self, name) for name in names}, folder=folder)
+
+    def renewed(self, kept: Any, *, data_dir: str) -> Any:
+        """Returns the vocabularies of a run with the images of these options; see TaskOptions.renewed."""
+        questions, words = kept
+        image = (self.canvas, self.canvas, 3)
+        if questions.image != image:
+            raise UserError(f"task.canvas is {self.canvas}; the run was trained with images of {questions.image[0]}")
+        seed = questions.world.get("seed", 0)
+        made_of = dataclasses.asdict(self.world(data_dir)) | {"seed": seed}
+        return PictureQuestions(questions.to_json()["tokens"], image, made_of), words

@@ -345,6 +345,9 @@ def test_more_samples_than_the_longest_source_is_an_error():
     check_num_samples(config, 9)
     with pytest.raises(UserError, match="num_samples is 9, but unordered_set samples different keys and the longest"):
         check_num_samples(config, 8)
+    check_num_samples(config, 1, cells=(3, 3))
+    with pytest.raises(UserError, match="unordered_set samples different keys and the grid of an image has 8"):
+        check_num_samples(config, 12, cells=(2, 4))
 
 
 def test_every_reading_has_a_place():

@@ -137,6 +137,25 @@ def test_captions_have_no_words_in_their_source():
     assert some.boxes == [task.splits["train"].boxes[i] for i in (2, 0)]
 
 
+def test_other_options_make_other_images_for_the_words_of_a_run():
+    kept = build().kept
+    options = ScenesOptions(num_examples=3, valid_size=2, clutter=9, num_objects=(3, 3))
+    questions, words = options.renewed(kept, data_dir="")
+    assert questions.world["clutter"] == 9 and questions.world["seed"] == 0 and words is kept[1]
+    task = options.build(data_dir="", kept=kept, seeds=(0,))
+    scene = gallery_of(task.source_vocabulary).gallery.scene("valid:0")
+    assert len(scene.things) == 3 and len(task.splits["valid"].boxes[0]) == len(task.splits["valid"].target[0].split())
+    pixels = gallery_of(questions).pixels("valid:0")
+    np.testing.assert_array_equal(pixels, gallery_of(task.source_vocabulary).pixels("valid:0"))
+    assert (pixels != gallery_of(kept[0]).pixels("valid:0")).any()
+    with pytest.raises(UserError, match=r"task.canvas is 64; the run was trained with images of 48"):
+        ScenesOptions(canvas=64).renewed(kept, data_dir="")
+
+
+def test_the_number_of_a_scene_has_an_end():
+    assert SceneGallery(WORLD, 0).scene("test:" + 5000 * "1") is None
+
+
 def test_a_work_directory_keeps_what_a_name_means(tmp_path):
     task = build(clutter=3)
     task.save(tmp_path)

@@ -1,7 +1,7 @@
 """How much does attention improve a recurrent translator? English to Japanese, a small model, six seeds.
 
     python launch.py --sweep=experiments/attention.py --config.data_dir=data/enja
-    python experiments/attention.py --data_dir=data/enja
+    python experiments/attention.py --data_dir=data/enja --split=dev
 
 Trains four decoders on 20,000 pairs with all else equal, six seeds in one program each: no attention, the mean of all
 states (a constant score), attention before the step (Bahdanau 2015) and after it (Luong 2015). The mean of the last

@@ -9,7 +9,8 @@ The language model of configs/brown_full.py with width 128 and every output laye
 epochs that do not improve on the best one. valid.txt is measured once, at the end, with the parameters that were best
 on the held-out lines. The exact softmax is too slow for convergence on two CPU cores: in chunks it trains a quarter of
 an epoch. In one piece it computes the same numbers (tests/outputs/test_chunked.py) at another speed, so its curve is
-that of the chunks with its own time per step. Layers are compared with the chunked softmax as in output_layers.py.
+that of the chunks with its own time per step. Layers are compared with the chunked softmax as in output_layers.py; the
+last value of one that has ended before it (sampled and nce, after four epochs) stands for the time of its end.
 Writes experiments/results/output_layers_brown.md, .json and .png.
 """
 

@@ -69,6 +69,7 @@ METRICS = {  # of a result -> (heading, digits)
     "exact_match": ("exact captions", 1),
     "one_cell": ("exact captions, one cell a word", 1),
     "touch": ("weight in the box", 1),
+    "touch_by_centre": ("the same, cells by their centres", 1),
     "point": ("pointing game", 1),
     "cells": ("cells per word", 2),
 }
@@ -132,6 +133,9 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     names = ["exact_match", "touch", "point", "cells", "uniform"]
     values = snapshot.evaluator.measure(snapshot.params, split, names).values
     single = build_setup(one_cell(config), task.kept).evaluator
+    edges = snapshot.model.module.picture.grid.edges(*snapshot.predictor.image[:2])
+    centred = [100 * snapshot.evaluator.places(params, split, edges)["touch"] for params in snapshot.params]
+    values |= {"touch_by_centre": {"seeds": centred}}
     values |= {"one_cell": single.measure(snapshot.params, split, ["exact_match"]).values["exact_match"]}
     return {name: {"seeds": [float(x) for x in values[name]["seeds"]]} for name in (*METRICS, "uniform")}
 
@@ -234,8 +238,10 @@ def page(record: dict[str, Any]) -> str:
 - test scenes of `configs/scenes_soft.py`, {first["steps"]} steps, mean of {seeds} seeds with its 95 % interval
 - exact captions or answers, in percent; the same when the model reads the cell of the largest weight alone (soft and
   marginal attention, and hard attention with the mean context in its state, read all cells otherwise); weight on the
-  cells that touch the box of the word's object, in percent (equal weights: {uniform:.1f}); percent of the words whose
-  cell of largest weight touches the box; number of equal weights with the entropy of the weights
+  cells that touch the box of the word's object, in percent (equal weights: {uniform:.1f}); the same when a cell is no
+  equal part of the image but the pixels nearest to the centre of what it sees, half a cell further down and right;
+  percent of the words whose cell of largest weight touches the box; number of equal weights with the entropy of the
+  weights
 
 {report(found["runs"])}
 {picture}{missing}"""

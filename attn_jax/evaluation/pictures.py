@@ -12,7 +12,7 @@ from attn_jax.evaluation.base import Metric, Results
 from attn_jax.evaluation.files import save_weights
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.overlays import Look, plot_looks
-from attn_jax.evaluation.places import Boxes, measure_places
+from attn_jax.evaluation.places import Boxes, Edges, equal_parts, measure_places
 from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
@@ -52,8 +52,8 @@ class PicturePredictor(TextPredictor):
         super().__init__(translator, buckets=buckets)
         vocabulary = translator.source_vocabulary
         self.asks, self.gallery, self.image = len(vocabulary) > len(SPECIAL), gallery_of(vocabulary), vocabulary.image
-        grid, size = self.model.module.picture.grid, self.image[:2]
-        self.cells, self.edges = grid.cells(*size), grid.edges(*size)
+        self.cells = self.model.module.picture.grid.cells(*self.image[:2])
+        self.edges = equal_parts(self.image[:2], self.cells)
         self.has_paths = hasattr(self.model.module, "trajectory")
         self._paths = jax.jit(self.model.trajectory)
 
@@ -242,17 +242,19 @@ class PictureEvaluator(TextEvaluator):
         meanings = {name: MEANINGS[name] for name in wanted}
         return found._replace(values=found.values | values, signatures=found.signatures | meanings)
 
-    def places(self, params: Params, split: Pairs) -> dict[str, float]:
+    def places(self, params: Params, split: Pairs, edges: Edges | None = None) -> dict[str, float]:
         """Computes the means of the measures of attn_jax.evaluation.places, and the number of cells.
 
-        A model without weights looks nowhere: its means are not a number.
+        Cells are equal parts of the image, or between `edges`. A model without weights looks nowhere: its means are
+        not a number.
         """
         found: dict[str, list[float]] = {"touch": [], "point": [], "strict": [], "uniform": []}
         entropies, every_map = [], self.predictor.grids(params, split)
+        edges = self.predictor.edges if edges is None else edges
         for index, maps in enumerate(every_map if any(maps.any() for maps in every_map) else ()):
             for word, boxes in enumerate(split.boxes[index] if split.boxes else ()):
                 if boxes and word < len(maps):
-                    for name, value in measure_places(maps[word], boxes, self.predictor.edges).items():
+                    for name, value in measure_places(maps[word], boxes, edges).items():
                         found[name].append(value)
             rows = maps.reshape(len(maps), -1)[: max(1, len(maps) - 1)]
             rows = rows[rows.sum(-1) > 0]  # a word read from those of the question alone looks at no cell

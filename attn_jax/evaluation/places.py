@@ -1,7 +1,6 @@
 """Measures of where attention looks, for weights on the cells of a grid and the true boxes of each word.
 
-For a word with the boxes R and weights a on rows x columns cells of an image, where a cell is the rectangle between
-its edges (`edges` of a grid):
+For a word with the boxes R and weights a on rows x columns cells of an image, by convention equal parts of it:
 
     touch     sum of the weights of cells that touch R             attention correctness, Liu 2017 (arXiv 1605.09553)
     point     1 if the cell of the largest weight touches R        the pointing game, Zhang 2016 (arXiv 1608.00507)
@@ -9,7 +8,8 @@ its edges (`edges` of a grid):
     uniform   touch of equal weights
 
 Weight on the words of a question is outside of every box. A cell of a deep network also sees pixels outside of its
-rectangle (ConvolutionGrid.receptive_field), so a right word may be read from a cell beside its box.
+rectangle (ConvolutionGrid.receptive_field), and the centre of what it sees is not its middle (ConvolutionGrid.edges):
+a right word may be read from a cell beside its box.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,12 @@ from attn_jax.types import Float
 
 Boxes = Sequence[tuple[int, int, int, int]]
 Edges = tuple[Float[np.ndarray, " m"], Float[np.ndarray, " n"]]  # one more than rows, and than columns
+
+
+def equal_parts(image: tuple[int, int], cells: tuple[int, int]) -> Edges:
+    """Returns the edges of cells of equal size; where they do not divide the image, edges are fractions of a pixel."""
+    rows, columns = (np.linspace(0, side, count + 1) for side, count in zip(image, cells, strict=True))
+    return rows, columns
 
 
 def covered(boxes: Boxes, edges: Edges) -> Float[np.ndarray, "rows columns"]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from attn_jax.types import Array, Dtype, Float, Int, UInt8
 
@@ -23,10 +22,6 @@ class PlaceGrid(NamedTuple):
     def cells(self, height: int, width: int) -> tuple[int, int]:
         """Returns (rows, columns), whatever the size of the image."""
         return self.rows, self.columns
-
-    def edges(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the edges of rows and of columns in pixels."""
-        return np.linspace(0, height, self.rows + 1), np.linspace(0, width, self.columns + 1)
 
     def centres(self) -> Float[Array, "s 2"]:
         """Returns the place of the centre of each cell, row by row."""

@@ -2,8 +2,8 @@
 
     pixels uint8 [b, y, x, c] -> grid [b, rows, columns, d] -> + positions -> [b, rows columns, d]
 
-A grid has methods `cells(height, width)`, the number of rows and columns, and `edges(height, width)`, where they begin
-and end in pixels. The words of a question follow the cells, as further keys and values.
+A grid has methods `cells(height, width)`, the number of rows and columns, and `edges(height, width)`, the edges between
+the pixels that are nearest to the centre of what each sees. The words of a question follow the cells, as further keys.
 """
 
 import math
@@ -39,11 +39,11 @@ class ConvolutionGrid(nn.Module, kw_only=True):
         return height, width
 
     def edges(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the edges of rows and of columns: a pixel is in the cell whose centre is the nearest.
+        """Returns the edges of rows and of columns in pixels: a pixel is in the cell whose centre is the nearest.
 
         The centre of a cell is that of the square of pixels it depends on. It is not in the middle of equal parts of
         the image: zeros are added to both borders, and one more at the end where their number is odd, which moves the
-        centres by half of a step of that layer.
+        centres by half of a step of the layer before.
         """
         return self._edges(height), self._edges(width)
 

@@ -89,7 +89,8 @@ SECTIONS = {
 }
 TRIED = """## What did not pay
 
-Measured on the training of the LSTM above unless noted otherwise, on two cores (2026-11), and left out:
+Measured on the training of the LSTM above unless noted otherwise, on two cores (2026-11; each pair beside the other,
+raw numbers not kept), and left out:
 
 - XLA's flags on a CPU: dot products by oneDNN (a step of 163 ms in place of 130, and illegal instructions in decoding),
   `prefer_vector_width=512`, fast math: no gain.

@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.evaluation.places import covered, measure_places
+from attn_jax.evaluation.places import covered, equal_parts, measure_places
 
 
-def equal(cells, image=(8, 12)):
-    return tuple(np.linspace(0, side, count + 1) for side, count in zip(image, cells, strict=True))
+def equal(cells):
+    return equal_parts((8, 12), cells)
 
 
 BOXES = [[(3, 2, 9, 7)], [(0, 0, 12, 8)], [(1, 1, 3, 3), (2, 2, 7, 8)], [(4, 4, 8, 8)], []]

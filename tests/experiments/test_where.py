@@ -51,7 +51,7 @@ def test_differences_are_to_soft_attention_of_as_many_steps():
     assert "| hard, running mean * | 6.5 ± 12.7 |" in text
     assert "| hard, running mean − soft, trained on | 0.5 ± 0.0 |" in text and text.count("−") == 2
     alone = where.report({"soft": result(2.0), "marginal": result(3.0)})
-    assert "| marginal | 3.0 | 3.0 | 3.0 | 3.0 | 3.00 |" in alone and "−" not in alone
+    assert "| marginal | 3.0 | 3.0 | 3.0 | 3.0 | 3.0 | 3.00 |" in alone and "−" not in alone
 
 
 def test_the_page_is_made_of_the_finished_runs(tmp_path, monkeypatch):

@@ -116,7 +116,7 @@ def page(record: dict[str, Any], name: str = "translation", title: str = __doc__
     return f"""# {title}
 
     python launch.py --sweep=experiments/{name}.py --config.data_dir=data/enja
-    python experiments/{name}.py --data_dir=data/enja
+    python experiments/{name}.py --data_dir=data/enja --split={record["results"]["split"]}
 
 {raw.circumstances(record)}
 

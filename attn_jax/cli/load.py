@@ -6,7 +6,6 @@ import os
 import pathlib
 from collections.abc import Iterable
 
-from absl import logging
 from ml_collections import ConfigDict
 
 from attn_jax.cli.failures import told_in_one_line
@@ -59,11 +58,6 @@ def load(workdir: str | os.PathLike) -> Loaded:
     if not path.is_dir():
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
     config = load_config(path)
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # orbax logs the options that it sets
-    try:
-        with told_in_one_line():
-            trained = restore(config, path)
-    finally:
-        logging.set_verbosity(verbosity)
+    with told_in_one_line():
+        trained = restore(config, path)
     return Loaded(config=config, model=trained.model, predictor=trained.predictor, params=trained.chosen)

@@ -1,10 +1,13 @@
 """The trained model of a work directory, and what it is measured on."""
 
+import contextlib
 import pathlib
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from absl import logging
 from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs
@@ -67,7 +70,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
     check_model(workdir, config)
     kept = kept_of(config, workdir)
     setup = build.build_setup(config, kept)
-    with runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
+    with quiet(), runs.open_checkpoints(config, workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:
             raise UserError(f"{workdir} has no checkpoint yet; train it first")
         seeds, path = seeds_of(config), workdir / "result.json"
@@ -81,6 +84,17 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
         index = seeds.index(chosen) if chosen in seeds else 0
         params, used = runs.final_params(config, checkpoints, setup)
         return ensembled(config, Snapshot(setup, params, used, index), kept)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leaves out the warnings of orbax, which logs the options that it sets itself."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:

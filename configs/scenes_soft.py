@@ -32,7 +32,7 @@ def get_config() -> ConfigDict:
     config.model.decoder = "bahdanau"
     config.model.attention.score = "additive"
     config.model.attention.features = 96
-    config.model.dropout = 0.0  # generated scenes are unlimited
+    config.model.dropout = 0.0
     config.train.num_steps = 3000
     config.train.eval_every = 1000
     config.optimizer.learning_rate = 2e-3

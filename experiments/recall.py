@@ -69,6 +69,7 @@ PAIRS = (  # besides all with the first
 )
 SEEDS = (0, 1, 2, 3, 4)
 NAMES = ("recall", "recall_256")  # of the results
+TRAINED = ("commit", "date", "train_seconds")  # of a run, which are not those of this measurement
 
 
 def sweep() -> Iterator[dict]:
@@ -131,6 +132,15 @@ def _shown(interval: Interval) -> str:
     return f"{interval.mean:.1f} ± {interval.half_width:.1f}"
 
 
+def _trained(runs: dict[str, dict[str, Any]]) -> str:
+    if not runs:
+        return ""
+    dates, commits = (sorted({run[key][:n] for run in runs.values()}) for key, n in (("date", 10), ("commit", 7)))
+    minutes = sorted(run["train_seconds"] / 60 for run in runs.values())
+    took = f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each"
+    return f"\n- trained {', '.join(dates)}, commit {', '.join(commits)}, {took}, beside other work"
+
+
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     results = record["results"]
@@ -139,7 +149,7 @@ def page(record: dict[str, Any]) -> str:
 
 {raw.circumstances(record)}
 - percent of the values of {results["texts"]:,} new texts that are the first choice; means of the seeds with their
-  95 % intervals; steps of training: {steps}
+  95 % intervals; steps of training: {steps}{_trained(results.get("trained", {}))}
 
 {report(results["recalled"])}
 """
@@ -163,12 +173,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     }
     if not folders:
         parser.exit(1, f"recall.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    results = {name: measure(folder, args.count) for name, folder in folders.items()}
-    steps = {name: load_json(folder / "result.json")["steps"] for name, folder in folders.items()}
     tasks = {described(load_config(folder)) for folder in folders.values()}
     if len(tasks) > 1:
         parser.exit(1, f"recall.py: the runs in {args.runs} are of different tasks: {'; '.join(sorted(tasks))}\n")
-    found = {"task": tasks.pop(), "texts": args.count, "recalled": results, "steps": steps}
+    results = {name: measure(folder, args.count) for name, folder in folders.items()}
+    finished = {name: load_json(folder / "result.json") for name, folder in folders.items()}
+    steps = {name: result["steps"] for name, result in finished.items()}
+    trained = {name: {key: result[key] for key in TRAINED} for name, result in finished.items()}
+    found = {"task": tasks.pop(), "texts": args.count, "recalled": results, "steps": steps, "trained": trained}
     command = "python experiments/recall.py" + f" --name={args.name}" * (args.name != NAMES[0])
     record = raw.write(args.out / f"{args.name}.json", found, command=command, begun=begun)
     print(PAGES[NAMES.index(args.name)].save(record, args.out))

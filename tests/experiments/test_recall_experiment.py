@@ -38,6 +38,14 @@ def test_the_page_says_which_task_it_is_of():
     assert recall.described(config) in recall.page(_record(task=recall.described(config)))
 
 
+def test_the_page_says_when_the_runs_were_trained():
+    runs = {"a": (60.0, "2026-11-24T1", "abcdef12"), "b": (120.0, "2026-11-25T1", "abcdef12")}
+    trained = {name: dict(zip(("train_seconds", "date", "commit"), of, strict=True)) for name, of in runs.items()}
+    text = recall.page(_record(trained=trained))
+    assert "- trained 2026-11-24, 2026-11-25, commit abcdef1, 1 to 2 minutes each" in text
+    assert "trained" not in recall.page(_record())
+
+
 def test_runs_of_different_tasks_have_no_common_page(tmp_path, monkeypatch, capsys):
     for job in list(recall.jobs(pathlib.Path(recall.__file__)))[:2]:
         (tmp_path / job.name).mkdir()

@@ -59,6 +59,14 @@ def of_quickstarts(found: dict[str, Any]) -> Iterator[Row]:
         )
 
 
+def of_scenes(found: dict[str, Any]) -> Iterator[Row]:
+    """Yields the rows of captions with relations, all cells read and one cell a word."""
+    for variant, run in found["results"]["runs"].items():
+        for metric, how in (("exact_match", "exact match"), ("one_cell", "exact match, one cell a word")):
+            ours = interval(run["metrics"][metric]["seeds"])
+            yield Row("captions of scenes", variant, "test", how, ours, "", "", run["train_seconds"], "where")
+
+
 def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
     """Yields the rows of inflection; the peer stands beside the runs that are nearest to its size."""
     for one in found["results"]["runs"]:
@@ -120,6 +128,8 @@ def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
     found = []
     if content := record("quickstarts"):
         found += of_quickstarts(content)
+    if content := record("where"):
+        found += of_scenes(content)
     if content := record("inflection"):
         found += of_inflection(content, record("inflection_peer"))
     if content := record("attention"):

@@ -27,6 +27,15 @@ def test_a_family_of_memory_networks_is_its_mean_over_the_tasks_it_was_trained_o
     assert row.split == "test" and row.task == "bAbI, 2 tasks"
 
 
+def test_scenes_have_a_row_for_all_cells_and_one_for_one_cell():
+    run = {"train_seconds": 9.0, "metrics": {"exact_match": {"seeds": [95.0]}, "one_cell": {"seeds": [90.0]}}}
+    rows = list(overview.of_scenes({"results": {"runs": {"soft": run}}}))
+    assert [(row.metric, row.ours) for row in rows] == [
+        ("exact match", "95.0, one seed"),
+        ("exact match, one cell a word", "90.0, one seed"),
+    ]
+
+
 def test_one_seed_has_no_interval():
     assert overview.interval([99.8]) == "99.8, one seed"
 

@@ -48,8 +48,8 @@ class Blockwise:
         self._over, self._weights, self._num_keys = over, weights, num_keys
 
     def rows(self, queries: Sequence[int] | Int[Array, " r"]) -> Float[Array, "... r k"]:
-        """Returns the weights of some queries."""
-        index = jnp.asarray(queries)
+        """Returns the weights of some queries; -1 is the last."""
+        index = jnp.asarray(queries) % self.threshold.shape[-1]
         return self._by_key(lambda block: self._weights(block, index))
 
     def column_sums(self) -> Float[Array, "... k"]:

@@ -36,8 +36,10 @@ def fused_attention(
 
     Leading axes broadcast: heads, or groups of heads that share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
     """
-    lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2], mask.shape[:-2])
-    shared = len(lead) >= 2 and keys.ndim > 2 and keys.shape[-3] == 1 and lead[-1] > 1
+    arrays = (query, keys, values, mask, *(() if bias is None else (bias,)))
+    lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    one = keys.ndim > 2 and values.ndim > 2 and keys.shape[-3] == values.shape[-3] == 1
+    shared = len(lead) >= 2 and one and lead[-1] > 1
     if len(lead) > 1:
         batch, heads = (lead[:-2], lead[-2:]) if shared else (lead[:-1], lead[-1:])
     else:

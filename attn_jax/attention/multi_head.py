@@ -173,12 +173,19 @@ class MultiHead(nn.Module, kw_only=True):
             mask: True for inputs that are keys.
             positions: of x.
             cache: memory of earlier inputs; x is then one position, and is written into it and attends to all of it.
-            allowed: keys that a query may attend to, as a function of positions; None: all.
+            allowed: keys that a query may attend to, as a function of positions in x; None: all. A cache holds earlier
+                inputs alone, so with a cache it is None.
             bias, rotate, rng, train: see `__call__`.
 
         Raises:
-            ValueError: selective attention without causal order: `allowed` and `cache` are None.
+            ValueError: selective attention without causal order: `allowed` and `cache` are None; a cache with `allowed`
+                or with several positions.
         """
+        if cache is not None and (allowed is not None or x.shape[1] != 1):
+            raise ValueError(
+                "a cache takes one position at a time, which attends to all earlier ones: expected x of shape "
+                f"[batch, 1, features] and allowed=None, got {x.shape} and allowed={allowed}"
+            )
         if self.selective and allowed is None and cache is None:
             raise ValueError("selective attention needs causal keys: a query selects for later ones")
         memory = self.prepare(x, mask=mask, rotate=rotate)

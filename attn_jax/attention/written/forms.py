@@ -65,7 +65,7 @@ def chunked(
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}; expected at least 1")
     length = query.shape[-2]
-    size = min(chunk_size, length)
+    size = max(1, min(chunk_size, length))
     missing = -length % size
     state = rule.start(writes) if state is None else state
 

@@ -1,0 +1,62 @@
+"""Leading axes broadcast whatever the normalizer, and what does not fit is told by its name."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attn_jax import attend
+from attn_jax.attention import MultiHead
+from attn_jax.attention.blockwise import blockwise_attention
+from attn_jax.attention.core import Attention
+from attn_jax.attention.written import Delta, chunked, make_writes
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("query", "keys", "values", "bias"),
+    [
+        ((2, 4, 5, 8), (2, 1, 6, 8), (2, 4, 6, 8), None),
+        ((2, 4, 5, 8), (2, 1, 6, 8), (2, 1, 6, 8), None),
+        ((5, 8), (6, 8), (3, 6, 8), None),
+        ((5, 8), (6, 8), (6, 8), (4, 5, 6)),
+    ],
+)
+def test_leading_axes_broadcast_in_the_fused_kernel(query, keys, values, bias):
+    query, keys, values = normal(*query), normal(*keys), normal(*values)
+    bias = None if bias is None else normal(*bias)
+    found = attend(query, keys, values, bias=bias)
+    scores = query @ jnp.swapaxes(keys, -1, -2) / np.sqrt(8) + (0 if bias is None else bias)
+    np.testing.assert_allclose(found.context, jax.nn.softmax(scores) @ values, rtol=1e-4, atol=1e-5)
+
+
+def test_a_cache_takes_one_position_and_no_order():
+    heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4)
+    x, on, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
+    causal = lambda q, k: k <= q  # noqa: E731
+    attend_to = {"positions": positions, "allowed": causal, "method": "self_attend"}
+    params = heads.init(jax.random.key(0), x, on, **attend_to)
+    cache = heads.apply(params, 1, 3, method="empty_cache")
+    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .*allowed=None, got \(1, 3, 4\)"):
+        heads.apply(params, x, on, positions=positions, cache=cache, method="self_attend")
+    first = (x[:, :1], on[:, :1])
+    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .*allowed=<function"):
+        heads.apply(params, *first, **(attend_to | {"positions": positions[:, :1], "cache": cache}))
+
+
+def test_the_last_row_of_blocks_is_that_of_the_last_query():
+    query, keys = normal(3, 2), normal(5, 2)
+    found = blockwise_attention(lambda q, k: q @ k.T, query, keys, keys, mask=lambda q, k: k <= q + 2, block_size=2)
+    np.testing.assert_allclose(found.rows([-1]), found.rows([2]), rtol=1e-6)
+
+
+def test_a_memory_without_positions_has_no_context():
+    nothing = jnp.zeros((0, 3))
+    writes = make_writes(nothing, nothing, rates=jnp.zeros(0))
+    _, context = chunked(Delta(), nothing, writes, chunk_size=2)
+    assert context.shape == (0, 3)

@@ -75,10 +75,7 @@ METRICS = {  # of a result -> (heading, digits)
 }
 SHOWN = 1  # number of the scene of the figure: not the first, which has a single object in most worlds
 KEPT = ("seeds", "num_parameters", "steps", "train_seconds", "checkpoint")  # of result.json
-SAMPLING = {"objective": "hard"} | {
-    f"attention.{key}": value
-    for key, value in {"read": "reinforce", "num_samples": 1, "baseline": "none", "feed": "read"}.items()
-}
+SAMPLED = hard("reinforce", 1, "none") | {"attention.feed": "read"}  # one cell a word, whose context enters the state
 
 
 def sweep(folder: str = RUNS, names: Sequence[str] = (*FRESH, *STARTED)) -> Iterator[dict[str, Any]]:
@@ -143,7 +140,7 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
 def one_cell(config: ConfigDict) -> ConfigDict:
     """Returns the config of the same model that reads the cell of the largest weight of each word, and no other."""
     soft = config.model.objective == "soft"
-    changes = {"attention.read": "top", "attention.num_samples": 1} if soft else SAMPLING
+    changes = {"attention.read": "top", "attention.num_samples": 1} if soft else SAMPLED
     return change(config, {f"model.{key}": value for key, value in changes.items()})
 
 

@@ -26,7 +26,6 @@ from attn_jax.errors import UserError, one_line  # noqa: E402
 from experiments import raw, where  # noqa: E402
 
 RUNS = "runs/xu_tricks"
-SAMPLED = {"objective": "hard", "attention.read": "reinforce", "attention.feed": "read", "attention.num_samples": 1}
 TRICKS = {  # trick -> (changes to config.model with it, without it)
     "baseline": ({"attention.baseline": "running_mean"}, {"attention.baseline": "none"}),
     # In the authors' code 0.002 of the sum over a batch, beside the mean of the likelihoods; here both are means.
@@ -38,7 +37,7 @@ ALL, NONE = "all three", "none of them"
 
 def variant(on: Sequence[str]) -> dict[str, Any]:
     """Returns the changes to config.model with some of the tricks."""
-    changes = dict(SAMPLED)
+    changes = dict(where.SAMPLED)
     for name, (with_it, without) in TRICKS.items():
         changes |= with_it if name in on else without
     return changes

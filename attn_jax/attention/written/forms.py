@@ -18,7 +18,7 @@ from attn_jax.types import Array, Float, PyTree
 
 @runtime_checkable
 class Rule(Protocol):
-    """How a memory of fixed size is written and read."""
+    """Writes and reads a memory of fixed size."""
 
     ordered: bool  # even without decay, the memory depends on the order of the writes
 

@@ -19,7 +19,9 @@ rule by another seed (10) and the task's own validation and test texts; the text
 
     python experiments/recall.py --runs=runs/recall_256 --name=recall_256
 
-Mechanisms that are not trained are left out of the page.
+and, of width 128, with --workdir=runs/recall_wide --config.model.hidden_size=128 --config.model.feed_forward_size=512
+and --name=recall_wide. Mechanisms that are not trained are left out of the page; with --add it keeps the rows that it
+has of mechanisms whose runs are not here.
 """
 
 import argparse
@@ -39,7 +41,8 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.commands import restore  # noqa: E402
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
-from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
@@ -68,8 +71,9 @@ PAIRS = (  # besides all with the first
     ("delta rule", "delta rule, no convolution"),
 )
 SEEDS = (0, 1, 2, 3, 4)
-NAMES = ("recall", "recall_256")  # of the results
+NAMES = ("recall", "recall_256", "recall_wide")  # of the results
 TRAINED = ("commit", "date", "train_seconds")  # of a run, which are not those of this measurement
+BY_MECHANISM = ("recalled", "steps", "trained", "measured")  # results that are {mechanism: ...}
 
 
 def sweep() -> Iterator[dict]:
@@ -132,6 +136,24 @@ def _shown(interval: Interval) -> str:
     return f"{interval.mean:.1f} ± {interval.half_width:.1f}"
 
 
+def added(results: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """Returns the results with the rows of an earlier record whose mechanisms are not among them.
+
+    Raises:
+        UserError: the earlier record is of another task, or of another number of texts.
+    """
+    for key in ("task", "texts"):
+        if (there := earlier["results"].get(key)) != results[key]:
+            raise UserError(
+                f"the page has results of {key} {there}, the runs are of {results[key]}; run without --add to write it "
+                "anew"
+            )
+    commits = {name: earlier["commit"] for name in earlier["results"]["recalled"]}
+    old = earlier["results"] | {"measured": commits | earlier["results"].get("measured", {})}
+    merged = {key: old.get(key, {}) | results[key] for key in BY_MECHANISM}
+    return results | {key: {name: rows[name] for name in MECHANISMS if name in rows} for key, rows in merged.items()}
+
+
 def _trained(runs: dict[str, dict[str, Any]]) -> str:
     if not runs:
         return ""
@@ -141,15 +163,21 @@ def _trained(runs: dict[str, dict[str, Any]]) -> str:
     return f"\n- trained {', '.join(dates)}, commit {', '.join(commits)}, {took}, beside other work"
 
 
+def _measured(commits: dict[str, str]) -> str:
+    found = sorted({(commit or "unknown")[:7] for commit in commits.values()})
+    return f"\n- measured by commits {', '.join(found)}" if len(found) > 1 else ""
+
+
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     results = record["results"]
+    trained = _trained(results.get("trained", {})) + _measured(results.get("measured", {}))
     steps = ", ".join(f"{n:,}" for n in sorted(set(results["steps"].values())))
     return f"""# Associative recall by mechanism: {results.get("task", "4 pairs in 64 tokens, width 64")}
 
 {raw.circumstances(record)}
 - percent of the values of {results["texts"]:,} new texts that are the first choice; means of the seeds with their
-  95 % intervals; steps of training: {steps}{_trained(results.get("trained", {}))}
+  95 % intervals; steps of training: {steps}{trained}
 
 {report(results["recalled"])}
 """
@@ -161,8 +189,9 @@ PAGES = tuple(raw.Page(name, page) for name in NAMES)
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default=NAMES[0], choices=NAMES, help="of the results")
-    parser.add_argument("--runs", type=pathlib.Path, help="of the sweep; default runs/recall or runs/recall_256")
+    parser.add_argument("--runs", type=pathlib.Path, help="of the sweep; default runs/NAME")
     parser.add_argument("--count", type=int, default=1000, help="new texts")
+    parser.add_argument("--add", action="store_true", help="keep the rows of mechanisms whose runs are not here")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     args.runs = args.runs or ROOT / "runs" / args.name
@@ -182,7 +211,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     trained = {name: {key: result[key] for key in TRAINED} for name, result in finished.items()}
     found = {"task": tasks.pop(), "texts": args.count, "recalled": results, "steps": steps, "trained": trained}
     command = "python experiments/recall.py" + f" --name={args.name}" * (args.name != NAMES[0])
-    record = raw.write(args.out / f"{args.name}.json", found, command=command, begun=begun)
+    path = args.out / f"{args.name}.json"
+    found["measured"] = dict.fromkeys(results, provenance()["commit"])
+    found = added(found, raw.read(path)) if args.add else found
+    record = raw.write(path, found, command=command + " --add" * args.add, begun=begun)
     print(PAGES[NAMES.index(args.name)].save(record, args.out))
 
 

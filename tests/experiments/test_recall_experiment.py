@@ -6,6 +6,7 @@ import pytest
 
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
+from attn_jax.errors import UserError
 from experiments import recall
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,6 +45,19 @@ def test_the_page_says_when_the_runs_were_trained():
     text = recall.page(_record(trained=trained))
     assert "- trained 2026-11-24, 2026-11-25, commit abcdef1, 1 to 2 minutes each" in text
     assert "trained" not in recall.page(_record())
+
+
+def test_rows_are_added_to_those_of_an_earlier_record():
+    before = _record(task="t", recalled={"softmax": [1.0], "delta rule": [2.0]}, steps={"softmax": 1, "delta rule": 1})
+    now = {"task": "t", "texts": 1, "recalled": {"delta rule": [3.0], "sparsemax": [4.0]}, "trained": {}}
+    now |= {"steps": {"delta rule": 5, "sparsemax": 5}, "measured": {"delta rule": "b" * 9, "sparsemax": "b" * 9}}
+    found = recall.added(now, before)
+    assert list(found["recalled"].items()) == [("softmax", [1.0]), ("sparsemax", [4.0]), ("delta rule", [3.0])]
+    assert found["steps"] == {"softmax": 1, "sparsemax": 5, "delta rule": 5}
+    assert found["measured"]["softmax"] == "abc" and found["measured"]["delta rule"] == "b" * 9
+    assert "measured by commits abc, bbbbbbb" in recall.page(_record(**found))
+    with pytest.raises(UserError, match="results of texts 1, the runs are of 2"):
+        recall.added(now | {"texts": 2}, before)
 
 
 def test_runs_of_different_tasks_have_no_common_page(tmp_path, monkeypatch, capsys):

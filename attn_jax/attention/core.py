@@ -272,10 +272,9 @@ class Attention(nn.Module, kw_only=True):
         scores: Float[Array, "... q k"],
     ) -> Float[Array, "... q dv"]:
         """Computes the context block by block; `scores` are used for their shape alone."""
-        parameters, score = self.score.variables, self.score.clone(parent=None)
         real = memory.mask[..., None, :]
         return blockwise_attention(
-            lambda query, keys: score.apply(parameters, query, keys),
+            self.score.bound(),
             query,
             memory.keys,
             memory.values,

@@ -5,12 +5,14 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Bool
 
 
-def joint_mask(memory_mask: Bool[Array, "... k"], mask: Bool[Array, "..."]) -> Bool[Array, "... q k"]:
+def joint_mask(memory_mask: Bool[Array, "... k"], mask: Array) -> Bool[Array, "... q k"]:
     """Combines the mask of a memory with one for each query.
 
     Raises:
-        ValueError: the shapes do not broadcast.
+        ValueError: the shapes do not broadcast, or the mask is not boolean.
     """
+    if mask.dtype != jnp.bool_:
+        raise ValueError(f"a mask is True where a query may attend to a key, of type bool; got {mask.dtype}")
     try:
         return memory_mask[..., None, :] & mask
     except (TypeError, ValueError):

@@ -82,7 +82,7 @@ class MultiHead(nn.Module, kw_only=True):
         values: Float[Array, "... k dv"] | None = None,
         mask: Bool[Array, "... #q k"] | PositionFunction | None = None,
         *,
-        bias: Float[Array, "... h #q k"] | None = None,
+        bias: Float[Array, "... #q k"] | None = None,
         rotate: Callable | None = None,
         positions: Int[Array, "... q"] | None = None,
         rng: PRNGKeyArray | None = None,
@@ -96,7 +96,7 @@ class MultiHead(nn.Module, kw_only=True):
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
             mask: True where a query may attend to a key, in all heads; a mask of keys alone is mask[..., None, :]. Or
                 a function of positions, see Attention.
-            bias: is added to the scores, for each head.
+            bias: is added to the scores, [..., h, q, k]; one for all heads is [..., 1, q, k] or [q, k].
             rotate: rotates queries (and keys that are not a Memory yet) by their positions.
             positions: of the queries among the keys, for forget gates, windows and selective attention.
             rng: for a reading that samples.
@@ -223,7 +223,10 @@ class MultiHead(nn.Module, kw_only=True):
         return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -3, -2)
 
 
-def _group(x: Float[Array, "... h q d"], size: int) -> Float[Array, "... g r q d"]:
+def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
+    """Cuts the axis of heads, [..., h, q, d], into groups of `size`; [..., 1, q, d] and [q, d] belong to all heads."""
+    if x.ndim < 3 or x.shape[-3] == 1:
+        return jnp.expand_dims(x, -3)
     return x.reshape(*x.shape[:-3], x.shape[-3] // size, size, *x.shape[-2:])
 
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+import jax
 from ml_collections import ConfigDict
 
 from attn_jax.cli.failures import told_in_one_line
@@ -37,7 +38,7 @@ class Loaded:
         """
         if isinstance(lines, str):
             raise UserError(f"predict takes a list of lines, got the text {lines[:40]!r}")
-        with told_in_one_line():
+        with told_in_one_line(), jax.enable_x64(False):
             batches = self.predictor.predict(self.params, list(lines), self.config.decode.batch_size)
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
 
@@ -45,7 +46,8 @@ class Loaded:
 def load(workdir: str | os.PathLike) -> Loaded:
     """Loads a work directory: the config, the model and the parameters of its checkpoint.
 
-    The parameters are the same as for --mode=predict. The directory is not changed, and no training data is needed.
+    The parameters are the same as for --mode=predict, and predictions are computed without jax_enable_x64, as there.
+    The directory is not changed, and no training data is needed.
 
         model = attn_jax.load("runs/quickstart")
         model.predict(["令和8年11月21日"])
@@ -58,6 +60,6 @@ def load(workdir: str | os.PathLike) -> Loaded:
     if not path.is_dir():
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
     config = load_config(path)
-    with told_in_one_line():
+    with told_in_one_line(), jax.enable_x64(False):
         trained = restore(config, path)
     return Loaded(config=config, model=trained.model, predictor=trained.predictor, params=trained.chosen)

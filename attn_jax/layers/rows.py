@@ -35,14 +35,14 @@ class RowTable:
 
     def whole(self) -> Float[Array, "v ..."]:
         """Returns all rows."""
-        if self.module.is_mutable_collection(WHOLE):
+        if self.module.is_mutable_collection(WHOLE) and not self.module.is_initializing():
             self.module.put_variable(WHOLE, self.name, jnp.zeros(()))
         return self._table
 
     def take(self, ids: Int[Array, "..."]) -> Float[Array, "..."]:
         """Returns the rows `ids`, an array of the shape ids.shape + row.shape."""
         rows = jnp.take(self._table, ids, axis=0)
-        if not self.module.is_mutable_collection(ROW_IDS):
+        if self.module.is_initializing() or not self.module.is_mutable_collection(ROW_IDS):
             return rows
         label = f"{self.name}.{self._num_lookups()}"
         self.module.put_variable(ROW_IDS, label, ids)

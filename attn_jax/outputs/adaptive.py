@@ -214,7 +214,8 @@ def _forward(function, params, x, index, own):
         at = jnp.minimum(some, len(x) - 1)
         return out.at[some].set(function(params, x[at], index[at]), mode="drop")
 
-    return jax.lax.fori_loop(0, count, block, jnp.zeros(len(x))), (params, x, index, own)
+    dtype = jax.eval_shape(function, params, x, index).dtype
+    return jax.lax.fori_loop(0, count, block, jnp.zeros(len(x), dtype)), (params, x, index, own)
 
 
 def _backward(function, residuals, cotangent):

@@ -146,12 +146,12 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
             scores = products.astype(jnp.float32) + bias[inner]
             left, right = (values + jax.nn.log_sigmoid(sign * scores) for sign in (-1, 1))
             # The left child takes the place of its parent, the right child a new place.
-            new = jnp.where(is_inner, count[:, None] + jnp.cumsum(is_inner, axis=1) - 1, size)
+            new = jnp.where(is_inner, count[:, None] + jnp.cumsum(is_inner, axis=1, dtype=jnp.int32) - 1, size)
             log_probs = log_probs.at[row, place].set(jnp.where(is_inner, left, values))
             nodes = nodes.at[row, place].set(jnp.where(is_inner, children[inner, 0], chosen))
             log_probs = log_probs.at[row, new].set(right, mode="drop")
             nodes = nodes.at[row, new].set(children[inner, 1], mode="drop")
-            count = count + jnp.sum(is_inner, axis=1)
+            count = count + jnp.sum(is_inner, axis=1, dtype=jnp.int32)
             busy = jnp.any(best(log_probs, nodes)[3], axis=1) & (count <= size)
             return log_probs, nodes, count, busy
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from absl import flags
@@ -184,6 +185,12 @@ def test_a_result_that_is_none_is_one_line(tmp_path, result):
     (tmp_path / "result.json").write_text(json.dumps(result))
     with pytest.raises(UserError, match=r"result\.json: expected the result of a run, with finite numbers"):
         read_result(tmp_path / "result.json")
+
+
+def test_a_loaded_model_predicts_the_same_where_jax_has_64_bits(trained):
+    expected = load(trained[1]).predict(["2026年11月25日"])
+    with jax.enable_x64(True):
+        assert load(trained[1]).predict(["2026年11月25日"]) == expected
 
 
 def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):

@@ -116,3 +116,12 @@ def test_a_search_without_enough_room_computes_all_words(layer, monkeypatch):
     values, words = compiled(jax.vmap(lambda hidden: layer.apply(given, hidden, 4, method="top_k")))(HIDDEN)
     np.testing.assert_array_equal(words, expected[1])
     np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)
+
+
+def test_the_search_is_the_same_where_jax_has_64_bits(layer):
+    given = params(layer, 0.1)
+    expected = compiled(lambda hidden: layer.apply(given, hidden, 4, method="top_k"))(HIDDEN)
+    with jax.enable_x64(True):
+        values, words = compiled(lambda hidden: layer.apply(given, hidden, 4, method="top_k"))(HIDDEN)
+    np.testing.assert_array_equal(words, expected[1])
+    np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)

@@ -7,6 +7,7 @@ import pytest
 from tiny_model import optimizer
 from tiny_seq2seq import build, sentences
 
+from attn_jax.layers.embedding import Embedding
 from attn_jax.models.base import RowLoss
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.parallel import PARALLEL
@@ -151,3 +152,7 @@ def test_merged_rows_hold_each_row_once():
     np.testing.assert_array_equal(touched.ids, [0, 1, 2, 3, 6, 6, 6, 6])
     np.testing.assert_array_equal(touched.gradient[:4], expected[:4])
     np.testing.assert_array_equal(touched.gradient[4:], 0)
+
+
+def test_init_returns_parameters_alone():
+    assert set(Embedding(vocab_size=5, features=3).init(jax.random.key(0), jnp.array([1, 2]))) == {"params"}

@@ -14,11 +14,11 @@ straight_through, gumbel_rao, reinmax, reinmax_rao, reinmax_cv, gapped, implicit
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable
 from functools import partial
 
 import jax.numpy as jnp
-import numpy as np
 
 from attn_jax.attention.hard import relaxations, samplers
 from attn_jax.attention.hard import straight_through as gradients
@@ -84,7 +84,7 @@ class Reading:
         return self.per_step and not (self.independent and self.num_samples > 1)
 
     def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Sample:
-        """Samples rows of weights; a row without any key reads zeros.
+        """Samples rows of weights, of the type of log_weights, in float32 or wider; one without any key reads zeros.
 
         Args:
             rng: a PRNG key, or an outcome of the randomness (see samplers.py); None where nothing is random.
@@ -93,10 +93,13 @@ class Reading:
         Raises:
             ValueError: the options do not fit the number of keys.
         """
+        wide = jnp.promote_types(log_weights.dtype, jnp.float32)
         empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
-        sample = self.function(rng, jnp.where(empty, -np.log(log_weights.shape[-1]), log_weights))
+        sample = self.function(rng, jnp.where(empty, -math.log(log_weights.shape[-1]), log_weights.astype(wide)))
         return sample.replace(
-            rows=jnp.where(empty[..., None], 0, sample.rows), log_prob=jnp.where(empty, 0, sample.log_prob)
+            rows=jnp.where(empty[..., None], 0, sample.rows).astype(log_weights.dtype),
+            importance_weights=sample.importance_weights.astype(wide),
+            log_prob=jnp.where(empty, 0, sample.log_prob).astype(wide),
         )
 
     def configure(self, **options) -> "Reading":

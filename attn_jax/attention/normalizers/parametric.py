@@ -47,7 +47,7 @@ class LearnedEntmax(nn.Module, kw_only=True):
     def alphas(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
         """Returns alpha, broadcastable to the scores."""
         logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1))
-        return per_head(1 + nn.sigmoid(logit), scores)
+        return per_head(1 + nn.sigmoid(logit), scores).astype(jnp.promote_types(scores.dtype, jnp.float32))
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alphas(scores))

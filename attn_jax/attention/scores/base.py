@@ -6,6 +6,7 @@
 Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not distinguish them.
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import flax.linen as nn
@@ -56,6 +57,11 @@ class Score(nn.Module, kw_only=True):
     def project_query(self, query: Query) -> Query:
         """Computes what the fused kernel multiplies with the projected keys; the query itself by default."""
         return query
+
+    def bound(self) -> Callable[[Query, Keys], Scores]:
+        """Returns the score with its parameters as a plain function, which a loop of JAX may call, unlike a module."""
+        variables, score = self.variables, self.clone(parent=None)
+        return lambda query, projected_keys: score.apply(variables, query, projected_keys)
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         """Computes the score of each query and key."""

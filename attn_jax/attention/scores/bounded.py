@@ -1,5 +1,7 @@
 """Scores that cannot grow without bound, so that training stays stable: QK norm and the soft cap."""
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -69,8 +71,16 @@ class Softcap(Score, kw_only=True):
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
         return self.score.project_keys(keys)
 
+    def bound(self) -> Callable[[Query, Keys], Scores]:
+        score = self.score.bound()  # its parameters are elsewhere where it was made in a compact method
+        return lambda query, projected_keys: self._capped(score(query, projected_keys))
+
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        return self.softcap * jnp.tanh(self.score(query, projected_keys) / self.softcap)
+        return self._capped(self.score(query, projected_keys))
+
+    @nn.nowrap
+    def _capped(self, scores: Scores) -> Scores:
+        return self.softcap * jnp.tanh(scores / self.softcap)
 
 
 BOUNDED = {"qk_norm": QKNorm}

@@ -84,6 +84,8 @@ def chunked(
 def write_all(rule: Rule, writes: Writes) -> PyTree:
     """Writes all positions into an empty memory, which any query may then read: keys without causal order.
 
+    With a decay a key is faded by the positions after it, whatever the position of the query.
+
     Raises:
         ValueError: a rule whose memory depends on the order of the writes.
     """

@@ -42,7 +42,7 @@ class Linear:
         return self._divided(query @ state)
 
     def weights(self, query: Float[Array, "... q dk"], writes: Writes, causal: bool = True) -> Float[Array, "... q k"]:
-        """Computes the weights W with context = W values."""
+        """Computes the weights W with context = W values; not causal: of queries after all writes, as `write_all`."""
         products = products_of(query, writes, causal) * writes.rates[..., None, :]
         if not self.normalized:
             return products
@@ -70,10 +70,11 @@ def empty(writes: Writes, columns: int) -> Float[Array, "... dk c"]:
 
 
 def products_of(query: Float[Array, "... q dk"], writes: Writes, causal: bool) -> Float[Array, "... q k"]:
-    """Computes q . k, faded by the decay and 0 for later keys where the keys are causal."""
+    """Computes q . k, faded by the decay: up to the query, with 0 for later keys, or after all writes if not causal."""
+    total = jnp.cumsum(writes.log_decay, axis=-2)
     if not causal:
-        return jnp.einsum("...qd,...kd->...qk", query, writes.keys)
-    return faded_products(query, writes.keys, jnp.cumsum(writes.log_decay, axis=-2))
+        return jnp.einsum("...qd,...kd->...qk", query, writes.keys * jnp.exp(total[..., -1:, :] - total))
+    return faded_products(query, writes.keys, total)
 
 
 def write_and_read(

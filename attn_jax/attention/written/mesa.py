@@ -64,7 +64,7 @@ class Mesa:
         if causal:
             solved = self._solve_along(start, query, writes)
         else:
-            total = jnp.zeros_like(writes.log_decay)
+            total = jnp.cumsum(writes.log_decay, axis=-2)
             rated = writes.rates[..., None] * writes.keys
             solved = self._solve_at(write_and_read(start, rated, writes.keys, rated, total)[0], query)
         return products_of(solved, writes, causal) * writes.rates[..., None, :]

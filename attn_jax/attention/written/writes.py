@@ -28,7 +28,7 @@ def make_writes(
     rates: Float[Array, "... k"] | None = None,
     log_decay: Float[Array, "... k g"] | None = None,
 ) -> Writes:
-    """Makes the writes of keys and values, in float32 or wider.
+    """Makes the writes of keys and values, all of one type, float32 or wider.
 
     Args:
         keys: [..., k, dk].
@@ -41,7 +41,8 @@ def make_writes(
     Raises:
         ValueError: the last axis of log_decay is neither 1 nor dk.
     """
-    keys, values = (x.astype(jnp.promote_types(x.dtype, jnp.float32)) for x in (keys, values))
+    wide = jnp.promote_types(jnp.promote_types(keys.dtype, values.dtype), jnp.float32)
+    keys, values = keys.astype(wide), values.astype(wide)
     rates = jnp.ones(keys.shape[:-1], keys.dtype) if rates is None else rates.astype(keys.dtype)
     log_decay = jnp.zeros((*keys.shape[:-1], 1), keys.dtype) if log_decay is None else log_decay.astype(keys.dtype)
     if log_decay.shape[-1] not in (1, keys.shape[-1]):

@@ -169,6 +169,14 @@ def test_mesa_refuses_a_decay_for_each_column_and_delta_keys_without_order():
         Delta().weights(jnp.asarray(QUERY), writes, causal=False)
 
 
+@pytest.mark.parametrize("rule", [Linear(), Linear(normalized=True), Mesa()], ids=["linear", "divided", "mesa"])
+def test_keys_without_order_fade_by_what_is_written_after_them(rule):
+    positive = np.abs(KEYS)
+    _, weights, unordered, all_weights = run(rule, positive, query=np.abs(QUERY), rates=RATES, log_decay=GATES)
+    np.testing.assert_allclose(all_weights @ VALUES, unordered, atol=1e-12)
+    np.testing.assert_allclose(all_weights[-1], weights[-1], atol=1e-12)  # the last position has all before it
+
+
 def test_unit_keeps_zero():
     np.testing.assert_array_equal(unit(jnp.zeros(3)), 0)
     np.testing.assert_allclose(np.linalg.norm(unit(jnp.asarray(KEYS)), axis=-1), 1, rtol=1e-6)

@@ -1,0 +1,96 @@
+"""Types of arrays: what comes out has the type of what went in, also where JAX has 64 bits, and the rest is told."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attn_jax.attention import MultiHead
+from attn_jax.attention.core import Attention
+from attn_jax.attention.hard.readings import READINGS, log_of
+from attn_jax.attention.masks import joint_mask
+from attn_jax.attention.scores import Additive, Softcap
+from attn_jax.attention.written import Delta, chunked, dense, make_writes
+from attn_jax.outputs.adaptive import for_rows
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape, dtype=np.float32):
+    return jnp.asarray(RNG.normal(size=shape).astype(dtype))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("name", sorted(READINGS))
+def test_rows_have_the_type_of_the_weights(name, wide):
+    with jax.enable_x64(wide):
+        for dtype in (jnp.bfloat16, jnp.float32):
+            log_weights = log_of(jax.nn.softmax(normal(3, 5))).astype(dtype)
+            sample = READINGS[name](jax.random.key(0), log_weights)
+            assert sample.rows.dtype == dtype
+            assert sample.log_prob.dtype == sample.importance_weights.dtype == jnp.float32
+
+
+def test_learned_entmax_by_blocks_with_64_bits():
+    with jax.enable_x64(True):
+        whole, blocks = (Attention(score="scaled_dot", normalize="learned_entmax", block_size=n) for n in (0, 2))
+        query, keys = normal(3, 4), normal(5, 4)
+        params = whole.init(jax.random.key(0), query, keys)
+        found = blocks.apply(params, query, keys).context
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, whole.apply(params, query, keys).context, rtol=1e-5, atol=1e-6)
+
+
+def test_keys_and_values_of_two_types_are_written_in_the_wider():
+    with jax.enable_x64(True):
+        writes = make_writes(normal(6, 3), normal(6, 2, dtype=np.float64))
+        query = normal(6, 3)
+        _, context = chunked(Delta(), query, writes, chunk_size=2)
+        assert context.dtype == jnp.float64
+        np.testing.assert_allclose(context, dense(Delta(), query, writes)[0], rtol=1e-12)
+
+
+def test_rows_of_a_loss_have_its_type_with_64_bits():
+    with jax.enable_x64(True):
+        x, own = normal(4, 3), jnp.array([True, False, True, False])
+        found = for_rows(lambda params, x, index: jnp.sum(x, axis=-1), {}, x, jnp.zeros(4, jnp.int32), own)
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, np.where(own, np.sum(x, axis=-1), 0), rtol=1e-6)
+
+
+def test_a_score_within_a_score_by_blocks_in_a_compact_method():
+    class Outer(nn.Module):
+        block_size: int
+
+        @nn.compact
+        def __call__(self, query, keys):
+            score = Softcap(score=Additive(features=3), softcap=2.0)
+            return Attention(score=score, block_size=self.block_size)(query, keys).context
+
+    query, keys = normal(3, 4), normal(5, 4)
+    params = Outer(0).init(jax.random.key(0), query, keys)
+    loss = lambda params, size: jnp.sum(jnp.sin(Outer(size).apply(params, query, keys)))  # noqa: E731
+    found, expected = (jax.value_and_grad(loss)(params, size) for size in (2, 0))
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), found, expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 6), (2, 1, 5, 6), (2, 4, 5, 6), (4, 1, 6)])
+def test_a_bias_of_all_heads_goes_to_heads_that_share_keys(shape):
+    grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
+    plain = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, features=8)
+    query, keys, bias = normal(2, 5, 8), normal(2, 6, 8), normal(*shape)
+    params = grouped.init(jax.random.key(0), query, keys)
+    twice = lambda x: jnp.repeat(x.reshape(*x.shape[:-1], 2, 2), 2, axis=-2).reshape(*x.shape[:-1], 8)  # noqa: E731
+    repeated = {
+        "params": params["params"] | {name: jax.tree.map(twice, params["params"][name]) for name in ("key", "value")}
+    }
+    found = grouped.apply(params, query, keys, bias=bias)
+    expected = plain.apply(repeated, query, keys, bias=bias)
+    np.testing.assert_allclose(found.context, expected.context, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
+def test_a_mask_that_is_not_boolean_is_told(dtype):
+    with pytest.raises(ValueError, match=f"a mask is True where .* of type bool; got {jnp.dtype(dtype).name}"):
+        joint_mask(jnp.ones(3, bool), jnp.ones((2, 3), dtype))

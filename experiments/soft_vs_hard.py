@@ -27,7 +27,7 @@ from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.models.seq2seq.options import choose_baseline, configure_reading  # noqa: E402
+from attn_jax.models.seq2seq.objective_options import choose_baseline, configure_reading  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.sizes import TextSizes  # noqa: E402
@@ -101,7 +101,7 @@ def evaluations(config) -> str:
     if not options.is_latent:
         return "1"
     reading = READINGS[options.attention.read]
-    baseline = choose_baseline(options, reading)
+    baseline = choose_baseline(options.objective, options.attention, reading)
     reading = configure_reading(options.attention, reading, baseline)
     if reading.exact_rows:
         return "all"

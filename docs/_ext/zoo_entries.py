@@ -32,7 +32,7 @@ from attn_jax.attention.written import Linear, Mesa, dense, make_writes
 from attn_jax.attention.written.heads import WRITTEN
 from attn_jax.models.attention_options import AttentionOptions
 from attn_jax.models.seq2seq import objectives
-from attn_jax.models.seq2seq.options import OBJECTIVES
+from attn_jax.models.seq2seq.objective_options import OBJECTIVES
 from attn_jax.options import options_of
 from attn_jax.outputs import OUTPUTS
 

@@ -2,35 +2,21 @@
 
 import dataclasses
 
-from attn_jax.attention import READINGS, WINDOWS, Attention
-from attn_jax.attention.hard.baselines import BASELINES, NoBaseline
+from attn_jax.attention import WINDOWS, Attention
 from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.scores import General
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS, RNN
-from attn_jax.models.attention_options import (
-    DETERMINISTIC,
-    AttentionOverrides,
-    DroppedAttentionOptions,
-    configured,
-    make,
-)
+from attn_jax.models.attention_options import AttentionOverrides, DroppedAttentionOptions, make
 from attn_jax.models.base import Model
 from attn_jax.models.encoder_options import EncoderOptions, width_of_head
-from attn_jax.models.pointer_options import PointerOptions, unlike_probabilities
+from attn_jax.models.pointer_options import PointerOptions
 from attn_jax.models.seq2seq.decoder_base import Decoder
 from attn_jax.models.seq2seq.decoders import DECODERS
 from attn_jax.models.seq2seq.latent_attention import TRANSITIONS, LatentAttentionOptions
 from attn_jax.models.seq2seq.model import Seq2SeqModule
-from attn_jax.models.seq2seq.objectives import (
-    ElboObjective,
-    HardObjective,
-    InferenceNetwork,
-    MarginalObjective,
-    MarkovObjective,
-    SoftObjective,
-    TrajectoryObjective,
-)
+from attn_jax.models.seq2seq.objective_options import LATENT, OBJECTIVES, build_objective
+from attn_jax.models.seq2seq.objectives import InferenceNetwork, SoftObjective
 from attn_jax.models.seq2seq.penalties import Penalties
 from attn_jax.models.seq2seq.pointer_objective import PointerObjective
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Stack
@@ -40,11 +26,7 @@ from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.token_ids import EOS
 
-SAMPLED = tuple(name for name in READINGS if name not in DETERMINISTIC)
 TAGS = ("read", "fed", "attended")
-# model.objective -> names of the readings that it can use.
-OBJECTIVES = {"soft": DETERMINISTIC, "hard": SAMPLED, "marginal": ("enumeration", "reinforce"), "elbo": SAMPLED}
-LATENT = {"hard": HardObjective, "marginal": MarginalObjective, "elbo": ElboObjective}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,40 +98,14 @@ class Seq2SeqOptions(EncoderOptions):
             UserError: options do not go together.
         """
         decoder = self.build_decoder(setting)
-        width = decoder.readout_features
-        if self.tie_embeddings and self.embedding_size != width:
-            name = "readout_size" if width == self.readout_size else "hidden_size"
-            raise UserError(
-                f"model.tie_embeddings needs model.embedding_size and model.{name} to be equal, "
-                f"got {self.embedding_size} and {width}"
-            )
-        needs_every_layer = BRIDGES[self.bridge].needs_every_layer
-        if needs_every_layer and not self.encoder_kind.state_per_layer and self.num_layers > 1:
-            raise UserError(
-                f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
-                f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
-            )
-        if sizes.image is not None and DECODERS[self.decoder].uses_attention:
+        self.check_states(decoder.readout_features)
+        if sizes.image is not None and decoder.uses_attention:
             self.check_order()
-        if self.is_latent and self.attention.block_size:
-            raise UserError(
-                "model.attention.block_size is for the mean context; a loss for contexts of single keys, by "
-                f"model.objective {self.objective} or model.attention.transition, needs all weights"
-            )
-        if self.is_latent and self.attention.gate:
-            raise UserError(
-                "model.attention.gate multiplies the mean context; a loss for contexts of single keys, by "
-                f"model.objective {self.objective} or model.attention.transition, does not have it"
-            )
-        latent_mean = self.is_latent and self.attention.feed == "mean"
-        if self.selector and latent_mean:
-            raise UserError(
-                "model.selector multiplies the context that enters the decoder; a loss for contexts of single keys, by "
-                f"model.objective {self.objective} or model.attention.transition, does not have it"
-            )
+        if self.is_latent:
+            self.check_latent()
         if self.pointer.coverage:
             decoder = self.with_coverage(decoder)
-        read, objective = build_objective(self, decoder)
+        read, objective = self.build_objective(decoder)
         self.check_dropout(decoder)
         if self.reverse_source and (decoder.uses_attention or sizes.image is not None or self.tags != "read"):
             raise UserError(
@@ -183,6 +139,21 @@ class Seq2SeqOptions(EncoderOptions):
             dtype=setting.dtype,
         )
         return Model(module)
+
+    def build_objective(self, decoder: Decoder) -> tuple[Reading, SoftObjective]:
+        """Builds (reading of the decoder, objective); see objective_options.py."""
+        return build_objective(self.objective, self.attention, decoder, self.build_inference)
+
+    def build_inference(self) -> InferenceNetwork:
+        """Builds the inference network of the ELBO, which sees the target."""
+        size = self.inference_size
+        if size < 2 or size % 2:
+            raise UserError(
+                "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
+                f"least 2, got {size}"
+            )
+        rnn = RNN(cell=CELLS[self.cell], features=size, bidirectional=True)
+        return InferenceNetwork(rnn=rnn, score=General(query_features=size))
 
     def build_penalties(self, decoder: Decoder) -> Penalties | None:
         """Builds the terms of the loss that are about attention weights; None without any."""
@@ -238,6 +209,40 @@ class Seq2SeqOptions(EncoderOptions):
         }
         return make(DECODERS[self.decoder], fields)
 
+    def check_states(self, width: int) -> None:
+        """Raises a UserError if states of this width do not fit what reads them: the output layer, the decoder."""
+        if self.tie_embeddings and self.embedding_size != width:
+            name = "readout_size" if width == self.readout_size else "hidden_size"
+            raise UserError(
+                f"model.tie_embeddings needs model.embedding_size and model.{name} to be equal, "
+                f"got {self.embedding_size} and {width}"
+            )
+        needs_every_layer = BRIDGES[self.bridge].needs_every_layer
+        if needs_every_layer and not self.encoder_kind.state_per_layer and self.num_layers > 1:
+            raise UserError(
+                f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
+                f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
+            )
+
+    def check_latent(self) -> None:
+        """Raises a UserError for options of the mean context, which a loss for contexts of single keys has not."""
+        loss = f"model.objective {self.objective} or model.attention.transition"
+        if self.attention.block_size:
+            raise UserError(
+                f"model.attention.block_size is for the mean context; a loss for contexts of single keys, by {loss}, "
+                "needs all weights"
+            )
+        if self.attention.gate:
+            raise UserError(
+                f"model.attention.gate multiplies the mean context; a loss for contexts of single keys, by {loss}, "
+                "does not have it"
+            )
+        if self.selector and self.attention.feed == "mean":
+            raise UserError(
+                "model.selector multiplies the context that enters the decoder; a loss for contexts of single keys, by "
+                f"{loss}, does not have it"
+            )
+
     def check_order(self) -> None:
         """Raises a UserError for attention that moves along the source: the cells of an image have no such order."""
         attention, transition = self.attention, TRANSITIONS[self.attention.transition]
@@ -286,141 +291,5 @@ class Seq2SeqOptions(EncoderOptions):
             return self.of_encoder.build(width), width
         if not DECODERS[self.decoder].uses_attention:
             return None
-        return self.attention.build(
-            self.hidden_size, read=build_objective(self, self.build_decoder(Setting()))[0]
-        ), self.hidden_size
-
-
-def build_objective(options: Seq2SeqOptions, decoder: Decoder) -> tuple[Reading, SoftObjective]:
-    """Builds (reading of the decoder, objective) from the options objective, read, baseline, feed and transition."""
-    attention = options.attention
-    reading = READINGS[attention.read]
-    if attention.read not in (allowed := OBJECTIVES[options.objective]):
-        raise UserError(
-            f"model.objective {options.objective} cannot use model.attention.read {attention.read}; "
-            f"it can use {', '.join(allowed)}"
-        )
-    baseline = choose_baseline(options, reading)
-    reading = configure_reading(attention, reading, baseline)
-    if TRANSITIONS[attention.transition] is not None:
-        return READINGS["expectation"], build_markov(options, decoder, reading)
-    if options.objective not in LATENT:
-        return reading, SoftObjective()
-    if not decoder.uses_attention:
-        raise UserError(f"model.objective {options.objective} needs attention, but model.decoder is {options.decoder}")
-    check_sum(options)
-    module = make(BASELINES[baseline], {"features": attention.features, "max_length": attention.max_length})
-    if attention.feed != "mean":
-        return build_trajectories(options, reading, baseline, module)
-    kind = LATENT[options.objective]
-    network = {"inference": build_inference(options)} if kind is ElboObjective else {}
-    fields = dict(
-        reading=reading,
-        baseline=module,
-        soft_baseline=baseline == "soft",
-        k_max=attention.k_max,
-        soft_steps=attention.soft_steps,
-        cooling=attention.cooling if "temperature" in reading.options else None,
-    )
-    return READINGS["expectation"], kind(**fields, **network)
-
-
-def check_sum(options: Seq2SeqOptions) -> None:
-    """Checks that the weights sum to one, as the probabilities of latent contexts have to.
-
-    Raises:
-        UserError: window, normalizer or score give weights that need not sum to one.
-    """
-    if found := unlike_probabilities(options.attention):
-        raise UserError(f"model.objective {options.objective} needs weights that sum to one; those of {found} need not")
-
-
-def choose_baseline(options: Seq2SeqOptions, reading: Reading) -> str:
-    """Returns the name of the baseline; "default" means learned if the reading can use it, else none.
-
-    Raises:
-        UserError: the reading or the objective cannot use this baseline.
-    """
-    name = options.attention.baseline
-    if name == "default":
-        return "learned" if "learned" in reading.baselines and options.objective in LATENT else "none"
-    per_key = BASELINES[name].of_each_key and options.objective == "marginal"
-    if name not in reading.baselines or per_key:
-        raise UserError(
-            f"model.attention.read {reading.name} cannot use model.attention.baseline {name} for model.objective "
-            f"{options.objective}; it can use {', '.join(reading.baselines)}"
-        )
-    return name
-
-
-def configure_reading(attention: LatentAttentionOptions, reading: Reading, baseline: str) -> Reading:
-    """Configures the reading with the options that it takes and, if chosen, the leave-one-out baseline."""
-    given = {"num_samples": attention.num_samples, "temperature": attention.temperature}
-    if baseline == "leave_one_out":
-        if attention.num_samples < 2:
-            raise UserError(
-                "model.attention.baseline leave_one_out needs model.attention.num_samples of at least 2, got "
-                f"{attention.num_samples}"
-            )
-        given["leave_one_out"] = True
-    return configured(reading, **given)
-
-
-def build_markov(options: Seq2SeqOptions, decoder: Decoder, reading: Reading) -> MarkovObjective:
-    """Builds the objective of a Markov chain of contexts, summed out exactly."""
-    attention = options.attention
-    if options.objective != "marginal" or not reading.exact_rows:
-        raise UserError(
-            f"model.attention.transition {attention.transition} is summed out exactly; it needs model.objective "
-            f"marginal and model.attention.read enumeration, got {options.objective} and {reading.name}"
-        )
-    if not decoder.uses_attention or decoder.feeds_attention:
-        raise UserError(
-            f"model.attention.transition {attention.transition} needs a state that knows nothing of the attention: "
-            "model.decoder luong and model.input_feeding False"
-        )
-    plain = {"normalize": "softmax", "window": "global", "feed": "mean", "k_max": 0, "top_keys": 0, "iterations": 1}
-    for name, value in (plain | {"fit": "mean", "difference": False, "dropout": 0.0}).items():
-        if getattr(attention, name) != value:
-            raise UserError(
-                f"model.attention.transition {attention.transition} sums over all keys by their scores; it needs "
-                f"model.attention.{name} {value}, got {getattr(attention, name)}"
-            )
-    monotonic, jumps = TRANSITIONS[attention.transition]
-    return MarkovObjective(monotonic=monotonic, jump_size=attention.jump_size if jumps else 0)
-
-
-def build_trajectories(
-    options: Seq2SeqOptions, reading: Reading, baseline: str, module: NoBaseline
-) -> tuple[Reading, TrajectoryObjective]:
-    """Builds hard attention with samples that enter the decoder state."""
-    if options.objective != "hard" or not reading.per_step:
-        readings = ", ".join(name for name in OBJECTIVES["hard"] if READINGS[name].per_step)
-        raise UserError(
-            f"model.attention.feed read needs model.objective hard and one of the readings {readings}; "
-            f"got {options.objective} and {reading.name}"
-        )
-    if baseline == "soft" or BASELINES[baseline].of_each_key:
-        raise UserError(
-            f"model.attention.feed read cannot use model.attention.baseline {baseline}; it can use "
-            "none, running_mean, learned, leave_one_out"
-        )
-    attention = options.attention
-    fields = dict(baseline=module, mean_probability=attention.mean_probability, soft_steps=attention.soft_steps)
-    if "leave_one_out" not in reading.options:
-        return reading, TrajectoryObjective(**fields)
-    one = reading.configure(num_samples=1, leave_one_out=False)
-    several, own = attention.num_samples, baseline == "leave_one_out"
-    return one, TrajectoryObjective(num_trajectories=several, leave_one_out=own, **fields)
-
-
-def build_inference(options: Seq2SeqOptions) -> InferenceNetwork:
-    """Builds the inference network of the ELBO, which sees the target."""
-    size = options.inference_size
-    if size < 2 or size % 2:
-        raise UserError(
-            "model.objective elbo needs an inference network: set model.inference_size to an even number of at "
-            f"least 2, got {size}"
-        )
-    rnn = RNN(cell=CELLS[options.cell], features=size, bidirectional=True)
-    return InferenceNetwork(rnn=rnn, score=General(query_features=size))
+        read, _ = self.build_objective(self.build_decoder(Setting()))
+        return self.attention.build(self.hidden_size, read=read), self.hidden_size

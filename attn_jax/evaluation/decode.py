@@ -14,6 +14,7 @@ renormalized: log_prob is always the model's own (teacher-forced) log-probabilit
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -257,41 +258,35 @@ def beam_search(
         going_on = _only(extensions, ~ends)
         going_on, parent, token = _best(going_on.score, (going_on, parent, token), k)
         # Finished rows do not change; their state is still updated, but not used.
-        keep = done[:, None]
-        alive = Hypotheses(
-            tokens=jnp.where(keep[..., None], alive.tokens, going_on.tokens),
-            log_prob=jnp.where(keep, alive.log_prob, going_on.log_prob),
-            length=jnp.where(keep, alive.length, going_on.length),
-            score=jnp.where(keep, alive.score, going_on.score),
-        )
+        alive = jax.vmap(lambda done, *both: jax.tree.map(partial(jnp.where, done), *both))(done, alive, going_on)
         # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
         penalty = jnp.maximum(length_penalty_of(t + 2, length_penalty), limit_penalty)
         done = done | (t + 1 >= limits) | (ended.score[:, -1] >= alive.log_prob[:, 0] / penalty)
         return t + 1, token, _take(state, parent), alive, ended, done
 
-    impossible = Hypotheses(
-        tokens=jnp.full((b, k, max_length), pad, jnp.int32),
-        log_prob=jnp.full((b, k), -jnp.inf, jnp.float32),
-        length=jnp.zeros((b, k), jnp.int32),
-        score=jnp.full((b, k), -jnp.inf, jnp.float32),
-    )
+    impossible = _impossible((b, k), max_length, pad)
     # One alive hypothesis, the empty one: k equal ones would stay equal.
     empty = impossible._replace(
         log_prob=impossible.log_prob.at[:, 0].set(0.0), score=impossible.score.at[:, 0].set(0.0)
     )
-    carry = (
-        jnp.int32(0),
-        jnp.full((b, k), bos, jnp.int32),
-        jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state),
-        empty,
-        impossible,
-        limits == 0,
-    )
+    beams = jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state)
+    carry = jnp.int32(0), jnp.full((b, k), bos, jnp.int32), beams, empty, impossible, limits == 0
     carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
     _, _, _, alive, ended, _ = carry
+    return _ended_first(ended, alive, pad)
 
-    # Those that ended (their scores are sorted, -inf for none), then those alive at the limit.
+
+def _impossible(shape: tuple[int, ...], max_length: int, pad: int) -> Hypotheses:
+    """Returns empty hypotheses with a log_prob and score of -inf."""
+    nothing = jnp.full(shape, -jnp.inf, jnp.float32)
+    tokens = jnp.full((*shape, max_length), pad, jnp.int32)
+    return Hypotheses(tokens, nothing, jnp.zeros(shape, jnp.int32), nothing)
+
+
+def _ended_first(ended: Hypotheses, alive: Hypotheses, pad: int) -> Hypotheses:
+    """Returns those that ended, whose scores are sorted, -inf for none, and in their free places those alive."""
     num_ended = jnp.sum(ended.score > -jnp.inf, axis=1, keepdims=True)
+    k = ended.score.shape[1]
     place = jnp.arange(k)
     decoded = _take(_join(ended, alive), jnp.where(place < num_ended, place, k + place - num_ended))
     exists = decoded.log_prob > -jnp.inf

@@ -32,6 +32,7 @@ from experiments import (
 NAMES = (  # experiments with a page
     "atlas",
     "attention",
+    "attention_dropout",
     "attention_gap",
     "babi",
     "complexity",

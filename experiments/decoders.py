@@ -9,7 +9,6 @@ feeding, and attention to the source and to the decoder's own past states (Paulu
 second writes experiments/results/decoders.json and .md.
 """
 
-import argparse
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -18,11 +17,9 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation.tables import differences_table, results_table  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw  # noqa: E402
+from attn_jax.evaluation.tables import differences_table  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 DECODERS = {
     "none": {"model.decoder": "none"},
@@ -31,7 +28,6 @@ DECODERS = {
     "source, fed": {"model.decoder": "luong", "model.input_feeding": True},
     "source and target": {"model.decoder": "luong", "model.input_feeding": False, "model.self_attention": True},
 }
-KEPT = ("seeds", "steps", "metrics", "train_seconds", "commit")
 
 
 def sweep() -> Iterator[dict[str, Any]]:
@@ -49,8 +45,6 @@ def sweep() -> Iterator[dict[str, Any]]:
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     runs = record["results"]
-    minutes = sum(run["train_seconds"] for run in runs.values()) / 60
-    commits = ", ".join(sorted({run["commit"][:7] for run in runs.values()}))
     attending = {name: run for name, run in runs.items() if name != "none"}
     return f"""# {__doc__.splitlines()[0]}
 
@@ -59,12 +53,7 @@ def page(record: dict[str, Any]) -> str:
 
 {raw.circumstances(record)}
 
-Test dates of configs/quickstart.py after 500 steps; mean ± standard deviation over the seeds. Trained at commit
-{commits}, {minutes:.1f} minutes in all.
-
-{results_table(runs)}
-
-{differences_table(runs)}
+Test dates of configs/quickstart.py; {of_sweep.tables(runs)}
 
 Among the decoders with attention:
 
@@ -75,26 +64,6 @@ Among the decoders with attention:
 PAGES = (raw.Page("decoders", page),)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Collects the finished runs of the sweep."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "decoders")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
-    paths = [args.runs / job.name / "result.json" for job in jobs(pathlib.Path(__file__))]
-    runs = {
-        name: {key: result[key] for key in KEPT}
-        for name, path in zip(DECODERS, paths, strict=True)
-        if path.exists()
-        for result in [load_json(path)]
-    }
-    if len(runs) < len(DECODERS):
-        lost = ", ".join(name for name in DECODERS if name not in runs)
-        parser.exit(1, f"decoders.py: {args.runs} has no finished run of {lost}; train with launch.py --sweep\n")
-    record = raw.write(args.out / "decoders.json", runs, command="python experiments/decoders.py", begun=begun)
-    print(PAGES[0].save(record, args.out))
-
-
 if __name__ == "__main__":
     with one_line("decoders.py"):
-        main()
+        of_sweep.main(PAGES[0], list(DECODERS), __doc__)

@@ -49,6 +49,7 @@ NAMES = (  # experiments with a page
     "output_layers",
     "output_layers_brown",
     "overview",
+    "pooling",
     "positions",
     "quickstarts",
     "recall",

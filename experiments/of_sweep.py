@@ -1,0 +1,48 @@
+"""The results of the finished runs of a sweep, by the name of each variant: what decoders.py and pooling.py share."""
+
+import argparse
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from attn_jax.cli.sweep import jobs
+from attn_jax.evaluation.tables import differences_table, results_table
+from attn_jax.tasks.files import load_json
+from experiments import raw
+
+KEPT = ("seeds", "steps", "metrics", "train_seconds", "commit")  # of result.json
+
+
+def tables(runs: dict[str, dict[str, Any]]) -> str:
+    """Formats how long the runs took, their metrics, and the paired differences to the first."""
+    minutes = sum(run["train_seconds"] for run in runs.values()) / 60
+    commits = ", ".join(sorted({run["commit"][:7] for run in runs.values()}))
+    steps = ", ".join(f"{n:,}" for n in sorted({run["steps"] for run in runs.values()}))
+    return f"""{steps} steps; mean ± standard deviation over the seeds. Trained at commit
+{commits}, {minutes:.1f} minutes in all.
+
+{results_table(runs)}
+
+{differences_table(runs)}"""
+
+
+def main(page: raw.Page, variants: Sequence[str], usage: str, argv: Sequence[str] | None = None) -> None:
+    """Collects the runs of the sweep experiments/NAME.py, one for each variant, and writes NAME.json and its page."""
+    script = pathlib.Path(__file__).parent / f"{page.name}.py"
+    parser = argparse.ArgumentParser(
+        prog=script.name, description=usage, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=pathlib.Path, default=raw.ROOT / "runs" / page.name, help="of the sweep")
+    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    args, begun = parser.parse_args(argv), raw.Begun.now()
+    runs = {}
+    for name, job in zip(variants, jobs(script), strict=True):
+        path = args.runs / job.name / "result.json"
+        if path.exists():
+            result = load_json(path)
+            runs[name] = {key: result[key] for key in KEPT}
+    if lost := [name for name in variants if name not in runs]:
+        message = f"{args.runs} has no finished run of {', '.join(lost)}; train with launch.py --sweep=experiments/"
+        parser.exit(1, f"{script.name}: {message}{script.name}\n")
+    record = raw.write(args.out / f"{page.name}.json", runs, command=f"python experiments/{script.name}", begun=begun)
+    print(page.save(record, args.out))

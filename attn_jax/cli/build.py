@@ -42,6 +42,7 @@ class Setup(NamedTuple):
     predictor: Predictor
     example: Batch  # a batch that determines the shapes of the parameters
     batch_options: dict[str, Any]  # keyword arguments of Task.batches or PointsTask.batches
+    cells: tuple[int, int] | None = None  # rows and columns of an image, which are keys
 
 
 def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
@@ -85,7 +86,7 @@ def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], wr
         "batch_unit": task.batch_unit,
         "buckets": task.buckets,
         "source_buckets": task.source_buckets,
-        "labels": getattr(model.module, "one_token", False),
+        "labels": model.one_token,
         "encode": encode,
         "share": share_of_rows([device.process_index for device in jax.devices()], jax.process_index()),
     }
@@ -113,10 +114,11 @@ def build_pictures(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]
         "batch_unit": task.batch_unit,
         "buckets": task.buckets,
         "source_buckets": task.source_buckets,
-        "labels": getattr(model.module, "one_token", False),
+        "labels": model.one_token,
         "encode": encode_pictures,
     }
-    return Setup(model, evaluator, predictor, {"source": picture, "target_in": one, "target_out": one}, batch_options)
+    example = {"source": picture, "target_in": one, "target_out": one}
+    return Setup(model, evaluator, predictor, example, batch_options, predictor.cells)
 
 
 def build_points(options: Options, task: PointsTask, wrap: Wrap | None) -> Setup:

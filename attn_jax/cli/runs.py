@@ -83,7 +83,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         strategy = choose(config.parallel)
         devices = len(jax.devices()) if strategy.across_devices else 1
         batches = task.batches(**setup.batch_options, seeds=seeds, row_multiple=devices)
-        check_num_samples(config, batches.longest, cells=getattr(setup.predictor, "cells", None))
+        check_num_samples(config, batches.longest, cells=setup.cells)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
         tx = options.optimizer.build(num_steps)
         lazy = getattr(options.train, "lazy_rows", False)

@@ -189,8 +189,7 @@ def _words(collector: TextCollector, params: Params, pairs: Pairs) -> tuple[list
     translator, predictor = collector.translator, collector.predictor
     target = translator.encode(pairs).target
     encoded = [translator.source_vocabulary.encode(text) for text in pairs.source]
-    apart = getattr(translator.model.module, "reads_tags", False)  # "text eos tags"
-    ends = [ids.index(EOS) if apart else len(ids) for ids in encoded]
+    ends = [ids.index(EOS) if translator.model.reads_tags else len(ids) for ids in encoded]
     units, others = zip(*((ids[:end], ids[end:]) for ids, end in zip(encoded, ends, strict=True)), strict=True)
 
     @lru_cache(maxsize=4)

@@ -122,7 +122,7 @@ class TextCollector:
 
     def __init__(self, predictor: TextPredictor):
         self.predictor, self.translator, self.model = predictor, predictor.translator, predictor.model
-        self.one_token = getattr(self.model.module, "one_token", False)
+        self.one_token = self.model.one_token
         self._captured = jax.jit(self.model.captured_weights)
 
     def collect(self, params: Params, split: Pairs, *, seed: int = 0, forced: bool = False) -> list[Collected]:
@@ -192,7 +192,7 @@ class TextCollector:
             return [[] for _ in labels]
         if self.one_token:
             arrays = self.predictor.query_weights(params, pairs)
-            name, query = getattr(self.model.module, "query_map", ("pooling", "query"))
+            name, query = self.model.query_map
             rows = [_numbered(query, len(weights)) for weights in arrays]
             places = [(names, each["source"]) for names, each in zip(rows, labels, strict=True)]
         else:

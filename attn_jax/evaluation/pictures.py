@@ -137,7 +137,7 @@ class PicturePredictor(TextPredictor):
         if bool(source) != bool(target):
             raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
         pairs = self.read_pairs(Pairs(read_lines(source), read_lines(target)))
-        if getattr(self.model.module, "one_token", False):
+        if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, target)
         self.report(pairs.source)
         return pairs
@@ -150,8 +150,7 @@ class PicturePredictor(TextPredictor):
         """
         if self.has_paths:
             return self.plot_paths(params, pairs, paths)
-        module, translator = self.model.module, self.translator
-        several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
+        translator, several = self.translator, self.model.num_queries > 1
         outputs = translator.outputs(params, pairs.source)
         read = Pairs(pairs.source, outputs)
         count = self.cells[0] * self.cells[1]

@@ -33,9 +33,9 @@ class TextPredictor:
 
     def __init__(self, translator: Translator, *, buckets: Sequence = ()):
         self.translator, self.options, self.buckets = translator, translator.options, buckets
-        self.model, module = translator.model, translator.model.module
+        self.model = translator.model
         self.title = ""  # of pictures
-        if getattr(module, "reads_target", False):
+        if self.model.reads_target:
             self.title = "weight on what was given; the rest is on the target so far"
         self._long_reported = False
         self._score = jax.jit(self.model.score)
@@ -119,7 +119,7 @@ class TextPredictor:
         if bool(source) != bool(target):
             raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
         pairs = self.read_pairs(Pairs(*read_parallel(source, target)))
-        if getattr(self.model.module, "one_token", False):
+        if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, target)
         self.report(pairs.source)
         return pairs
@@ -141,8 +141,7 @@ class TextPredictor:
 
         The picture of a classifier with several queries has a row for each query.
         """
-        module, translator = self.model.module, self.translator
-        several = getattr(module, "one_token", False) and module.pooling.num_queries > 1
+        translator, several = self.translator, self.model.num_queries > 1
         outputs = translator.outputs(params, pairs.source)
         translated = Pairs(pairs.source, outputs)
         found = self.query_weights(params, translated) if several else self.weights(params, translated)

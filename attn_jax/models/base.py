@@ -43,15 +43,39 @@ class Model:
         real(target_out) -> bool [b, t], True where there is something to predict
         start(source) and step(memory, state, token) as above, without the params
 
-    It may have two class variables: `one_token`, a target is one token and eos; `reads_target`, the weights on the
-    source sum to less than one, because the model attends to the target as well. With `takes_step`, the fourth argument
-    of `losses` is the number of updates so far. With `one_token` it may also have
+    It may have the class variables or fields of the properties below, and, with `one_token`,
     query_weights(source) -> [b, r, s], the weights of each of r queries, and, where these are glimpses,
-    trajectory(source) -> (places [b, r, 2], log_probs [b, r, v]). With step_top_k(memory, state, token, k), the
-    k best tokens need not be found among all.
+    trajectory(source) -> (places [b, r, 2], log_probs [b, r, v]). With `takes_step`, the fourth argument of `losses` is
+    the number of updates so far. With step_top_k(memory, state, token, k), the k best tokens need not be found among
+    all.
     """
 
     module: nn.Module
+
+    @property
+    def one_token(self) -> bool:
+        """Tells whether a target is one token and eos, such as a label."""
+        return getattr(self.module, "one_token", False)
+
+    @property
+    def num_queries(self) -> int:
+        """Number of queries, each with its weights, of a model whose target is one token; else 1."""
+        return self.module.pooling.num_queries if self.one_token else 1
+
+    @property
+    def query_map(self) -> tuple[str, str]:
+        """Names of the weights of all queries, and of one query."""
+        return getattr(self.module, "query_map", ("pooling", "query"))
+
+    @property
+    def reads_target(self) -> bool:
+        """Tells whether weights on the source sum to less than one, since the model attends to the target as well."""
+        return getattr(self.module, "reads_target", False)
+
+    @property
+    def reads_tags(self) -> bool:
+        """Tells whether the model takes a source "text eos tags" apart; see models/tags.py."""
+        return getattr(self.module, "reads_tags", False)
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
         """Initial parameters, in float32; the batch is used for its shapes alone."""

@@ -276,7 +276,7 @@ def test_wrong_options():
 def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkeypatch, tmp_path):
     plotted, predictor = [], mock.Mock(spec=TextPredictor)
     monkeypatch.setattr(plots, "plot_weights", lambda weights, source, target, *_: plotted.append((weights, target)))
-    predictor.model, predictor.title = mock.Mock(module=object()), ""
+    predictor.model, predictor.title = mock.Mock(num_queries=1), ""
     predictor.translator = mock.Mock(spec=Translator)
     predictor.translator.outputs.return_value = ["a"]
     predictor.weights.return_value = [np.array([[0.5, 0.5], last])]

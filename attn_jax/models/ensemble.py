@@ -1,7 +1,7 @@
 """Ensembles of models of one kind, such as the seeds of a run."""
 
 import dataclasses
-from functools import partial
+from functools import partial, singledispatch
 
 import jax
 import jax.numpy as jnp
@@ -125,9 +125,10 @@ def shares_of(params: tuple[Params, ...]) -> Float[np.ndarray, "n"]:
     return counts / counts.sum()
 
 
+@singledispatch
 def ensemble_of(model: Model) -> Model:
-    """Returns the ensemble of a model; its functions take stacked parameters."""
-    return getattr(model, "ensemble_class", Ensemble)(model.module)
+    """Returns the ensemble of a model, by its class; its functions take stacked parameters."""
+    return Ensemble(model.module)
 
 
 def mean_log_prob(

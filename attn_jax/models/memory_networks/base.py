@@ -25,7 +25,7 @@ from flax import struct
 
 from attn_jax.attention.hard.estimators import entropy
 from attn_jax.models.base import Model, one_word
-from attn_jax.models.ensemble import mean_log_prob
+from attn_jax.models.ensemble import ensemble_of, mean_log_prob
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.tasks.vocabulary import PERIOD_ID, QUESTION_ID
@@ -210,7 +210,9 @@ class StoryEnsemble(StoryModel):
         return Answer(mean_log_prob(log_probs), jnp.mean(hops, axis=0))
 
 
-StoryModel.ensemble_class = StoryEnsemble
+@ensemble_of.register
+def _(model: StoryModel) -> StoryEnsemble:
+    return StoryEnsemble(model.module)
 
 
 def _first(targets: Int[Array | np.ndarray, "b t"]) -> Int[Array, "b"]:

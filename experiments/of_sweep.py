@@ -1,4 +1,7 @@
-"""The results of the finished runs of a sweep, by the name of each variant: what decoders.py and pooling.py share."""
+"""Results of the finished runs of a sweep, by the name of each variant.
+
+It is what decoders.py, pooling.py and scenes.py share.
+"""
 
 import argparse
 import pathlib
@@ -15,15 +18,18 @@ KEPT = ("seeds", "steps", "metrics", "train_seconds", "commit")  # of result.jso
 
 def tables(runs: dict[str, dict[str, Any]]) -> str:
     """Formats how long the runs took, their metrics, and the paired differences to the first."""
+    return f"{described(runs)}\n\n{differences_table(runs)}"
+
+
+def described(runs: dict[str, dict[str, Any]]) -> str:
+    """Formats how long the runs took, and their metrics."""
     minutes = sum(run["train_seconds"] for run in runs.values()) / 60
     commits = ", ".join(sorted({run["commit"][:7] for run in runs.values()}))
     steps = ", ".join(f"{n:,}" for n in sorted({run["steps"] for run in runs.values()}))
     return f"""{steps} steps; mean ± standard deviation over the seeds. Trained at commit
 {commits}, {minutes:.1f} minutes in all.
 
-{results_table(runs)}
-
-{differences_table(runs)}"""
+{results_table(runs)}"""
 
 
 def main(page: raw.Page, variants: Sequence[str], usage: str, argv: Sequence[str] | None = None) -> None:

@@ -54,6 +54,7 @@ NAMES = (  # experiments with a page
     "quickstarts",
     "recall",
     "receptive_field",
+    "scenes",
     "scores",
     "seeds",
     "soft_vs_hard",

@@ -1,29 +1,20 @@
-"""Writes the pages of the zoo into docs/zoo before Sphinx looks for pages. They are made anew at every build."""
+"""Writes the pages of the zoo into docs/zoo before Sphinx looks for pages. They are made anew at every build.
+
+They are written by a process of their own: Sphinx forks with -j, and a process in which JAX has started must not. It
+has flags of its own, too, for quick compilation, since everything runs once on small arrays.
+"""
 
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 
 FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
-def start_jax() -> None:
-    """Starts JAX in this process with quick compilation, since everything here runs once on small arrays.
-
-    The flags are read when JAX starts; processes that execute notebooks do not get them.
-    """
-    before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{before or ''} {FAST}".strip()
-    import jax
-
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.devices()
-    os.environ.pop("XLA_FLAGS") if before is None else os.environ.update(XLA_FLAGS=before)
-
-
 def write(folder: pathlib.Path) -> int:
     """Writes all pages and pictures, and returns the number of entries."""
-    start_jax()
     import zoo_example as example
     from zoo_entries import KINDS, entries
     from zoo_figures import draw, maps
@@ -48,6 +39,21 @@ def write(folder: pathlib.Path) -> int:
     return len(found)
 
 
+def run(folder: pathlib.Path) -> None:
+    """Runs `write` in a process of its own.
+
+    Raises:
+        CalledProcessError: it has failed; what it said is in the standard error.
+    """
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {FAST}".strip()
+    own = {"XLA_FLAGS": flags, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    subprocess.run([sys.executable, __file__, str(folder)], env=os.environ | own, check=True)
+
+
 def setup(app):
-    app.connect("builder-inited", lambda app: write(pathlib.Path(app.srcdir, "zoo")))
+    app.connect("builder-inited", lambda app: run(pathlib.Path(app.srcdir, "zoo")))
     return {"version": "1", "parallel_read_safe": True}
+
+
+if __name__ == "__main__":
+    write(pathlib.Path(sys.argv[1]))

@@ -95,7 +95,7 @@ def of_babi(found: dict[str, Any]) -> Row:
     return Row(f"bAbI, {len(tasks)} tasks", name, split, "error, %", ours, "", published, None, f"babi_{name}")
 
 
-def of_translation(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
+def of_translation(found: dict[str, Any], peer: dict[str, Any] | None, page: str = "attention") -> Iterator[Row]:
     """Yields the rows of translation, each seed and the ensemble; the peer stands beside the model of its kind."""
     split = f"{found['results']['split']}, development" if found["results"]["split"] == "dev" else "test"
     for run in found["results"]["runs"]:
@@ -109,7 +109,7 @@ def of_translation(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterat
             )
             yield Row(
                 "English to Japanese", f"{run['config']}, {run['size']}", split, name, ours, theirs, "",
-                run["train_seconds"], "attention",
+                run["train_seconds"], page,
             )  # fmt: skip
 
 
@@ -132,8 +132,9 @@ def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
         found += of_scenes(content)
     if content := record("inflection"):
         found += of_inflection(content, record("inflection_peer"))
-    if content := record("attention"):
-        found += of_translation(content, record("translation_peer"))
+    for name in ("attention", "attention_dropout"):
+        if content := record(name):
+            found += of_translation(content, record("translation_peer"), name)
     return found + [of_babi(content) for name in babi.FAMILIES if (content := record(f"babi_{name}"))]
 
 

@@ -76,7 +76,8 @@ def measure(workdir: pathlib.Path, data_dir: pathlib.Path, split: str) -> dict[s
 def size(config: Any) -> str:
     """Describes how large a run is."""
     pairs = f", {config.task.num_examples:,} pairs" if config.task.num_examples else ""
-    return f"width {config.model.hidden_size}{pairs}, {config.train.num_epochs:g} epochs"
+    parts = f"width {config.model.hidden_size}{pairs}, {config.train.num_epochs:g} epochs"
+    return f"{parts}, dropout {config.model.dropout:g}"
 
 
 def differences(runs: list[dict[str, Any]]) -> str:

@@ -22,7 +22,7 @@ from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.sweep import named  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.tasks import task_class  # noqa: E402
 from attn_jax.tasks.pictures import gallery_of  # noqa: E402
 from attn_jax.tasks.scenes.scene import World  # noqa: E402
@@ -67,6 +67,19 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     return found
 
 
+def differences(runs: dict[str, Any], metric: str) -> str:
+    """Formats the differences to soft attention of as many steps, paired by seed; "" with a single seed."""
+    rows = []
+    for variant, values in runs.items():
+        baseline = where.STARTED_BASELINE if variant in where.STARTED else where.BASELINE
+        if variant != baseline and baseline in runs and len(values[next(iter(BEYOND))][metric]) > 1:
+            pairs = [(values[name][metric], runs[baseline][name][metric]) for name in BEYOND]
+            digits = where.METRICS[metric][1]
+            shown = [where.shown(compare(own, other).difference, digits) for own, other in pairs]
+            rows.append([f"{variant} − {baseline}", *shown])
+    return f"Differences, paired by seed:\n\n{raw.table(['', *BEYOND], rows)}\n" if rows else ""
+
+
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     runs = record["results"]["runs"]
@@ -81,6 +94,8 @@ def page(record: dict[str, Any]) -> str:
             ]
             rows.append([variant, *shown])
         parts.append(f"## {heading.capitalize()}\n\n{raw.table(['', *BEYOND], rows)}\n")
+        if apart := differences(runs, metric):
+            parts.append(apart)
     tables = "\n".join(parts)
     return f"""# More clutter and more objects than in training
 

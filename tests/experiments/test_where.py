@@ -137,8 +137,20 @@ def test_worlds_beyond_training_differ_in_one_thing():
     record |= {"machine": "m", "load": [0, 0], "versions": {"python": "3.11"}}
     text = where_beyond.page(record)
     assert text.count("| soft | 1.0 | 1.0 | 1.0 | 1.0 | 1.0 |") == 2 and "one object more" in text
+    assert "Differences" not in text  # of a single seed
     with pytest.raises(UserError, match=r"no run is finished; train them with python experiments/where.py"):
         where_beyond.main(["--runs=nowhere"])
+
+
+def test_differences_beyond_training_are_to_soft_attention_of_as_many_steps():
+    values = {"soft": [50.0, 60.0], "marginal": [51.0, 61.0], where.STARTED_BASELINE: [70.0, 80.0]}
+    values |= {"hard, running mean": [72.0, 82.0]}
+    runs = {
+        variant: {name: {"exact_match": seeds} for name in where_beyond.BEYOND} for variant, seeds in values.items()
+    }
+    text = where_beyond.differences(runs, "exact_match")
+    assert "| marginal − soft | 1.0 ± 0.0 |" in text
+    assert f"| hard, running mean − {where.STARTED_BASELINE} | 2.0 ± 0.0 |" in text and text.count("−") == 2
 
 
 WORLD = World(

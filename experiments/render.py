@@ -75,6 +75,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content 
     "estimators": estimator_page.summary_table,
     "biased_estimators": estimator_page.bias_table,
     "attention": lambda found: translation.tables(found["results"]["runs"]),
+    "attention_dropout": lambda found: translation.tables(found["results"]["runs"]),
     "inflection": lambda found: inflection.report(found["results"]["runs"]),
     "inflection_peer": lambda found: inflection_peer.report(found["results"]),
     "decoders": lambda found: results_table(found["results"]),

@@ -146,7 +146,7 @@ class Echo(Translator):
 
     def __init__(self, vocabulary):
         self.source_vocabulary, self.options = vocabulary, DecodeOptions()
-        self.model = types.SimpleNamespace(module=None, score=lambda *x: None, query_weights=lambda *x: None)
+        self.model = types.SimpleNamespace(reads_target=False, score=lambda *x: None, query_weights=lambda *x: None)
 
     def translate(self, params, texts, first=0):
         return [[Translation(text, 0.0, 0.0)] for text in texts]

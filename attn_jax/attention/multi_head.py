@@ -106,7 +106,7 @@ class MultiHead(nn.Module, kw_only=True):
             context [..., q, features]; weights [..., h, q, k] and log_prob [..., h, q] of each head.
 
         Raises:
-            ValueError: as Attention; selective attention without positions.
+            ValueError: as Attention; selective attention without positions; a bias of another number of heads.
         """
         if not isinstance(memory, Memory):
             memory = self.prepare(memory, values, rotate=rotate)
@@ -119,6 +119,11 @@ class MultiHead(nn.Module, kw_only=True):
             bias = -left_out if bias is None else bias - left_out
         mask = mask if mask is None or callable(mask) else mask[..., None, :, :]
         positions = None if positions is None else positions[..., None, :]
+        if bias is not None and bias.ndim > 2 and bias.shape[-3] not in (1, self.num_heads):
+            raise ValueError(
+                f"a bias of shape {bias.shape} does not fit [..., heads, queries, keys]; expected {self.num_heads} "
+                "heads, or 1 for all"
+            )
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
         axis = memory.mask.ndim - 1  # after the heads
         own = isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None

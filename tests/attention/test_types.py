@@ -94,3 +94,11 @@ def test_a_bias_of_all_heads_goes_to_heads_that_share_keys(shape):
 def test_a_mask_that_is_not_boolean_is_told(dtype):
     with pytest.raises(ValueError, match=f"a mask is True where .* of type bool; got {jnp.dtype(dtype).name}"):
         joint_mask(jnp.ones(3, bool), jnp.ones((2, 3), dtype))
+
+
+def test_a_bias_of_another_number_of_heads_is_told():
+    grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
+    query, keys = normal(2, 5, 8), normal(2, 6, 8)
+    params = grouped.init(jax.random.key(0), query, keys)
+    with pytest.raises(ValueError, match=r"a bias of shape \(2, 5, 6\) .* expected 4 heads, or 1 for all"):
+        grouped.apply(params, query, keys, bias=normal(2, 5, 6))

@@ -27,7 +27,7 @@ def check(config: ConfigDict) -> Options:
     options.build_model()
     CHECKS[options.task.task_class](config)
     check_metrics(config)
-    check_ensemble(config)
+    check_ensemble(options)
     options.optimizer.build(1)
     best_metric(config)
     if choose(config.parallel).divides_state:
@@ -57,14 +57,14 @@ def check_metrics(config: ConfigDict) -> None:
         check_text_metrics(of_texts, config.eval.tokenize)
 
 
-def check_ensemble(config: ConfigDict) -> None:
+def check_ensemble(options: Options) -> None:
     """Raises a UserError for an ensemble of one seed, of stories and other runs, or with a run that is not there."""
-    runs = config.decode.get("runs", ())
-    if config.decode.get("ensemble", False) and not runs and len(seeds_of(config)) < 2:
+    runs = options.decode.runs
+    if options.decode.ensemble and not runs and len(options.run.all_seeds) < 2:
         raise UserError("decode.ensemble needs a run of several seeds, such as seeds=(0,1,2); this one has one")
-    if runs and resolve(config).model.reads_stories:
+    if runs and options.model.reads_stories:
         raise UserError(
-            f"decode.runs averages models of texts or images, token by token; model.name {config.model.name} answers "
+            f"decode.runs averages models of texts or images, token by token; model.name {options.model.name} answers "
             "questions about stories: expected decode.ensemble"
         )
     for path in runs:

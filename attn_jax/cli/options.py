@@ -80,8 +80,8 @@ class Options(NamedTuple):
         """Settings from other sections that the model depends on."""
         return Setting(
             dtype=DTYPES[self.run.dtype],
-            label_smoothing=getattr(self.train, "label_smoothing", 0.0),
-            max_decode_length=getattr(self.decode, "max_length", 0),
+            label_smoothing=self.train.label_smoothing,
+            max_decode_length=self.decode.max_length,
         )
 
     def build_model(self, sizes: Any = None) -> Any:

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
+from attn_jax.cli.options import resolve
 from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
 from attn_jax.cli.vectors import vectors_of, with_vectors
@@ -39,7 +40,7 @@ def choose_seed(config: ConfigDict, evaluator: Evaluator, params: list[Params], 
     "": the first seed. "train": the lowest training loss. "valid": the best train.best_metric in validation; the
     validation loss breaks ties.
     """
-    split = config.train.get("choose_seed", "")
+    split = resolve(config).train.choose_seed
     if not split or len(params) == 1:
         return 0
     name, order = best_metric(config) if split == "valid" else ("loss", "min")
@@ -74,8 +75,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             with open_checkpoints(config, workdir, read_only=True) as checkpoints:
                 checkpoints.newest()  # a UserError if it is of other files
         source = None
-        if stored is None and config.train.get("start_from", ""):
-            source = read_source(config.train.start_from, seeds)
+        if stored is None and options.train.start_from:
+            source = read_source(options.train.start_from, seeds)
         task = build_task(config, stored)
         if source is not None:
             check_tokens(source, config, task.kept)
@@ -86,14 +87,14 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         check_num_samples(config, batches.longest, cells=setup.cells)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
         tx = options.optimizer.build(num_steps)
-        lazy = getattr(options.train, "lazy_rows", False)
+        lazy = options.train.lazy_rows
         if lazy:
             check_reads_rows(setup)
         make_step = partial(
             make_train_step,
             RowLoss(setup.model) if lazy else setup.model.loss_fn,
             tx,
-            microbatches=getattr(options.train, "microbatches", 1),
+            microbatches=options.train.microbatches,
             by_rows=lazy,
         )
         groups = {"replicas": config.replicas} if strategy.divides_state else {}
@@ -284,7 +285,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     parts = group_size(devices, run.config.replicas) if strategy.divides_state else 1
     logits = 0
     if "target_out" in batch:  # else it predicts no words
-        positions = batch["target_out"].size // run.config.train.get("microbatches", 1) // devices
+        positions = batch["target_out"].size // resolve(run.config).train.microbatches // devices
         logits = positions * len(run.task.target_vocabulary) * jnp.dtype(run.config.dtype).itemsize
     several = len(run.seeds) > 1
     size = model_size.measure(

@@ -76,7 +76,8 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
         seeds, path = seeds_of(config), workdir / "result.json"
         # The chosen seed is known once a run is finished; before that the first seed is used.
         chosen = load_json(path).get("chosen_seed") if path.exists() else None
-        if config.train.get("choose_seed", "") and path.exists() and (isinstance(chosen, bool) or chosen not in seeds):
+        chooses = resolve(config).train.choose_seed and path.exists()
+        if chooses and (isinstance(chosen, bool) or chosen not in seeds):
             raise UserError(
                 f"cannot read {path}: chosen_seed is {short(chosen)}; expected one of {seeds}; remove the file and "
                 "train again, which only measures what is trained already"
@@ -105,10 +106,11 @@ def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:
 
 def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
     """Returns the ensemble of the seeds with decode.ensemble, and of other runs with decode.runs; else the snapshot."""
-    paths, every_seed = config.decode.get("runs", ()), config.decode.get("ensemble", False)
+    options = resolve(config)
+    paths, every_seed = options.decode.runs, options.decode.ensemble
     if not paths and not every_seed:
         return snapshot
-    check_ensemble(config)
+    check_ensemble(options)
     if not paths:
         setup = build.build_setup(config, kept, wrap=ensemble_of)
         used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
@@ -190,7 +192,7 @@ def measure(
             "optimizer.learning_rate"
         )
     seeds = list(seeds_of(config))
-    chooses = config.train.get("choose_seed", "") and len(snapshot.params) == len(seeds)
+    chooses = resolve(config).train.choose_seed and len(snapshot.params) == len(seeds)
     sentences = None
     if found.statistics and isinstance(split, Pairs):
         content = text_checksum([split.source, split.target])

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 
+from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks.word_vectors import WordVectors, read_vectors
 from attn_jax.training.pytrees import flatten
@@ -22,11 +23,13 @@ def vectors_of(config: ConfigDict, kept: Any) -> dict[str, WordVectors]:
     Raises:
         UserError: see `read_vectors`.
     """
-    if not any(config.train.get(f"{side}_vectors", "") for side in TABLES):
+    train = resolve(config).train
+    names = {"source": train.source_vectors, "target": train.target_vectors}
+    if not any(names.values()):
         return {}
     found = {}
-    for side, vocabulary in zip(TABLES, kept, strict=True):
-        if name := config.train.get(f"{side}_vectors", ""):
+    for (side, name), vocabulary in zip(names.items(), kept, strict=True):
+        if name:
             tokens = list(vocabulary.tokens(range(len(vocabulary))))
             try:
                 found[side] = read_vectors(pathlib.Path(config.data_dir) / name, tokens)

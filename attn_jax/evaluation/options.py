@@ -1,6 +1,7 @@
 """Options of decoding and evaluation."""
 
 import dataclasses
+from typing import ClassVar
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation.decode import METHODS, check_sampling
@@ -10,6 +11,11 @@ from attn_jax.options import LARGEST, option
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PointDecodeOptions:
     """Options of predictions by a kernel regression."""
+
+    # A regression has no options of these names.
+    max_length: ClassVar[int] = 0
+    ensemble: ClassVar[bool] = False
+    runs: ClassVar[tuple] = ()
 
     batch_size: int = option(100, "points predicted at a time", at_least=1)
     with_scores: bool = option(False, "predict: print 'score TAB value'")

@@ -1,6 +1,7 @@
 """Options of training."""
 
 import dataclasses
+from typing import ClassVar
 
 import optax
 
@@ -15,6 +16,15 @@ ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """Options of a training run."""
+
+    # What a regression trains with; models of text and images have options of these names.
+    lazy_rows: ClassVar[bool] = False
+    microbatches: ClassVar[int] = 1
+    choose_seed: ClassVar[str] = ""
+    start_from: ClassVar[str] = ""
+    source_vectors: ClassVar[str] = ""
+    target_vectors: ClassVar[str] = ""
+    label_smoothing: ClassVar[float] = 0.0
 
     num_steps: int = option(0, "number of optimizer steps; 0: set by num_epochs", at_least=0)
     num_epochs: float = option(

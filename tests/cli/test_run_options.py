@@ -6,8 +6,9 @@ from attn_jax.cli.options import change, default_config, families_with, resolve,
 from attn_jax.cli.reference import describe, reference
 from attn_jax.errors import UserError
 from attn_jax.models.families import FAMILIES
-from attn_jax.options import keys
+from attn_jax.options import keys, options_of
 from attn_jax.tasks import TASKS
+from attn_jax.training.options import TokenTrainOptions, TrainOptions
 from configs import enja_transformer, quickstart
 
 FITTING = {"kernel_regression": "regression", "glimpses": "scenes"} | dict.fromkeys(
@@ -29,6 +30,15 @@ def test_the_defaults_of_a_family_are_sound(family):
 def test_the_defaults_of_a_task_are_sound(task):
     family = "kernel_regression" if task == "regression" else "seq2seq"
     assert resolve(default_config(task, family)).build_model() is not None
+
+
+def test_a_regression_reads_the_defaults_of_the_options_that_it_does_not_have():
+    points, texts = resolve(default_config("regression", "kernel_regression")), resolve(default_config())
+    for ours, theirs, names in (
+        (points.train, texts.train, set(options_of(TokenTrainOptions)) - set(options_of(TrainOptions))),
+        (points.decode, texts.decode, {"ensemble", "runs"}),
+    ):
+        assert {name: getattr(ours, name) for name in names} == {name: getattr(theirs, name) for name in names}
 
 
 def test_another_family_brings_its_keys_and_keeps_the_values_that_both_have():

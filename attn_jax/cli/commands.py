@@ -22,6 +22,7 @@ from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.options import resolve
 from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
+from attn_jax.cli.results import read_result
 from attn_jax.cli.run_state import Run
 from attn_jax.cli.snapshot import Snapshot, ensembled, measure, own_split, restore, split_of
 from attn_jax.cli.unread import check_read
@@ -50,10 +51,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     if (steps := runs.finished_before(config, workdir)) is not None:
         say(header(config, workdir, files.overrides))
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
-        try:
-            say(table(load_json(path), path))
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError):
-            raise UserError(f"cannot read {path}: expected the result of a run; --mode=eval measures again") from None
+        say(table(read_result(path), path))
         return
     run = runs.open_run(config, workdir)
     with run.checkpoints:
@@ -205,8 +203,6 @@ def analyze(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     if not resolve(config).model.has_weights:
         raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to analyze")
-    if task_class(config.task.name).of_pairs and bool(files.source) != bool(files.target):
-        raise UserError("--mode=analyze takes --source=FILE and --target=FILE together, or neither")
     snapshot = restore(config, workdir)
     name, split = split_of(config, workdir, files, snapshot)
     notice(f"{label(name):<14}analyzing {len(split):,} {snapshot.evaluator.unit} ...")
@@ -233,8 +229,6 @@ def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
     The examples are those of --source and --target, or of the split that the run is evaluated on.
     """
-    if files.source and task_class(config.task.name).of_pairs and not files.target:
-        raise UserError("--mode=report takes --source=FILE and --target=FILE together, or neither")
     snapshot = restore(config, workdir)
     name, split = split_of(config, workdir, files, snapshot)
     written = write_report(

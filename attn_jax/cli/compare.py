@@ -9,16 +9,16 @@ Prints a row for each metric of both, and writes comparison.json. It reads resul
 import pathlib
 from typing import Any
 
-from attn_jax.cli.report import read_result
+from attn_jax.cli.checks import EVALUATORS
+from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
 from attn_jax.errors import UserError
 from attn_jax.evaluation.paired import Result, by_seed, can_compare, over_seeds, over_sentences
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
 from attn_jax.evaluation.tables import difference_cell, markdown
-from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS
 
 FILES = {"result": ("result.json", FILE), "eval": ("eval.json", EVAL_FILE)}
-BEST = {name: metric.best for name, metric in (TEXT_METRICS | TOKEN_METRICS).items()}
+BEST = {name: metric.best for evaluator in EVALUATORS.values() for name, metric in evaluator.metrics.items()}
 UNITS = ("sentences", "images", "points")
 
 
@@ -30,7 +30,7 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
         sentences, "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
         "sentences" are comparisons or None, {"difference", "low", "high", "p_value", "adjusted" (by Holm),
         "effect_size", "concludes"}; "order" is the bound of almost stochastic order that the run is better, None for
-        fewer than two seeds.
+        fewer than two seeds and for metrics of which neither direction is better.
 
     Raises:
         UserError: a file is missing or damaged, or the two have no metric, no seed or not the sentences in common.

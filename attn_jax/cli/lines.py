@@ -56,7 +56,7 @@ def table(result: dict, path: pathlib.Path) -> str:
             seed = result["chosen_seed"]
             chosen = f" (seed {seed}: {values['seeds'][result['seeds'].index(seed)]:.4g})"
         cells.append(f"{name.replace('_', ' ')} {values['mean']:.4g}{deviation}{UNITS.get(name, '')}{chosen}")
-    return f"{label(result['split']):<14}{'   '.join(cells)}   ({path})"
+    return f"{label(str(result.get('split', ''))):<14}{'   '.join(cells)}   ({path})"
 
 
 def say_examples(result: dict) -> None:

@@ -1,7 +1,6 @@
 """The command report: report.html of a run, or of a folder of runs that a sweep made."""
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,7 +9,9 @@ from urllib.parse import quote
 from ml_collections import ConfigDict
 
 from attn_jax.cli.analyze import MEASURES, analysis_rows, measures_of, read_analysis
+from attn_jax.cli.checks import seeds_of
 from attn_jax.cli.options import schema_of
+from attn_jax.cli.results import is_finite, read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import runs_of
 from attn_jax.cli.workdir import load_config
@@ -22,7 +23,7 @@ from attn_jax.evaluation.report.run import curves_of, examples_of, run_data
 from attn_jax.evaluation.report.sweep import sweep_data
 from attn_jax.options import flatten
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.files import check_links, load_json, reason, write
+from attn_jax.tasks.files import check_links, reason, write
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
@@ -62,7 +63,7 @@ def write_report(
         raise UserError(f"{workdir}: {error}") from None
     some = first(split, count)
     notice(f"{'report':<14}the attention in {len(some)} examples of {split_name} ...")
-    seeds = tuple(config.seeds) or (config.seed,)
+    seeds = seeds_of(config)
     names = [str(seed) for seed in seeds] if len(params) == len(seeds) else ["ensemble"]
     collected = [collector.collect(each, some, seed=i) for i, each in enumerate(params)]
     examples = examples_of(collected, names, collector.loss_unit, collector.exact)
@@ -148,24 +149,6 @@ def check_seeds(folder: pathlib.Path, results: dict[str, dict[str, Any]]) -> Non
             )
 
 
-def read_result(path: pathlib.Path) -> dict[str, Any]:
-    """Reads a result.json.
-
-    Raises:
-        UserError: it is damaged, or something else.
-    """
-    result = load_json(path)
-    metrics, seeds = result.get("metrics"), result.get("seeds")
-    sound = isinstance(metrics, dict) and isinstance(seeds, list)
-    for values in metrics.values() if sound else ():
-        sound &= isinstance(values, dict) and {"mean", "std", "seeds"} <= values.keys()
-        sound = sound and isinstance(values["seeds"], list)
-        sound = sound and all(_is_number(x) for x in (values["mean"], values["std"], *values["seeds"]))
-    if not sound:
-        raise UserError(f"cannot read {path}: expected the result of a run, with finite numbers in its metrics")
-    return result
-
-
 def first(split: Split, count: int) -> Split:
     """Returns the first examples of a split."""
     if isinstance(split, Pairs):
@@ -176,9 +159,9 @@ def first(split: Split, count: int) -> Split:
 def facts_of(config: ConfigDict, workdir: pathlib.Path, result: dict, split: str) -> list[tuple[str, str]]:
     """Returns what the head of the page says about a run."""
     found = [("task", config.task.name), ("model", config.model.name), ("examples of", split)]
-    found.append(("seeds", ", ".join(map(str, tuple(config.seeds) or (config.seed,)))))
+    found.append(("seeds", ", ".join(map(str, seeds_of(config)))))
     for key, what in (("num_parameters", "parameters"), ("steps", "steps"), ("train_seconds", "seconds of training")):
-        if _is_number(result.get(key)):
+        if is_finite(result.get(key)):
             found.append((what, f"{result[key]:,}"))
     for key in ("checkpoint", "date"):
         if isinstance(result.get(key), str):
@@ -210,7 +193,3 @@ def save(path: pathlib.Path, data: dict, num_examples: int) -> Written:
 
 def _is_newer(path: pathlib.Path, other: pathlib.Path) -> bool:
     return path.exists() and path.stat().st_mtime >= other.stat().st_mtime
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
 from attn_jax.cli.options import resolve
+from attn_jax.cli.results import remove_results
 from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
 from attn_jax.cli.vectors import vectors_of, with_vectors
@@ -100,6 +101,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         groups = {"replicas": config.replicas} if strategy.divides_state else {}
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
         if first:
+            if stored is None:
+                remove_results(workdir)
             if stored is None or not has_checksums(workdir):
                 task.save(workdir)
             save_config(workdir, config)

@@ -159,7 +159,13 @@ def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
 
 
 def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:
-    """Returns (name, split) of the files named on the command line, else of the split that the run is evaluated on."""
+    """Returns (name, split) of the files named on the command line, else of the split that the run is evaluated on.
+
+    Raises:
+        UserError: a file of sources without its targets, or one that cannot be read.
+    """
+    if task_class(config.task.name).of_pairs and bool(files.source) != bool(files.target):
+        raise UserError("give --source=FILE and --target=FILE together, or neither")
     if files.source or files.target:
         name = ", ".join(filter(None, (files.source, files.target)))
         return name, snapshot.predictor.read_files(files.source, files.target)
@@ -180,17 +186,20 @@ def measure(
     The second has the statistics of each sentence, None for a model that reads none.
 
     Raises:
-        UserError: the loss of a model of text is not finite.
+        UserError: the loss is not finite.
     """
     begin = time.monotonic()
     evaluator = snapshot.evaluator
     notice(f"{label(name):<14}evaluating {len(split):,} {evaluator.unit} ...")
     found = evaluator.measure(snapshot.params, split, config.eval.metrics, each=True)
-    if isinstance(split, Pairs) and not np.isfinite(found.values["loss"]["seeds"]).all():
+    metrics = {metric: of for metric, of in found.values.items() if np.isfinite(of["seeds"]).all()}
+    if "loss" not in metrics:
         raise UserError(
             f"the loss on {label(name)} is not finite: the training has diverged; start again, perhaps with a smaller "
             "optimizer.learning_rate"
         )
+    for metric in found.values.keys() - metrics.keys():
+        notice(f"{label(name):<14}{metric} is not a finite number here: it is left out of the result")
     seeds = list(seeds_of(config))
     chooses = resolve(config).train.choose_seed and len(snapshot.params) == len(seeds)
     sentences = None
@@ -206,7 +215,7 @@ def measure(
         "checkpoint": snapshot.used,
         "num_parameters": num_parameters(snapshot.params[0]),
         "decode": config.decode.to_dict(),
-        "metrics": found.values,
+        "metrics": metrics,
         "signatures": found.signatures,
         "examples": [example._asdict() for example in found.examples],
         "eval_seconds": round(time.monotonic() - begin, 2),

@@ -20,6 +20,7 @@ from attn_jax.cli.engines.local import Local
 from attn_jax.cli.live import Live
 from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
 from attn_jax.cli.processes import run_all
+from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
@@ -27,7 +28,7 @@ from attn_jax.cli.workdir import check_result
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
-from attn_jax.tasks.files import check_links, is_link, load_json, save_json
+from attn_jax.tasks.files import check_links, is_link, save_json
 from attn_jax.training.progress import notice
 
 RESULTS = "results.json"  # of all runs of a sweep, in its folder
@@ -62,6 +63,8 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
         if not isinstance(overrides, dict):
             raise UserError(f"{path}: sweep() yielded {overrides!r}; expected a dict of overrides")
         overrides = dict(overrides)
+        if wrong := [key for key in overrides if not isinstance(key, str)]:
+            raise UserError(f"{path}: sweep() yielded the key {wrong[0]!r}; expected names of options")
         if not isinstance(overrides.get("config"), str):
             raise UserError(f'{path}: sweep() yielded {overrides} without a "config", the file of the run\'s config')
         config = overrides.pop("config")
@@ -99,6 +102,10 @@ def run_sweep(
         UserError: an override of a run is wrong, and nothing has been run; or runs have failed.
     """
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
+    if not todo:
+        raise UserError(f"{path}: sweep() yielded no runs")
+    if (folder / "config.json").exists():
+        raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
     check_jobs(todo, common)
     save_order(folder, [job.name for job in todo])
     failed = run_jobs(todo, folder, common, at_once, engine)
@@ -209,7 +216,7 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
         job.name: {
             "config": job.config,
             "overrides": [*common, *overrides_of(job)],
-            "result": load_json(folder / job.name / "result.json"),
+            "result": read_result(folder / job.name / "result.json"),
         }
         for job in todo
         if _done(folder, job)
@@ -221,7 +228,7 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
     """Formats the results in Markdown: a row per run, and its paired differences to the first run."""
     done = [job.name for job in todo if _done(folder, job)]
-    results = {name: load_json(folder / name / "result.json") for name in done}
+    results = {name: read_result(folder / name / "result.json") for name in done}
     sentences = sentences_in(folder, done)
     tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
     return "\n\n".join(filter(None, tables))

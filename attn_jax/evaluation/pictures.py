@@ -134,8 +134,6 @@ class PicturePredictor(TextPredictor):
         Raises:
             UserError: a file is missing or cannot be read; see `check`; they have different numbers of lines.
         """
-        if bool(source) != bool(target):
-            raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
         pairs = self.read_pairs(Pairs(read_lines(source), read_lines(target)))
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, target)

@@ -60,9 +60,7 @@ class PointPredictor:
             UserError: there are two files, or none; or see read_points.
         """
         if target or not source:
-            raise UserError(
-                "--mode=eval of a regression takes --source=FILE.csv, with the target as one of its columns"
-            )
+            raise UserError("a regression takes --source=FILE.csv alone, with the target as one of its columns")
         points, _ = read_points(pathlib.Path(source), (), "", bool(self.columns.classes), self.columns)
         if len(points) < 1:
             raise UserError(f"{source}: there is no row of data")

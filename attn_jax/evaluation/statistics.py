@@ -97,7 +97,8 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
     """
     x = _checked(differences, at_least=1)
     n = len(x)
-    observed = abs(np.sum(x)) * (1 - 1e-12)  # sums of the same numbers in another order may differ by rounding
+    # Sums of the same numbers in another order may differ by rounding.
+    observed = abs(np.sum(x)) - 1e-12 * np.sum(np.abs(x))
     if n <= NUM_EXACT:
         sums = np.zeros(1)
         for value in x[1:]:  # both signs of the first difference give the same |sum|
@@ -167,8 +168,9 @@ def paired_bootstrap(
         seed: of the resampling; the default is sacrebleu's.
 
     Returns:
-        The difference of the scores, with the p-value of sacrebleu (1 if all differences are 0); the effect size is in
-        standard deviations of the resampled differences.
+        The difference of the scores, with a two-sided p-value: the share of resampled differences that are as far from
+        their mean as the difference is from zero. (sacrebleu takes the mean of absolute values from them, which gives
+        about half of it.) The effect size is in standard deviations of the resampled differences.
 
     Raises:
         ValueError: other numbers of sentences.
@@ -182,8 +184,7 @@ def paired_bootstrap(
     resampled = np.array([score(one) - score(other) for one, other in zip(counts @ a, counts @ b, strict=True)])
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     # The null hypothesis moves the resampled differences to a mean of zero.
-    sizes = np.abs(resampled)
-    p_value = (np.sum(sizes - sizes.mean() > abs(observed)) + 1) / (num_resamples + 1) if np.any(sizes) else 1.0
+    p_value = (np.sum(np.abs(resampled - resampled.mean()) >= abs(observed)) + 1) / (num_resamples + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = float(np.divide(observed, np.std(resampled, ddof=1)))
     interval = Interval(float(observed), float(low), float(high), len(a), level)

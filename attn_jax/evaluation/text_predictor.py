@@ -116,8 +116,6 @@ class TextPredictor:
         Raises:
             UserError: a file is missing or cannot be read; the model is a classifier and a target is no label.
         """
-        if bool(source) != bool(target):
-            raise UserError("--mode=eval takes --source=FILE and --target=FILE together, or neither")
         pairs = self.read_pairs(Pairs(*read_parallel(source, target)))
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, target)

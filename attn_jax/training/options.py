@@ -17,15 +17,6 @@ ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back
 class TrainOptions:
     """Options of a training run."""
 
-    # What a regression trains with; models of text and images have options of these names.
-    lazy_rows: ClassVar[bool] = False
-    microbatches: ClassVar[int] = 1
-    choose_seed: ClassVar[str] = ""
-    start_from: ClassVar[str] = ""
-    source_vectors: ClassVar[str] = ""
-    target_vectors: ClassVar[str] = ""
-    label_smoothing: ClassVar[float] = 0.0
-
     num_steps: int = option(0, "number of optimizer steps; 0: set by num_epochs", at_least=0)
     num_epochs: float = option(
         20.0, "number of passes over the training examples", at_least=0, only=("num_steps", (0,))
@@ -46,6 +37,15 @@ class TrainOptions:
     average: int = option(
         0, "evaluate the mean of the parameters of this many last checkpoints; 0: the best checkpoint", at_least=0
     )
+
+    # What a regression trains with; models of text and images have options of these names.
+    lazy_rows: ClassVar[bool] = False
+    microbatches: ClassVar[int] = 1
+    choose_seed: ClassVar[str] = ""
+    start_from: ClassVar[str] = ""
+    source_vectors: ClassVar[str] = ""
+    target_vectors: ClassVar[str] = ""
+    label_smoothing: ClassVar[float] = 0.0
 
     def __post_init__(self):
         if not self.num_steps and not self.num_epochs:

@@ -78,7 +78,7 @@ def test_a_wrong_gold_file_is_one_line(run, gold, message):
 
 def test_files_that_are_missing(run):
     config = load(run / "run").config
-    with pytest.raises(UserError, match="--mode=analyze takes --source=FILE and --target=FILE together, or neither"):
+    with pytest.raises(UserError, match=r"^give --source=FILE and --target=FILE together, or neither"):
         commands.analyze(config, run / "run", Files(str(run / "source")))
     with pytest.raises(UserError, match=r"no: no such file or directory"):
         gold_of_file(str(run / "no"), load(run / "run").predictor, Pairs(["a"], ["b"]))

@@ -113,7 +113,7 @@ def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_i
     text = {"split": "test", "metrics": {"loss": {"mean": "a text", "std": 0.0, "seeds": [0.5]}}}
     for result in ({}, {"metrics": []}, {"metrics": {"loss": 3}}, text):
         save_json(workdir / "result.json", result)
-        with pytest.raises(UserError, match=f"^cannot read {workdir}/result.json: expected the result of a run; "):
+        with pytest.raises(UserError, match=f"^cannot read {workdir}/result.json: expected the result of a run, "):
             COMMANDS["train"](CONFIG, workdir, Files())
     for name in ("open", "text"):
         again = workdir if name == "text" else copy(name)

@@ -91,6 +91,18 @@ def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
     assert compare_runs(tmp_path / "a", tmp_path / "b")["rows"][0]["order"] > 0.95
 
 
+def test_each_kind_of_metric_has_an_order(tmp_path):
+    metrics = {"mse": [1.0, 1.1, 1.2], "r2": [0.9, 0.8, 0.7], "touch": [80.0, 81.0, 82.0], "cells": [2.0, 2.1, 2.2]}
+    for name, shift in (("a", 0.0), ("b", 1.0)):
+        (tmp_path / name).mkdir()
+        values = {metric: summarize([value + shift for value in of]) for metric, of in metrics.items()}
+        result = {"metrics": values, "seeds": [0, 1, 2], "split": "test", "points": 5}
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    order = {row["metric"]: row["order"] for row in compare_runs(tmp_path / "b", tmp_path / "a")["rows"]}
+    assert order.pop("cells") is None  # neither direction is better
+    assert order["mse"] > 0.5 and order["r2"] < 0.1 and order["touch"] < 0.5
+
+
 def test_the_numbers_of_eval_are_compared_on_demand(runs):
     with pytest.raises(UserError, match=r"eval\.json does not exist"):
         compare_runs(runs / "b", runs / "a", "eval")

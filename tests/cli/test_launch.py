@@ -334,7 +334,7 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         ([QUICKSTART, "--mode=predict"], "--mode=predict needs --workdir=DIR, the work directory of a trained run"),
         (["--mode=eval", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: {tmp_path} is not the wor"),
         ([*train, "--mode=predict", f"--workdir={tmp_path}"], f"{tmp_path}/config.json does not exist: "),
-        (["--mode=eval", at, "--source=x"], "--mode=eval takes --source=FILE and --target=FILE together, or neither"),
+        (["--mode=eval", at, "--source=x"], "give --source=FILE and --target=FILE together, or neither"),
         (["--mode=score", at, "--source=x"], "--mode=score takes --source=FILE and --target=FILE together, or tab-"),
         (["--mode=eval", at, "--source=x", "--target=x"], "x: no such file; "),
         (["--mode=predict", at, "--source=/nowhere"], "/nowhere: no such file or directory"),

@@ -15,7 +15,8 @@ from tiny_run import tiny_config
 from attn_jax.cli import commands, main, sweep
 from attn_jax.cli.load import load
 from attn_jax.cli.overrides import parse
-from attn_jax.cli.report import FILE, check_seeds, read_result, write_sweep_report
+from attn_jax.cli.report import FILE, check_seeds, write_sweep_report
+from attn_jax.cli.results import read_result
 from attn_jax.cli.sweep_folder import is_sweep, runs_of, save_order
 from attn_jax.errors import UserError
 

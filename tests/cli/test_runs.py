@@ -244,6 +244,14 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path,
     runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
 
 
+def test_another_run_in_a_folder_without_checkpoints_does_not_inherit_a_result(tmp_path):
+    for name in ("result.json", "sentences.json", "eval.json", "eval_sentences.json", "analysis.json"):
+        (tmp_path / name).write_text("{}")
+    train(tiny_config(), tmp_path)
+    assert not list(tmp_path.glob("*result*")) and not list(tmp_path.glob("*eval*"))
+    assert not list(tmp_path.glob("sentences*")) and not list(tmp_path.glob("analysis*"))
+
+
 def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
     """Any loss is as good as 1000: the first evaluation, after 3 steps, is the last."""
     config = tiny_config(train__goal=1000.0, train__num_steps=100)

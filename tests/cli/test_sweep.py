@@ -133,6 +133,18 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     assert second[0] == f"| difference to {names[0]} | loss |" and len(second) == 3
 
 
+def test_a_sweep_in_the_folder_of_a_run_or_with_a_damaged_result_is_one_line(fake, tmp_path):
+    path, folder = fake(0), tmp_path / "runs"
+    sweep.run_sweep(path, str(folder), [])
+    (job,) = sweep.jobs(path)
+    (folder / job.name / "result.json").write_text("{}")
+    with pytest.raises(UserError, match=r"result\.json: expected the result of a run"):
+        sweep.run_sweep(path, str(folder), [])
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="is the work directory of a run; expected a folder for the runs of a sweep"):
+        sweep.run_sweep(path, str(folder), [])
+
+
 def test_a_finished_run_of_another_config_is_not_taken_for_this_one(fake, tmp_path):
     path, folder = fake(0), tmp_path / "runs"
     (job,) = sweep.jobs(path)
@@ -240,6 +252,8 @@ def test_a_run_that_was_told_to_end_has_not_failed_and_ends_the_sweep(fake, tmp_
         ("yield 3", "yielded 3; expected a dict of overrides"),
         ("return None", "sweep() gave None; expected dicts of overrides"),
         ("yield {'config': nothing}", "name 'nothing' is not defined"),
+        ("yield {'config': 'a.py', 3: 4}", "yielded the key 3; expected names of options"),
+        ("yield from ()", "sweep() yielded no runs"),
         ("yield from 2 * [{'config': 'a.py', 'x.seed': 1}]", "yielded a,seed=1 twice"),
     ],
 )

@@ -12,6 +12,7 @@ from attn_jax.cli import commands, lines, runs
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.checks import best_metric
 from attn_jax.cli.commands import COMMANDS, Files
+from attn_jax.cli.results import read_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
 from attn_jax.tasks.curves import true_curve
@@ -100,8 +101,17 @@ def test_eval_of_another_file_takes_its_columns_by_name(trained, capsys, monkeyp
     result = json.loads((workdir / "eval.json").read_text())
     assert (workdir / "result.json").read_text() == before
     assert result["points"] == 7 and result["metrics"]["rmse"]["mean"] < 1 and out.startswith("files ")
-    with pytest.raises(UserError, match=r"takes --source=FILE.csv, with the target as one of its columns"):
+    with pytest.raises(UserError, match=r"takes --source=FILE.csv alone, with the target as one of its columns"):
         use("eval", config, workdir, capsys, monkeypatch, files=Files("", str(path)))
+
+
+def test_a_metric_that_is_not_defined_is_left_out_of_the_result(trained, capsys, monkeypatch):
+    config, workdir = trained
+    path = workdir.parent / "equal.csv"
+    path.write_text("x,part,y\n1,0.5,2\n2,0.25,2\n", encoding="utf-8")
+    _, err = use("eval", config, workdir, capsys, monkeypatch, files=Files(str(path)))
+    assert "r2 is not a finite number here: it is left out of the result" in err
+    assert read_result(workdir / "eval.json")["metrics"].keys() == {"loss", "rmse", "mae"}
 
 
 def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):

@@ -1,0 +1,41 @@
+"""result.json of a work directory: the measured metrics of a run."""
+
+import math
+import pathlib
+from typing import Any
+
+from attn_jax.cli import sentences
+from attn_jax.errors import UserError
+from attn_jax.tasks.files import load_json
+
+FILE, EVAL_FILE = "result.json", "eval.json"
+
+
+def read_result(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a result.json or eval.json.
+
+    Raises:
+        UserError: it is missing, damaged, or something else.
+    """
+    result = load_json(path)
+    metrics, seeds = result.get("metrics"), result.get("seeds")
+    sound = isinstance(metrics, dict) and isinstance(seeds, list)
+    sound = sound and ("chosen_seed" not in result or result["chosen_seed"] in seeds)
+    for values in metrics.values() if sound else ():
+        sound &= isinstance(values, dict) and {"mean", "std", "seeds"} <= values.keys()
+        sound = sound and isinstance(values["seeds"], list)
+        sound = sound and all(is_finite(x) for x in (values["mean"], values["std"], *values["seeds"]))
+    if not sound:
+        raise UserError(f"cannot read {path}: expected the result of a run, with finite numbers in its metrics")
+    return result
+
+
+def is_finite(value: Any) -> bool:
+    """Returns whether a value that was read from JSON is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def remove_results(workdir: pathlib.Path) -> None:
+    """Removes what was measured of an earlier run in a work directory, before another run begins there."""
+    for name in (FILE, EVAL_FILE, sentences.FILE, sentences.EVAL_FILE, "analysis.json"):
+        (workdir / name).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ SMALL = dict(embedding_size=5, hidden_size=6, readout_size=4, dropout=0.0)
 SMALL_ATTENTION = dict(features=3, max_length=12, window_size=2)
 
 
-def build(attention=(), label_smoothing=0.0, dtype="float32", max_decode=12, **model):
+def build(attention=(), label_smoothing=0.0, dtype="float32", max_decode=12, source_vocab=SOURCE_VOCAB, **model):
     """A model from changes to config.model and config.model.attention."""
     config = get_config(model=model.pop("name", "seq2seq"))
     config.dtype, config.train.label_smoothing, config.decode.max_length = dtype, label_smoothing, max_decode
@@ -26,7 +26,7 @@ def build(attention=(), label_smoothing=0.0, dtype="float32", max_decode=12, **m
     ]:
         assert changes.keys() <= set(section), changes
         section.update(changes)
-    return resolve(config).build_model(TextSizes(SOURCE_VOCAB, TARGET_VOCAB, target_counts=COUNTS, has_tags=True))
+    return resolve(config).build_model(TextSizes(source_vocab, TARGET_VOCAB, target_counts=COUNTS, has_tags=True))
 
 
 def random_params(model, batch, seed=0, scale=0.7):

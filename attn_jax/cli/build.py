@@ -124,6 +124,11 @@ def build_pictures(options: Options, vocabularies: tuple[Vocabulary, Vocabulary]
 def build_points(options: Options, task: PointsTask, wrap: Wrap | None) -> Setup:
     """Builds a kernel regression from its training points; there are no ensembles of it."""
     assert wrap is None
+    if options.decode.with_scores and options.model.projection_size:
+        raise UserError(
+            "decode.with_scores prints the density of the inputs, which a model with model.projection_size has not; "
+            "leave it out"
+        )
     train = task.splits["train"]
     model = options.build_model(PointSizes(train.inputs.shape[-1], len(train)))
     regressor = Regressor(model, task, batch_size=options.decode.batch_size)

@@ -112,8 +112,9 @@ class Run:
         self.best, self.plateau, self.finished = SinceBest(mode), SinceBest("min"), False
 
     def learning_rate(self, step: int) -> np.ndarray:
-        """Returns the learning rate of update number `step`, one per seed."""
-        rate = np.asarray(self.schedule(step - 1) * self.scale, np.float32)
+        """Returns the learning rate of a step, one per seed. Steps that were left out are no updates."""
+        updates = step - 1 - sum(skipped < step for skipped in self.skipped)
+        rate = np.asarray(self.schedule(updates) * self.scale, np.float32)
         rate = np.broadcast_to(rate, np.shape(self.seeds) if len(self.seeds) > 1 else ())
         return np.array([float(str(x)) for x in rate.flat]).reshape(rate.shape)  # as float32 is printed: 0.001
 
@@ -133,13 +134,17 @@ class Callbacks:
             self.run.checkpoints.save(step, copy, config=plain(self.run.config), extra=self.run.extra, metrics=metrics)
 
     def on_step(self, step: int, metrics: dict) -> None:
-        """Logs the means of the metrics since the last log, every log_every steps and after the last step."""
-        self.run.meter.add(metrics)
-        tokens = float(np.sum(metrics["loss"].count))
-        loss = float(np.mean(metrics["loss"].compute()))
-        self.progress.update(step, tokens, loss=loss)
-        if step % self.run.config.train.log_every == 0 or step == self.run.num_steps:
-            taken = self.run.meter.take()
+        """Logs the means of the metrics since the last log, every log_every steps and after the last step.
+
+        A step that was left out has no metrics.
+        """
+        if metrics:
+            self.run.meter.add(metrics)
+            tokens = float(np.sum(metrics["loss"].count))
+            loss = float(np.mean(metrics["loss"].compute()))
+            self.progress.update(step, tokens, loss=loss)
+        due = step % self.run.config.train.log_every == 0 or step == self.run.num_steps
+        if due and (taken := self.run.meter.take()):
             means = {f"train/{name}": mean.compute() for name, mean in taken.items()}
             means["tokens"] = float(np.sum(taken["loss"].count))
             means["train/learning_rate"] = self.run.learning_rate(step)

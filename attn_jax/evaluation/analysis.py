@@ -110,7 +110,7 @@ class Erasure(NamedTuple):
     """Mean drop of log p(target | source) when a share of the source words is removed."""
 
     attended: float  # the words with the largest weights
-    random: float  # as many other words, chosen at random
+    random: float  # as many words, chosen at random among all
     num_sentences: int  # with at least two words
 
 

@@ -50,16 +50,16 @@ class StoryPredictor(TextPredictor):
 
         Lines are statements and questions, see attn_jax.tasks.babi.format.read_story; evidence: see `evidence_line`.
         """
+        count = 0
         for sources in chunks(read_story(lines, self.max_sentences), chunk):
-            answered = self.translator.translate(params, sources)
+            answered = self.n_best(params, sources, count)
             hops = self.hops(params, Pairs(sources, [""] * len(sources)))
             printed = []
             for source, answers, weights in zip(sources, answered, hops, strict=True):
                 evidence = evidence_line(weights, split_story(source)[0])
-                for answer in answers:
-                    score = f"{answer.score:.4f}\t" if self.options.with_scores else ""
-                    printed.append(f"{score}{answer.text}\t{evidence}")
+                printed += [self.scored(answer, f"{answer.text}\t{evidence}") for answer in answers]
             yield sources, printed
+            count += len(sources)
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
         """Reads a story for each question in the lines: the statements before it, and the question."""

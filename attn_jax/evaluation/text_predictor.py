@@ -48,17 +48,24 @@ class TextPredictor:
         score is -inf.
         """
         count = 0
-        for texts in chunks(lines, chunk):
-            self._check_tabs(texts, count)
+        for texts in chunks(self._checked(lines), chunk):
             self._report_long(texts, count)
-            printed = []
-            for translations in self.translator.translate(params, texts, first=count):
-                missing = [Translation("", -math.inf, -math.inf)] * (self.options.n_best - len(translations))
-                for translation in [*translations, *missing]:
-                    score = f"{translation.score:.4f}\t" if self.options.with_scores else ""
-                    printed.append(score + translation.text)
+            translations = self.n_best(params, texts, count)
+            yield texts, [self.scored(one, one.text) for best in translations for one in best]
             count += len(texts)
-            yield texts, printed
+
+    def n_best(self, params: Params, texts: Sequence[str], first: int) -> list[list[Translation]]:
+        """Computes the n_best translations of each text; missing ones are empty, with score -inf.
+
+        `first` is the number of texts before these, which decides the random numbers of samples.
+        """
+        nothing = Translation("", -math.inf, -math.inf)
+        found = self.translator.translate(params, texts, first=first)
+        return [[*best, *[nothing] * (self.options.n_best - len(best))] for best in found]
+
+    def scored(self, translation: Translation, text: str) -> str:
+        """Formats a line of output: the text, after its score and a tab with decode.with_scores."""
+        return f"{translation.score:.4f}\t{text}" if self.options.with_scores else text
 
     def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
         """Computes log p(target | source) of n pairs, in nats, eos included."""
@@ -94,21 +101,19 @@ class TextPredictor:
 
     def read_lines(self, lines: Iterable[str]) -> list[str]:
         """Reads a source from each line that is not empty."""
-        lines = list(lines)
-        self._check_tabs(lines)
-        return [line for line in lines if line.strip()]
+        return [line for line in self._checked(lines) if line.strip()]
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
         """Reads pairs that people wrote; texts need no change."""
-        self._check_tabs(pairs.source)
-        return pairs
+        return Pairs([*self._checked(pairs.source)], pairs.target)
 
-    def _check_tabs(self, texts: Sequence[str], count: int = 0) -> None:
-        """Raises a UserError if a source with tags has more than one tab; `count` lines were read before."""
+    def _checked(self, texts: Iterable[str]) -> Iterator[str]:
+        """Yields texts, up to a source with tags that has more than one tab, which is a UserError."""
         form = getattr(self.translator.source_vocabulary, "form", "")
-        for number, text in enumerate(texts if form else (), count + 1):
-            if text.count("\t") > 1:
+        for number, text in enumerate(texts, 1):
+            if form and text.count("\t") > 1:
                 raise UserError(f"line {number}: {text.count(chr(9))} tabs in a source; expected {form}")
+            yield text
 
     def read_files(self, source: str, target: str) -> Pairs:
         """Reads the pairs of two files, and gives a notice of tokens that training has not seen.

@@ -59,8 +59,8 @@ class Model:
 
     @property
     def num_queries(self) -> int:
-        """Number of queries, each with its weights, of a model whose target is one token; else 1."""
-        return self.module.pooling.num_queries if self.one_token else 1
+        """Number of queries, each with its weights, of a classifier; else 1."""
+        return getattr(self.module, "num_queries", 1)
 
     @property
     def query_map(self) -> tuple[str, str]:

@@ -29,3 +29,15 @@ class SharedEmbeddingOptions:
                 f"model.share_embeddings needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and "
                 f"the target {sizes.target_vocab_size}; set task.joint_vocabulary"
             )
+
+    def check_continued(self, sizes: TextSizes) -> None:
+        """Checks that a source that is continued as target has the tokens of the target.
+
+        Raises:
+            UserError: the vocabularies of source and target differ.
+        """
+        if sizes.source_vocab_size != sizes.target_vocab_size:
+            raise UserError(
+                f"model.continue_source needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and "
+                f"the target {sizes.target_vocab_size}; set task.joint_vocabulary"
+            )

@@ -98,18 +98,15 @@ class StackOptions(OutputUser):
             if isinstance(place, MemoryOptions):
                 scores = self.positions if positions.needs_attention else ""
                 place.check_memory(causal=order, num_kv_heads=self.num_kv_heads, scores=scores)
+        own = dict(causal=causal, num_scaled=positions.num_scaled, forgets=positions.forgets)
+        self._build_heads(setting, attention, **own)  # now, not in the first layer: their options may not go together
+        if source_attention:
+            self._build_heads(setting, source_attention)
 
         return TransformerStack(
             make_layer=partial(
                 TransformerLayer,
-                make_attention=partial(
-                    self._build_heads,
-                    setting,
-                    attention,
-                    causal=causal,
-                    num_scaled=positions.num_scaled,
-                    forgets=positions.forgets,
-                ),
+                make_attention=partial(self._build_heads, setting, attention, **own),
                 features=self.hidden_size,
                 feed_forward_size=self.feed_forward_size,
                 make_source_attention=source_attention and partial(self._build_heads, setting, source_attention),

@@ -20,7 +20,7 @@ import numpy as np
 from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.sequences import SCARCE, SPLITS, owner
+from attn_jax.tasks.sequences import SPLITS, is_shared, owner
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Characters, Vocabulary
 
@@ -87,10 +87,14 @@ def _sums(name: str, sizes: Sequence[int], trained: range, reverse: bool, count:
     """Yields `count` sums of a split."""
     for i in range(count):
         size = sizes[i % len(sizes)]
-        digits = rng.integers(10, size=2 * size)
-        while size in trained and 10 ** (2 * size) > SCARCE and owner(digits) != name:
+        while True:
             digits = rng.integers(10, size=2 * size)
-        yield write_sum(digits.tolist(), reverse)
+            source, target = write_sum(digits.tolist(), reverse)
+            # As it is written: with leading zeros a sum of longer numbers may be one of shorter numbers.
+            symbols = np.frombuffer(source.encode(), np.int8)
+            if size not in trained or is_shared(10 ** (2 * size)) or owner(symbols) == name:
+                break
+        yield source, target
 
 
 def _is_size(n: object) -> bool:

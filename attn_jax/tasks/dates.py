@@ -138,7 +138,8 @@ def dates(
     """Translates dates to YYYY-MM-DD, character by character.
 
     Styles are equally frequent. Within a style of Japanese eras, so are the eras and the first years (元年); otherwise
-    days are uniform. All data depends on `seed` only.
+    days are uniform. The held-out days depend on `seed` alone; the texts of validation and test also depend on the
+    numbers of examples before them, so runs of different `num_examples` have different test sets.
 
     Args:
         num_examples: training pairs; 0 means NUM_EXAMPLES.

@@ -19,7 +19,7 @@ from jaxtyping import Int
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.sequences import SCARCE, SPLITS, owner
+from attn_jax.tasks.sequences import SPLITS, is_length, is_shared, owner
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.vocabulary import Vocabulary, Words
 
@@ -89,9 +89,9 @@ def permutations(
         UserError: unknown moves, or a length out of range.
     """
     chosen = np.array(lookup(MOVES, moves, "task.moves")(num_things))
-    if len(lengths) != 2 or not all(map(_is_length, lengths)) or lengths[0] > lengths[1]:
+    if len(lengths) != 2 or not all(map(is_length, lengths)) or lengths[0] > lengths[1]:
         raise UserError(f"task.lengths {tuple(lengths)}: expected the shortest and the longest length, such as (1, 16)")
-    if not all(map(_is_length, test_lengths)):
+    if not all(map(is_length, test_lengths)):
         raise UserError(f"task.test_lengths {tuple(test_lengths)}: expected lengths of at least 1, such as (32, 64)")
     trained = range(lengths[0], lengths[1] + 1)
     splits = {}
@@ -105,7 +105,7 @@ def permutations(
         for i in range(count):
             size = some[i % len(some)]
             index = rng.integers(len(chosen), size=size)
-            while size in trained and len(chosen) ** size > SCARCE and owner(index) != name:
+            while size in trained and not is_shared(len(chosen) ** size) and owner(index) != name:
                 index = rng.integers(len(chosen), size=size)
             source.append(" ".join(write(move) for move in chosen[index]))
             target.append(write(follow(chosen[index])))
@@ -118,10 +118,6 @@ def permutations(
         if count := sum(text in known for text in splits[name].source):
             stats[f"{name} sequences that training has too"] = count
     return Task("permutations", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:3]))
-
-
-def _is_length(n: object) -> bool:
-    return isinstance(n, int) and n >= 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -70,9 +70,9 @@ def sequences(
     Raises:
         UserError: an unknown operation; a length, the alphabet or a size is out of range.
     """
-    if len(lengths) != 2 or not all(map(_is_length, lengths)) or lengths[0] > lengths[1]:
+    if len(lengths) != 2 or not all(map(is_length, lengths)) or lengths[0] > lengths[1]:
         raise UserError(f"task.lengths {tuple(lengths)}: expected the shortest and the longest length, such as (1, 16)")
-    if not all(map(_is_length, test_lengths)):
+    if not all(map(is_length, test_lengths)):
         raise UserError(f"task.test_lengths {tuple(test_lengths)}: expected lengths of at least 1, such as (32, 64)")
     if num_examples < 0 or valid_size < 1:
         raise UserError(f"task.num_examples {num_examples} and task.valid_size {valid_size}: expected >= 0 and >= 1")
@@ -87,7 +87,7 @@ def sequences(
 
         def accept(symbols: Symbols, name: str = name) -> bool:
             n = len(symbols)
-            return n not in trained or num_symbols**n < SCARCE or owner(symbols) == name
+            return n not in trained or is_shared(num_symbols**n) or owner(symbols) == name
 
         splits[name] = make_pairs(operation, num_symbols, some, count, rng, accept)
     if vocabularies is None:
@@ -99,6 +99,11 @@ def sequences(
             stats[f"{name} sequences that training has too"] = count
     longest = splits["valid"].source[: len(trained)][-3:]
     return Task("sequences", splits, *vocabularies, stats=stats, examples=tuple(longest))
+
+
+def is_shared(count: int) -> bool:
+    """Returns whether the splits share the sequences of a length with `count` of them, since training sees them all."""
+    return count < SCARCE
 
 
 def make_pairs(
@@ -145,7 +150,7 @@ def owner(symbols: Symbols) -> str:
     return str(OWNERS[int.from_bytes(digest, "little") % len(OWNERS)])
 
 
-def _is_length(n: object) -> bool:
+def is_length(n: object) -> bool:
     return isinstance(n, int) and n >= 1
 
 

@@ -213,7 +213,7 @@ def fit(
         should_stop: step -> the number of a signal, or 0; called after each step and its callbacks. A signal ends the
             training without further callbacks, so that they count the same as in a run that was never interrupted; the
             caller saves the state.
-        skip: steps whose batches are left out: they count, and update nothing.
+        skip: steps whose batches are left out: they count, have no metrics, and update nothing.
         max_in_flight: the largest number of steps that are dispatched and not finished. (Without a limit, a program on
             several CPU devices deadlocks.)
 
@@ -226,17 +226,18 @@ def fit(
     def arrive(at_most: int) -> None:
         while len(in_flight) > at_most:
             step, metrics = in_flight.popleft()
-            metrics = parallel.get_state(metrics)
-            check_finite(step, metrics)
+            if metrics:
+                metrics = parallel.get_state(metrics)
+                check_finite(step, metrics)
             if on_step is not None:
                 on_step(step, metrics)
 
     for step in range(start + 1, num_steps + 1):
         if step in skip:
-            state = state.replace(step=state.step + 1)
+            state, metrics = state.replace(step=state.step + 1), {}
         else:
             state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
-            in_flight.append((step, metrics))
+        in_flight.append((step, metrics))
         arrive(max(max_in_flight, 1) - 1)
         stopped = False
         for n, callback in every:

@@ -330,6 +330,7 @@ def test_a_run_that_rewinds_is_one_that_never_saw_the_batches(tmp_path, monkeypa
             expected = on_host(never, runs.train(never))
     assert (fitted.step, fitted.reason, run.skipped) == (10, "done", {2, 5})
     tiny.assert_same(on_host(run, fitted), expected)
+    assert run.learning_rate(2) == run.learning_rate(3) and run.learning_rate(5) == run.learning_rate(6)  # no updates
     assert timeless(tmp_path / "rewound") == timeless(tmp_path / "never")
 
 

@@ -216,6 +216,11 @@ def test_inputs_and_targets_may_have_any_scale():
     np.testing.assert_allclose((found + 1e7) / 1e6, expected, atol=1e-3)
 
 
+def test_a_model_with_a_projection_has_no_density_of_the_inputs():
+    with pytest.raises(UserError, match=r"decode.with_scores prints the density of the inputs"):
+        setup_of(small(decode__with_scores=True, model__projection_size=1, model__degrees=(0,)))
+
+
 def test_numbers_that_are_not_finite_are_never_predicted():
     """Points far closer together than to what is asked: its distance to them overflows when it is squared."""
     config = small(decode__with_scores=True)

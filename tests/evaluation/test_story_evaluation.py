@@ -126,6 +126,20 @@ def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
     assert len(out.splitlines()) == 6 and len({line.split("\t")[0] for line in out.splitlines()[:3]}) == 3
 
 
+def test_each_question_has_n_best_lines_and_samples_do_not_depend_on_chunks(finished, monkeypatch, capsys):
+    config, workdir = finished
+    config = config.copy_and_resolve_references()
+    config.decode.update(method="beam", beam_size=60, n_best=60)  # more than there are answers
+    out, _ = predicted((config, workdir), STORY, monkeypatch, capsys)
+    assert len(out.splitlines()) == 120
+    config.decode.update(method="sample", n_best=4)
+    found = []
+    for size in (100, 1):
+        config.decode.batch_size = size
+        found.append(predicted((config, workdir), STORY * 3, monkeypatch, capsys)[0])
+    assert found[0] == found[1]
+
+
 def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path, monkeypatch, capsys):
     config, workdir = finished
     written, plain = "Mary moved to the garden. Where is Mary?\tGarden\n", "mary moved to the garden . where is mary ?"

@@ -247,6 +247,16 @@ def test_a_source_with_tags_has_one_tab():
     assert setup().predictor.read_lines(lines) == lines[1:]  # words have no such form
 
 
+def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
+    """Also in the middle of a chunk."""
+    predictor = build_setup(tiny_config(), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
+    monkeypatch.setattr(predictor.translator, "translate", lambda _, texts, first: [[] for _ in texts])
+    predicted = predictor.predict({}, ["ab\tN", "b\tN", "ab\ta\tN"], 100)
+    assert next(predicted) == (["ab\tN", "b\tN"], ["", ""])
+    with pytest.raises(UserError, match="line 3: 2 tabs"):
+        next(predicted)
+
+
 def test_wrong_options():
     config = tiny_config()
     for changes, words in (

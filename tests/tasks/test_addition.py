@@ -42,6 +42,19 @@ def test_long_sums_of_the_test_are_not_in_training():
     assert addition(**SMALL).splits == addition(**SMALL).splits
 
 
+def test_sums_of_two_digits_are_not_shared():
+    task = addition(**SMALL | dict(num_examples=20_000, valid_size=500, digits=(2, 2)))
+    known = set(task.splits["train"].source)
+    assert not known & {*task.splits["test"].source, *task.splits["valid"].source}
+
+
+def test_a_sum_with_leading_zeros_is_the_sum_without():
+    """531 + 679 as a sum of four digits belongs to the split that it belongs to as one of three."""
+    task = addition(**SMALL | dict(num_examples=100_000, digits=(3, 4)))
+    known = set(task.splits["train"].source)
+    assert not known & {*task.splits["test"].source, *task.splits["valid"].source}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

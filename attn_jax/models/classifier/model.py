@@ -35,6 +35,11 @@ class Classifier(nn.Module, kw_only=True):
     dtype: Dtype = jnp.float32
     one_token: ClassVar[bool] = True  # a target is a single token, and eos
 
+    @property
+    def num_queries(self) -> int:
+        """Number of queries of the pooling, each with its weights."""
+        return self.pooling.num_queries
+
     def setup(self):
         init = nn.initializers.normal(self.embedding_size**-0.5)
         self.embedding = Table(

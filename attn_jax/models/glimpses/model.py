@@ -2,8 +2,8 @@
 
     place_t ~ policy(h_{t-1});   h_t = cell(h_{t-1}, sensor(image, place_t));   p(word) from h_T
 
-h_0 is zeros, or the mean of the embedded words of a question. A target is one word, so the model has the methods of a
-sequence model like a classifier: after the word, eos has probability one.
+h_0 is zeros, or tanh of the mean of the embedded words of a question. A target is one word, so the model has the
+methods of a sequence model like a classifier: after the word, eos has probability one.
 """
 
 from typing import ClassVar

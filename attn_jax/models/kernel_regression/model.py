@@ -190,7 +190,7 @@ class KernelRegression:
         """log p(query), p = 1 / n sum_i k((query - key_i) / h) / (integral of k), Parzen windows (Parzen 1962).
 
         h is the width of the first component and the density is in units of the inputs; -inf if no training point is in
-        reach.
+        reach. With a learned projection it is no density of the inputs.
         """
         _, factor = self.components[0]
         score, features = self.attention.score, query.shape[-1]

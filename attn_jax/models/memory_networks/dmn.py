@@ -103,7 +103,8 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
             query = jnp.concatenate([question, state], axis=-1)[:, None]
             attended = self.attention(query, memory, train=train)
             gates.append(attended.weights[:, 0])
-            scores.append(self.attention.score(query, memory.keys)[:, 0])  # free under jit: computed above
+            if self.gate_weight:
+                scores.append(self.attention.score(query, memory.keys)[:, 0])  # free under jit: computed above
             context = self.episode(prepared=prepared, attended=attended, mask=mask)
             state = self.update(memory=state, context=context, question=question, index=index)
         state = self.drop(jnp.concatenate([state, question], axis=-1), deterministic=not train)

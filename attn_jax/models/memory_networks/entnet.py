@@ -140,7 +140,7 @@ class EntityNetwork(nn.Module, kw_only=True):
     def hidden(self, source: Int[Array, "b s"], train: bool = False):
         """Returns the hidden state of the answer [b, d], and the gates of each slot over the statements."""
         slots, gates, question = self.slots(source, train)
-        context = self.read(question[:, None], self.read.prepare(slots)).context[:, 0]
+        context = self.read(question[:, None], self.read.prepare(slots), train=train).context[:, 0]
         return self.activation(question + self.hop(context)), gates
 
     def answer(self, source: Int[Array, "b s"], train: bool = False) -> Answer:

@@ -229,20 +229,22 @@ class MemNN(nn.Module, kw_only=True):
         """
         layout, memory, question, keys = self.write(source, True)
         mask = layout.mask()
-        slots = self._true_slots(layout, evidence)
+        numbers = self._first_facts(evidence)
+        slots = layout.slot_of(numbers)
         weights = jax.nn.one_hot(slots, self.memory_size)  # zeros where the chain has ended
         last = jnp.full(len(question), self.memory_size)
         facts, continues, loss = [], jnp.ones(len(question), bool), 0.0
         for hop in range(self.num_facts):
             asking = self.ask(question, facts)
-            slot, is_fact = jnp.maximum(slots[:, hop], 0), slots[:, hop] >= 0
+            # A fact that is no longer in the memory ends what can be learned from a chain, but not the chain.
+            slot, is_fact = jnp.maximum(slots[:, hop], 0), continues & (slots[:, hop] >= 0)
             is_other = jnp.arange(self.memory_size) != slot[:, None]
             statement_losses = nn.relu(self.margin - self.pairwise(asking, keys=keys, slot=slot, last=last))
             loss += jnp.sum(jnp.where(mask & is_other & is_fact[:, None], statement_losses, 0), axis=-1)
             if self.stop_memory and hop:
                 stop_loss = nn.relu(self.margin - self.stop_gain(asking, keys=keys, slot=slot, last=last))
                 loss += jnp.where(is_fact, stop_loss, 0)
-                ends_here = continues & ~is_fact  # the stop memory has to win against all statements
+                ends_here = continues & (numbers[:, hop] == 0)  # the stop memory has to win against all statements
                 end_losses = nn.relu(self.margin + self.stop_gains(asking, keys=keys, last=last))
                 loss += jnp.sum(jnp.where(mask & ends_here[:, None], end_losses, 0), axis=-1)
             facts.append(jnp.einsum("bn,bni->bi", weights[:, hop], memory))
@@ -252,10 +254,10 @@ class MemNN(nn.Module, kw_only=True):
         nll = -jnp.take_along_axis(jax.nn.log_softmax(scores), answers[:, None], axis=-1)[:, 0]
         return loss, nll
 
-    def _true_slots(self, layout: StoryLayout, evidence: Int[Array, "b e"]) -> Int[Array, "b h"]:
-        """Slots of the first num_facts statements of the evidence; -1 after the last one."""
-        slots = layout.slot_of(evidence)[:, : self.num_facts]
-        return jnp.pad(slots, ((0, 0), (0, max(self.num_facts - slots.shape[1], 0))), constant_values=-1)
+    def _first_facts(self, evidence: Int[Array, "b e"]) -> Int[Array, "b h"]:
+        """Numbers of the first num_facts statements of the evidence; 0 after the last one."""
+        numbers = evidence[:, : self.num_facts]
+        return jnp.pad(numbers, ((0, 0), (0, self.num_facts - numbers.shape[1])))
 
     def _answer_loss(self, scores: Float[Array, "b v"], answers: Int[Array, "b"]) -> Float[Array, "b"]:
         """sum over the other words of max(0, margin - score of the answer + score of the word)."""

@@ -215,10 +215,21 @@ class EpisodicOptions(SoftmaxStoryOptions):
                 f"model.gate_steps {self.gate_steps}: before these steps only the gates are trained; it needs a "
                 "model.gate_weight of more than 0"
             )
-        if self.attention.gate and not EPISODES[self.episode]:
+        of_context = {"gate": self.attention.gate, "dropout": self.attention.dropout}
+        if not EPISODES[self.episode] and (given := [name for name, value in of_context.items() if value]):
             raise UserError(
-                f"model.attention.gate multiplies a context, and model.episode {self.episode} reads the weights alone; "
-                "it needs model.episode soft"
+                f"model.attention.{given[0]} changes a context, and model.episode {self.episode} reads the weights "
+                "alone; it needs model.episode soft"
+            )
+        if self.gate_weight and self.attention.iterations > 1:
+            raise UserError(
+                "model.gate_weight trains the scores of one query, and model.attention.iterations "
+                f"{self.attention.iterations} asks several; expected one of the two"
+            )
+        if self.gate_weight and self.attention.difference:
+            raise UserError(
+                "model.gate_weight trains the scores of one map, and model.attention.difference has two; expected one "
+                "of the two"
             )
 
     def parts(self, sizes: TextSizes, memory_size: int, all_terms: bool) -> dict[str, Any]:

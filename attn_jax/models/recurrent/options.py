@@ -40,6 +40,8 @@ class RecurrentOptions(SharedEmbeddingOptions, OutputUser):
             UserError: options do not go together.
         """
         self.check_shared(sizes)
+        if self.continue_source:
+            self.check_continued(sizes)
         if self.tie_embeddings and self.embedding_size != self.hidden_size:
             raise UserError(
                 "model.tie_embeddings needs model.embedding_size and model.hidden_size to be equal, got "

@@ -145,7 +145,8 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
     the step may depend on the sampled context, and such a baseline would bias the gradient. With `leave_one_out`, b_t
     is the mean R_t of the other trajectories. With `mean_probability` some trajectories read the mean context at every
     step, which is soft attention, and have no second term (section 4.1: 1/2); in the first `soft_steps` steps of the
-    training there are more of them, at first all.
+    training there are more of them, at first all. Penalties of the weights enter with their own gradient alone: how x_t
+    changes the weights of later steps is not part of it.
     """
 
     num_trajectories: int = 1

@@ -223,6 +223,11 @@ class Seq2SeqOptions(EncoderOptions):
                 f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
                 f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
             )
+        if needs_every_layer and self.encoder == "none" and self.embedding_size != self.hidden_size:
+            raise UserError(
+                f"model.bridge {self.bridge} with model.encoder none needs model.embedding_size and model.hidden_size "
+                f"to be equal, got {self.embedding_size} and {self.hidden_size}; use dense, hidden or zeros"
+            )
 
     def check_latent(self) -> None:
         """Raises a UserError for options of the mean context, which a loss for contexts of single keys has not."""

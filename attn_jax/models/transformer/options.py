@@ -127,6 +127,8 @@ class LanguageModelOptions(SharedEmbeddingOptions, StackOptions):
             UserError: options do not go together.
         """
         self.check_shared(sizes)
+        if self.continue_source:
+            self.check_continued(sizes)
         module = LanguageModel(
             source_vocab_size=sizes.source_vocab_size,
             target_vocab_size=sizes.target_vocab_size,

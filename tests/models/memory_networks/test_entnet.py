@@ -6,6 +6,8 @@ import numpy as np
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, WORDS, batch_of, random_story
 
+from attn_jax.attention import Attention
+from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.entnet import entity_network
 
@@ -38,6 +40,19 @@ def by_hand(shapes):
     for slope in (params["cell"]["activation"], params["activation"]):
         slope["slope"][:] = 1.0
     return params
+
+
+def test_weights_of_the_slots_are_dropped_in_training():
+    batch = jax.tree.map(jnp.asarray, batch_of([random_story(np.random.default_rng(0), MEMORY) for _ in range(4)], 30))
+    losses = []
+    for rate in (0.0, 0.5):
+        read = Attention(score=Dot(), dropout=rate)
+        module = entity_network(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=3, read=read)
+        model = StoryModel(module)
+        params = fill(jax.eval_shape(model.init, jax.random.key(0), batch))
+        losses.append([model.loss_fn(params, batch, jax.random.key(seed), 0)[0] for seed in (1, 2)])
+    (plain, again), (dropped, other) = losses
+    assert plain == again and len({float(plain), float(dropped), float(other)}) == 3
 
 
 def test_weights_set_by_hand_answer_with_the_last_place():

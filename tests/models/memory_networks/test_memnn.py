@@ -124,6 +124,25 @@ def parts_of(batch):
     return batch["source"], batch["target_out"][:, 0], batch["evidence"]
 
 
+def test_a_fact_that_is_no_longer_in_the_memory_does_not_train_the_stop_memory():
+    """Of the story two statements fit; with the third as first fact, the second is the first statement, or none."""
+    module, params = parameters(memory_size=2)
+    losses = []
+    for facts in ((3, 1), (3,)):
+        batch = encode_stories([(STORY, "garden", facts)])
+        source, answers, evidence = parts_of(batch)
+        losses.append(
+            module.apply({"params": params}, source, answers, evidence, jnp.zeros((), jnp.int32), method="losses")[0][0]
+        )
+    cut, ended = losses
+    layout, _, question, keys = module.apply({"params": params}, source, True, method="write")
+    _, memory, _, _ = module.apply({"params": params}, source, True, method="write")
+    asking = module.apply({"params": params}, question, [memory[:, 1]], method="ask")
+    gains = module.apply({"params": params}, asking, keys=keys, last=jnp.array([1]), method="stop_gains")
+    np.testing.assert_allclose(ended - cut, jnp.sum(jnp.maximum(0.1 + gains, 0)), rtol=1e-5)
+    assert ended > cut and layout.count[0] == 2
+
+
 def test_a_stop_memory_that_always_wins_leaves_one_fact_and_one_that_never_does_leaves_all(batch):
     module, params = parameters()
     answer = jax.jit(StoryModel(module).answer)

@@ -75,6 +75,10 @@ def test_the_other_networks_read_with_the_attention_of_the_config():
         ("universal", {"norm": "pro"}, "unknown model.norm 'pro'"),
         ("memn2n", {"attention.score": "triangular"}, "it needs model.attention.normalize kernel_sum"),
         ("entnet", {"attention.normalize": "monotonic"}, "unknown model.attention.normalize 'monotonic'"),
+        ("dmn", {"attention.dropout": 0.5}, "attention.dropout changes a context, and model.episode gru reads the"),
+        ("dmn_plus", {"attention.gate": True}, "attention.gate changes a context"),
+        ("dmn", {"gate_weight": 1.0, "attention.difference": True}, "attention.difference has two"),
+        ("dmn", {"gate_weight": 1.0, "attention.iterations": 2}, "attention.iterations 2 asks several"),
         ("dmn", {"gate_steps": 3}, "only the gates are trained; it needs a model.gate_weight"),
     ],
 )

@@ -75,7 +75,7 @@ def test_the_source_matters():
 
 def test_it_continues_a_prompt_as_the_text_itself():
     """Decoding after a prompt of two words is the third step of the same text without a source."""
-    built = model(continue_source=True)
+    built = model(continue_source=True, source_vocab=TARGET_VOCAB)
     params = of(built)
     text = [6, 9, 8]
     prompt, empty = (jnp.asarray([[*words, EOS, PAD]]) for words in (text[:2], []))

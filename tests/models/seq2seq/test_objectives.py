@@ -310,6 +310,7 @@ def test_a_mixture_of_nothing_is_a_distribution_and_of_one_is_that_one():
             for wrong in (dict(normalize="sparsemax"), dict(window="local_m"), dict(feed="read"), dict(k_max=2))
         ],
         (dict(encoder="conv", bridge="copy", num_layers=2), {}, "bridge copy needs a last state of each of"),
+        (dict(encoder="none", bridge="copy"), {}, "needs model.embedding_size and model.hidden_size"),
         (dict(objective="marginal"), dict(read="enumeration", normalize="linear"), "sum to one"),
         (dict(objective="marginals"), {}, "did you mean marginal?"),
         (

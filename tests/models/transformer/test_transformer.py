@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arrays import compiled, params_of
-from tiny_seq2seq import EOS, PAD, build, random_params, sentences
+from tiny_seq2seq import EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
 from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.dropout import Dropout
@@ -269,7 +269,8 @@ def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
 
 def test_a_language_model_goes_on_from_a_prompt():
     """Given p1 p2 to go on from, it says what it would say after p1 p2 of a target with an empty source."""
-    model = build(name="language_model", continue_source=True, share_embeddings=False, **SMALL_STACK, attention=DOT)
+    options = dict(continue_source=True, share_embeddings=False, source_vocab=TARGET_VOCAB, **SMALL_STACK)
+    model = build(name="language_model", **options, attention=DOT)
     params = random_params(model, BATCH, scale=0.4)
     prompts = jnp.array([[5, 7, EOS, PAD], [9, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]], jnp.int32)
     said = jnp.array([[2, 2, 2], [6, 6, 6]], jnp.int32)  # bos, and a token
@@ -377,6 +378,11 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
         (dict(positions="rotary", num_heads=8), "rotary needs heads of even width, got 1"),
         (dict(positions="rotry"), "did you mean rotary"),
         (dict(share_embeddings=True), "needs one vocabulary, but the source has 13 tokens and the target 11"),
+        (
+            dict(name="language_model", continue_source=True),
+            "continue_source needs one vocabulary, but the source has 13 tokens and the target 11",
+        ),
+        (dict(attention=dict(difference=True, fit="parallax")), "difference"),  # at once, not in the first layer
         (dict(norm="before"), "unknown model.norm 'before'"),
         (dict(encoder="conv", kernel_size=4), "kernel_size 4 is even"),
         (dict(encoder="conv", positions="rotary"), "expected none, sinusoidal, learned"),
@@ -384,7 +390,7 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     ],
 )
 def test_errors(options, message):
-    options = SMALL | dict(name="transformer") | options
+    options = (SMALL if "name" not in options else SMALL_STACK) | dict(name="transformer") | options
     options["attention"] = DOT | options.get("attention", {})
     with pytest.raises(UserError, match=message):
         build(**options)

@@ -1,4 +1,4 @@
-"""Attention over many keys, block by block, in memory that grows with the number of keys alone.
+"""Attention over many keys, block by block, in memory linear in the sequence length, without a [q, k] matrix.
 
 The normalizer is a function of one score and one number of its row, weights_i = f(scores_i, tau); see
 normalizers/forms.py. A first scan over blocks of keys finds tau, and a second one sums f(scores, tau) values; scores of

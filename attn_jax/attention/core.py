@@ -1,4 +1,8 @@
-"""Attention as one formula, context = read(normalize(score(query, keys)), values)."""
+"""Attention as one formula, context = read(normalize(score(query, keys)), values).
+
+A reading (`read`) is the read-out: how the weights and the values become a context, such as their mean or the value of
+one sampled key.
+"""
 
 from collections.abc import Callable
 
@@ -33,16 +37,18 @@ class Attention(nn.Module, kw_only=True):
         (5, 8)
 
     Softmax of a scaled dot product or of QK norm, read by the expectation, is computed by the fused kernel (see
-    fused.py), and with `block_size` every score and most normalizers block by block, in memory that grows with the
-    number of keys alone (see blockwise.py). The weights are computed separately, which costs nothing under jit where
-    they are not used.
+    fused.py). With `block_size` every score and most normalizers are computed block by block, in memory linear in the
+    sequence length, without a [q, k] matrix (see blockwise.py). The weights are computed separately; under jit this
+    costs nothing where they are not used.
 
-    A reading that samples reads the key sampled with the rng of the call, and without an rng the most probable key. The
-    context at a sampled key has no gradient with respect to scores, query or keys: train them with the surrogate that
-    estimators.combine makes of `Attended.log_prob` or of a sample of `Attended.weights` (see hard/readings.py).
+    A reading that samples takes a key sampled with the rng of the call, and without an rng the most probable key. With
+    the relaxed and straight-through readings (gumbel_softmax, reinmax, ...) the context has a gradient with respect to
+    scores, query and keys. With the others that sample (reinforce, stratified, systematic) it has none: train with the
+    surrogate loss that estimators.combine makes of `Attended.log_prob` or of a sample of `Attended.weights` (see
+    hard/readings.py). `top`, which does not sample, has none either.
 
-    With `iterations` > 1 it is the retrieval of a modern Hopfield network (Ramsauer 2020, arXiv 2008.02217, equation
-    3): query <- normalize(score(query, keys)) keys, and the last iteration reads the values. Each iteration of softmax
+    `iterations` > 1 performs Hopfield retrieval (Ramsauer 2020, arXiv 2008.02217, equation 3):
+    query <- normalize(score(query, keys)) keys, and the last iteration reads the values. Each iteration of softmax
     over the dot product lowers the energy |query|^2 / 2 - logsumexp(score), and of any entmax that of a
     Hopfield-Fenchel-Young network (Santos 2024, arXiv 2411.08590). Over a Gaussian kernel it is the mean shift.
 
@@ -54,15 +60,15 @@ class Attention(nn.Module, kw_only=True):
     score: Score | str  # an object, or a name of SCORES that needs no options
     normalize: Callable | str = softmax  # a function, a module, or a name of NORMALIZERS
     read: Reading | str = SOFT  # a reading of one row, or a name of READINGS
-    window: nn.Module | None = None  # narrows the keys to a neighbourhood, see local.py
-    monotonic: nn.Module | None = None  # in place of normalize: the weights depend on the previous ones
+    window: nn.Module | None = None  # restricts attention to keys near a centre, see local.py
+    monotonic: nn.Module | None = None  # replaces normalize: the weights depend on those of the step before
     dropout: float = 0.0  # rate at which weights are dropped in training; `Attended.weights` are those before dropout
     block_size: int = 0  # number of keys whose scores are in memory at a time; 0 is all
-    top_keys: int = 0  # number of keys, or blocks of keys, of largest score that are read, see selection.py; 0 is all
+    top_keys: int = 0  # number of keys (or blocks) with the largest scores that may be read, see selection.py; 0: all
     keys_per_block: int = 1  # number of keys that top_keys selects together
     iterations: int = 1  # number of reads; after each, the mean of the keys is the next query
     gate: bool = False  # multiply the context by a sigmoid of the query, see gates.py
-    fit: nn.Module | None = None  # LocalLine or Parallax of signed.py: read a line in place of the mean of the values
+    fit: nn.Module | None = None  # LocalLine or Parallax (signed.py): a local linear fit to the values, at the query
     difference: nn.Module | None = None  # Difference of signed.py: subtract a second map, each of half of the columns
 
     def __post_init__(self):
@@ -76,10 +82,10 @@ class Attention(nn.Module, kw_only=True):
         if not isinstance(self.read, Reading):
             raise TypeError(f"read is {self.read!r}; expected a Reading, such as expectation(), or a name")
         if self.monotonic is not None and (self.window is not None or self.normalize is not softmax):
-            raise ValueError("monotonic makes the weights by itself; it takes neither window nor normalize")
+            raise ValueError("monotonic already computes the weights; do not combine it with window or normalize")
         if getattr(self.score, "compact", False) and not takes_infinite(self.normalize):
             raise ValueError(
-                f"the {type(self.score).__name__} score is -inf out of reach; it needs normalize=kernel_sum"
+                f"the {type(self.score).__name__} score is -inf outside its support; use normalize='kernel_sum'"
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; expected at least 0 and less than 1")
@@ -92,7 +98,7 @@ class Attention(nn.Module, kw_only=True):
         signed = {"fit": self.fit is not None, "difference": self.difference is not None}
         several = {"top_keys": self.top_keys > 0, "iterations": self.iterations > 1} | signed
         if self.monotonic is not None and any(several.values()):
-            raise ValueError(f"monotonic makes the weights by itself; it takes none of {', '.join(several)}")
+            raise ValueError(f"monotonic already computes the weights; do not combine it with {', '.join(several)}")
         if self.difference is not None and (self.fit is not None or self.iterations > 1):
             raise ValueError("the difference of two maps has two queries; it takes neither fit nor iterations")
         if any(signed.values()) and not self.read.is_soft:
@@ -189,7 +195,7 @@ class Attention(nn.Module, kw_only=True):
                 mask[..., None, :]. Or a function of places in these arrays, counted from 0 (query [q, 1], key [k]),
                 such as lambda q, k: k <= q, which block by block needs no array of this size.
             bias: is added to the scores.
-            positions: of the queries among the keys, for a window and for forget gates.
+            positions: of the queries, counted like those of the keys; for a window and for forget gates.
             previous: weights of the step before, for monotonic attention.
             rng: for a reading that samples.
             train: whether weights are dropped, with the rng stream "dropout".

@@ -41,8 +41,9 @@ def attend(
             mask[..., None, :]. A query without any key has zero weights and a zero context.
         score: an object such as ScaledDot(), or a name of SCORES.
         normalize: a function such as sparsemax, or a name of NORMALIZERS.
-        read: a reading of one row such as top(num_samples=2), or a name of READINGS. With a reading that samples, the
-            weights have no gradient through the context: see combine.
+        read: the read-out, a reading of one row such as top(num_samples=2), or a name of READINGS. With reinforce,
+            stratified, systematic and top the weights have no gradient through the context: see combine. With the
+            relaxed and straight-through readings they have one.
         bias: is added to the scores.
         rng: for a reading that samples; without it, it reads the most probable key.
 

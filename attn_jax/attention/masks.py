@@ -1,4 +1,4 @@
-"""Masks of attention: of a memory and of each query together, and what a mask that does not fit is told."""
+"""Masks of attention: how those of keys and of queries combine, and the error messages for masks of the wrong shape."""
 
 import jax.numpy as jnp
 
@@ -12,7 +12,7 @@ def joint_mask(memory_mask: Bool[Array, "... k"], mask: Array) -> Bool[Array, ".
         ValueError: the shapes do not broadcast, or the mask is not boolean.
     """
     if mask.dtype != jnp.bool_:
-        raise ValueError(f"a mask is True where a query may attend to a key, of type bool; got {mask.dtype}")
+        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
     try:
         return memory_mask[..., None, :] & mask
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What attention reads, and what it returns: values, on which jax transformations work."""
+"""Input and output containers of attention (pytrees)."""
 
 from flax import struct
 
@@ -7,7 +7,7 @@ from attn_jax.types import Array, Bool, Float
 
 @struct.dataclass
 class Memory:
-    """Keys, values and mask that attention reads: a value, built once by `Attention.prepare` and read many times.
+    """Keys, values and mask that attention reads: built once by `Attention.prepare`, read many times.
 
     For example the states of an encoder, the sentences of a memory network, the key/value cache of a Transformer, or
     the training set of a Nadaraya-Watson regression.
@@ -30,5 +30,5 @@ class Attended:
     """Result of reading a memory."""
 
     context: Float[Array, "... q dv"]  # weights times values, times a gate if there is one
-    weights: Float[Array, "... q k"]  # what was read; the distribution of the key, where one was sampled
+    weights: Float[Array, "... q k"]  # attention weights; for a sampled reading, the distribution sampled from
     log_prob: Float[Array, "... q"]  # log weight of the sampled key; 0 where none was sampled

@@ -1,6 +1,7 @@
 """Selection of keys by their scores, before any normalizer.
 
-Sparse attention with a fixed number of keys: what is not selected is masked, so masking is deleting holds for it too.
+Sparse attention with a fixed number of keys: keys that are not selected are masked, so masking
+a key equals removing it, here too.
 """
 
 import jax

@@ -1,10 +1,10 @@
-"""Selective attention: a query may decide that later queries need a key no more.
+"""Selective attention: a query may decide that later queries no longer need a key.
 
     W_ij = normalize_j(score_ij - F_ij), F_ij = sum_{l < i} S_lj, S_lj = max(score_lj, 0); i, l are queries, j a key
 
-Leviathan 2024 (arXiv 2410.02703). S is made of the scores of one head, so nothing is learned besides; all heads of the
-layer read F. A query selects neither the first key, which has to stay as a sink, nor its own. What is selected stays
-so: F grows along the queries, which are therefore in causal order.
+Leviathan 2024 (arXiv 2410.02703). S reuses one head's scores, so it adds no parameters; all heads of the layer subtract
+F. A query selects neither the first key, which stays as a sink, nor its own. F never decreases along the queries, which
+have to be in causal order.
 """
 
 import jax

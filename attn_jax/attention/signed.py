@@ -1,4 +1,4 @@
-"""Weights that may be negative: a line fitted to the values in place of their mean, and the difference of two maps.
+"""Weights that may be negative: a line fitted to the values instead of their mean, and the difference of two maps.
 
 The context is still W values, with a W that does not depend on the values; a key of negative weight is subtracted, so
 such weights are no probabilities and cannot be sampled from.
@@ -47,12 +47,13 @@ def local_line_weights(
     """
     share, mean = centred_keys(weights, keys)
     apart = keys[..., None, :, :] - mean[..., :, None, :]  # [..., q, k, d]
-    # The mean is rounded, and a steep slope would multiply what that leaves of the sum of the deviations.
+    # A steep slope amplifies the rounding error left in the centred keys, so they are centred twice.
     apart = apart - jnp.einsum("...qk,...qkd->...qd", share, apart)[..., None, :]
     covariance = jnp.einsum("...qk,...qki,...qkj->...qij", share, apart, apart)
     size = query.shape[-1]
     level = jnp.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / size
-    # Where keys span no line, also without a ridge, rounding must not: sqrt(eps) of the variance, and 1 without any.
+    # Where the keys are equal they determine no line, and rounding error must not determine one, also without a ridge:
+    # the diagonal is at least sqrt(eps) of the variance, and 1 where there is no variance.
     eps = jnp.finfo(covariance.dtype).eps
     rounding = jnp.sum(jnp.square(eps * mean), axis=-1)[..., None, None]
     diagonal = jnp.where(level > 1e3 * rounding, max(ridge, eps**0.5) * level, 1.0)

@@ -92,7 +92,7 @@ def test_a_bias_of_all_heads_goes_to_heads_that_share_keys(shape):
 
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
 def test_a_mask_that_is_not_boolean_is_told(dtype):
-    with pytest.raises(ValueError, match=f"a mask is True where .* of type bool; got {jnp.dtype(dtype).name}"):
+    with pytest.raises(ValueError, match=rf"mask must be boolean \(True = may attend\), got {jnp.dtype(dtype).name}$"):
         joint_mask(jnp.ones(3, bool), jnp.ones((2, 3), dtype))
 
 

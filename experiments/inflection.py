@@ -9,8 +9,8 @@ the dev set, which chooses nothing.
 
 The tags are the first tokens of the source, or beside it: fed to every step of the decoder, or read by a second
 attention. Readings: soft attention, hard attention by enumeration, and the exact marginal likelihood of independent
-alignments, of monotonic ones and of monotonic ones of first order (Wu & Cotterell 2019, arXiv 1905.06319). Made forms
-have random stems or copy a word (Anastasopoulos & Neubig 2019, arXiv 1908.05838). A run with made forms has twice as
+alignments, of monotonic ones and of monotonic ones of first order (Wu & Cotterell 2019, arXiv 1905.06319). Synthetic
+examples have random stems or copy a word (Anastasopoulos & Neubig 2019, arXiv 1908.05838). A run with them has twice as
 many steps. Width 320, with batches of 20, has 1.6 million parameters, and so less than the 2.2 million of
 neural-transducer (experiments/inflection_peer.py).
 """
@@ -121,7 +121,7 @@ def report(results: list[dict[str, Any]]) -> str:
         "tags",
         "reading",
         "width",
-        "made forms",
+        "synthetic examples",
         "exact match [95 % interval]",
         "each seed",
         "nll",
@@ -143,7 +143,7 @@ def differences(results: list[dict[str, Any]]) -> str:
         if len(values) == len(others) > 1:
             gap = compare(others, values).difference
             same = [str(value) for name, value in run._asdict().items() if name not in (*changed, "made")]
-            same += ["made forms"] if run.made and changed != ["made"] else []
+            same += ["synthetic examples"] if run.made and changed != ["made"] else []
             what = f"{changed[0]}: {getattr(other, changed[0])} − {getattr(run, changed[0])}"
             rows.append([what, ", ".join(same), f"{gap.mean:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]"])
     return raw.table(["changed", "else", "exact match, difference [95 % interval]"], rows, left=2)

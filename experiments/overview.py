@@ -74,7 +74,7 @@ def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterato
         other = (peer or {"results": {}})["results"].get(run.reading)
         beside = run.language == "german" and run.width == inflection.LARGE and other
         theirs = f"{other['chosen']['accuracy']:.1f}, one seed, chosen by dev (neural-transducer)" if beside else ""
-        task = f"inflection, {run.language.capitalize()}, 1,000 forms{' and made ones' if run.made else ''}"
+        task = f"inflection, {run.language.capitalize()}, 1,000 forms{' and synthetic ones' if run.made else ''}"
         model = f"LSTM {run.width}, {run.reading}, tags {run.place}"
         ours = interval(result["metrics"]["exact_match"]["seeds"])
         yield Row(task, model, "dev", "exact match", ours, theirs, "", result["train_seconds"], "inflection")
@@ -160,7 +160,8 @@ def page(record: dict[str, Any]) -> str:
 
 Mean of the seeds with its 95 % interval (Student's t). "development": settings were chosen with results on this split
 in view. A peer is another program, run on the same machine and files; s is the seconds of training of all seeds. The
-page of each row has its command, commit, machine and date.
+page of each row has its command, commit, machine and date. Student's t does not know that a share ends at 100 %, so
+some intervals go beyond it.
 
 {report(rows())}
 """

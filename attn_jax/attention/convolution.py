@@ -11,8 +11,8 @@ from attn_jax.types import Array, Bool, Float
 class ShortConvolution(nn.Module, kw_only=True):
     """y_t = activation(sum_i w_i x_{t-i}), i = 0 ... size - 1, with weights for each column: it sees no later position.
 
-    Of queries, keys and values in DeltaNet (Yang 2024, arXiv 2406.06484) and Mamba, with silu; of the input of a
-    Transformer layer, as a Canon layer (Allen-Zhu 2025, arXiv 2512.17351), without.
+    DeltaNet (Yang 2024, arXiv 2406.06484) and Mamba apply it with silu to queries, keys and values; a Canon layer
+    (Allen-Zhu 2025, arXiv 2512.17351) applies it without an activation to the input of a Transformer layer.
     """
 
     size: int

@@ -1,4 +1,4 @@
-"""Gates made of the input of attention: what is forgotten of earlier keys, and what is kept of the context."""
+"""Gates computed from the input of attention: forget gates of earlier keys, and a gate of the context."""
 
 import flax.linen as nn
 import jax
@@ -11,8 +11,8 @@ def forgetting_bias(log_gates: Float[Array, "... k"], positions: Int[Array, "...
     """Computes -|c_i - c_j|, c the cumulated sum of the log gates, for queries at these positions: added to the scores.
 
     Lin 2025 (arXiv 2503.02130), equation 5: the weight of key j is multiplied by the gates of all positions after it up
-    to the query. The slope of ALiBi made of data; gates that are all exp(-slope) are ALiBi. With the absolute value it
-    also falls for keys after the query, where there is no causal mask.
+    to the query. It is ALiBi with a slope that depends on the data; where all gates are exp(-slope) it is ALiBi.
+    Because of the absolute value it also decreases for keys after the query, where there is no causal mask.
     """
     total = jnp.cumsum(log_gates, axis=-1)
     lead = jnp.broadcast_shapes(total.shape[:-1], positions.shape[:-1])

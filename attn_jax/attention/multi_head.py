@@ -26,11 +26,11 @@ class MultiHead(nn.Module, kw_only=True):
     Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
     normalizer and reading works per head. Parameters of the score and the normalizer are shared by the heads, except
     where a normalizer has an option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values
-    (Ainslie 2023, arXiv 2305.13245). With `forgets`, bias -|c_i - c_j| of cumulated log gates (Lin 2025, arXiv
-    2503.02130), and with `gate`, [head_1; ...; head_h] * sigmoid(W_g query + b_g) (Qiu 2025, arXiv 2505.06708).
-    Where attention is a difference of two maps, the context of each head has an RMS norm (Ye 2024, arXiv 2410.05258).
-    With `selective`, all heads leave out what the first one has selected for earlier queries (Leviathan 2024, arXiv
-    2410.02703).
+    (Ainslie 2023, arXiv 2305.13245). With `forgets`, -|c_i - c_j| of cumulated log gates is added to the scores (Lin
+    2025, arXiv 2503.02130). With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g query + b_g) (Qiu
+    2025, arXiv 2505.06708). Where attention is a difference of two maps, an RMS norm is applied to the context of each
+    head (Ye 2024, arXiv 2410.05258). With `selective`, the first head selects keys that later queries of all heads
+    attend to less (Leviathan 2024, arXiv 2410.02703).
     """
 
     attention: Attention

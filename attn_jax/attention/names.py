@@ -11,7 +11,7 @@ def from_name(argument: str, value: Any, table: Mapping[str, Any]) -> Any:
     """Returns table[value] where the value is a name, constructed if it is a class; other values unchanged.
 
     Args:
-        argument: what the value is passed as, for the error messages.
+        argument: name of the argument, for the error messages.
         value: a name, or an object.
         table: objects, and classes of modules, by name.
 

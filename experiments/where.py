@@ -121,7 +121,7 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
 
     Soft attention, and the loss for contexts of single keys, read all cells with weight when a model is used. So the
     captions are also measured with the cell of the largest weight alone, as hard attention reads when its sampled
-    context is fed back.
+    context is fed back. A number that is not defined is None: the cells that weights on words alone are on.
     """
     config = load_config(workdir)
     snapshot = restore(config, workdir)
@@ -134,7 +134,8 @@ def measure(workdir: pathlib.Path) -> dict[str, dict[str, list[float]]]:
     centred = [100 * snapshot.evaluator.places(params, split, edges)["touch"] for params in snapshot.params]
     values |= {"touch_by_centre": {"seeds": centred}}
     values |= {"one_cell": single.measure(snapshot.params, split, ["exact_match"]).values["exact_match"]}
-    return {name: {"seeds": [float(x) for x in values[name]["seeds"]]} for name in (*METRICS, "uniform")}
+    names = (*METRICS, "uniform")
+    return {name: {"seeds": [float(x) if np.isfinite(x) else None for x in values[name]["seeds"]]} for name in names}
 
 
 def one_cell(config: ConfigDict) -> ConfigDict:
@@ -206,10 +207,14 @@ def tables(
         cells, differences = [labels.get(variant, variant)], [f"{variant} − {baseline}"]
         for name, (_, digits) in METRICS.items():
             values = result["metrics"][name]["seeds"]
-            cells.append(shown(t_interval(values), digits) if len(values) > 1 else f"{values[0]:.{digits}f}")
+            if len(values) == 1 or None in values:
+                cells.append(", ".join("-" if value is None else f"{value:.{digits}f}" for value in values))
+            else:
+                cells.append(shown(t_interval(values), digits))
             if baseline in found and len(values) > 1:
                 other = found[baseline]["metrics"][name]["seeds"]
-                differences.append(shown(compare(values, other).difference, digits))
+                known = None not in values + other
+                differences.append(shown(compare(values, other).difference, digits) if known else "")
         rows.append(cells)
         if variant != baseline and len(differences) == len(head):
             apart.append(differences)
@@ -229,7 +234,9 @@ def page(record: dict[str, Any]) -> str:
     uniform, name = np.mean(first["metrics"]["uniform"]["seeds"]), found.get("name", "where")
     picture = f"\n![The weights of each variant, word by word]({name}.png)\n" if "looks" in found else ""
     missing = f"\nNot trained to the end: {', '.join(found['missing'])}.\n" if found["missing"] else ""
-    return f"""# Where did it look?
+    undefined = any(None in of["seeds"] for result in found["runs"].values() for of in result["metrics"].values())
+    note = "\n- a number for each seed, - for none, where all the weight of a seed is on words" if undefined else ""
+    return f"""# {TITLES[name]}
 
 {raw.circumstances(record)}
 - test scenes of `configs/scenes_soft.py`, {first["steps"]} steps, mean of {seeds} seeds with its 95 % interval
@@ -238,13 +245,18 @@ def page(record: dict[str, Any]) -> str:
   cells that touch the box of the word's object, in percent (equal weights: {uniform:.1f}); the same when a cell is no
   equal part of the image but the pixels nearest to the centre of what it sees, half a cell further down and right;
   percent of the words whose cell of largest weight touches the box; number of equal weights with the entropy of the
-  weights
+  weights{note}
 
 {report(found["runs"])}
 {picture}{missing}"""
 
 
-NAMES = ("where", "where_mnist", "where_questions")
+TITLES = {
+    "where": "Where did it look?",
+    "where_mnist": "Where did it look? Written digits",
+    "where_questions": "Where did it look? Answers to questions",
+}
+NAMES = tuple(TITLES)
 PAGES = tuple(raw.Page(name, page, {f"{name}.png": figure}) for name in NAMES)
 
 

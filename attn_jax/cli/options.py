@@ -152,11 +152,18 @@ def default_config(task: str = "parallel_text", model: str = "seq2seq") -> Confi
 
 
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
-    """Returns a config of another task or family; options that both have keep their values."""
+    """Returns a config of another task or family; options that both have keep the values that were set.
+
+    A value that is the default is that of the new task or family: the same name may have another default there.
+    """
     task, model = task or config.task.name, model or config.model.name
     changed = default_config(task, model)
-    known = schema(task, model)
-    kept = {key: value for key, value in flatten(config).items() if key in known}
+    known, before = schema(task, model), schema_of(config)
+    kept = {
+        key: value
+        for key, value in flatten(config).items()
+        if key in known and not (key in before and value == before[key].default)
+    }
     changed.update_from_flattened_dict(kept | {"task.name": task, "model.name": model})
     return changed
 

@@ -148,7 +148,7 @@ def _count(texts: Sequence[pathlib.Path], progress: Progress) -> int:
         with open(path, "rb") as file:
             while block := file.read(1 << 24):
                 count, last, done = count + block.count(b"\n"), block, done + len(block)
-                progress("counting lines", done, total)
+                progress("counting", done, total)
         counts.append(count + (not last.endswith(b"\n")))
     if counts[0] != counts[1]:
         raise UserError(

@@ -54,6 +54,11 @@ def test_another_family_brings_its_keys_and_keeps_the_values_that_both_have():
         switch(config, model="kernel_regression")
 
 
+def test_a_default_is_that_of_the_new_task():
+    config = switch(default_config("parallel_text", "seq2seq"), task="indexed_text")
+    assert config.task.valid == ("valid.source", "valid.target")  # of texts: ("", "")
+
+
 def test_each_place_of_a_transformer_may_have_attention_of_its_own():
     changes = {"model.source_attention.normalize": "sparsemax", "model.decoder_attention.score": "gaussian"}
     model = resolve(change(enja_transformer.get_config(), changes)).build_model().module

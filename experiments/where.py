@@ -66,8 +66,8 @@ STARTED = {  # from the parameters of the soft run
 }
 SMALL = (BASELINE, "sparsemax", "marginal", STARTED_BASELINE, "hard, learned baseline")
 METRICS = {  # of a result -> (heading, digits)
-    "exact_match": ("exact captions", 1),
-    "one_cell": ("exact captions, one cell a word", 1),
+    "exact_match": ("exact", 1),
+    "one_cell": ("exact, one cell a word", 1),
     "touch": ("weight in the box", 1),
     "touch_by_centre": ("the same, cells by their centres", 1),
     "point": ("pointing game", 1),

@@ -152,9 +152,9 @@ def default_config(task: str = "parallel_text", model: str = "seq2seq") -> Confi
 
 
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
-    """Returns a config of another task or family; options that both have keep the values that were set.
+    """Returns a config of another task or family; options that both have keep their values.
 
-    A value that is the default is that of the new task or family: the same name may have another default there.
+    An option of the task at its default takes that of the new task, such as the names of validation files.
     """
     task, model = task or config.task.name, model or config.model.name
     changed = default_config(task, model)
@@ -162,7 +162,7 @@ def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict
     kept = {
         key: value
         for key, value in flatten(config).items()
-        if key in known and not (key in before and value == before[key].default)
+        if key in known and not (key.startswith("task.") and key in before and value == before[key].default)
     }
     changed.update_from_flattened_dict(kept | {"task.name": task, "model.name": model})
     return changed

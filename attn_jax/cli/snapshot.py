@@ -198,7 +198,7 @@ def measure(
             f"the loss on {label(name)} is not finite: the training has diverged; start again, perhaps with a smaller "
             "optimizer.learning_rate"
         )
-    for metric in found.values.keys() - metrics.keys():
+    for metric in [metric for metric in found.values if metric not in metrics]:
         notice(f"{label(name):<14}{metric} is not a finite number here: it is left out of the result")
     seeds = list(seeds_of(config))
     chooses = resolve(config).train.choose_seed and len(snapshot.params) == len(seeds)

@@ -20,8 +20,11 @@ rule by another seed (10) and the task's own validation and test texts; the text
     python experiments/recall.py --runs=runs/recall_256 --name=recall_256
 
 and, of width 128, with --workdir=runs/recall_wide --config.model.hidden_size=128 --config.model.feed_forward_size=512
-and --name=recall_wide. Mechanisms that are not trained are left out of the page; with --add it keeps the rows that it
-has of mechanisms whose runs are not here.
+--config.optimizer.learning_rate=1e-3 and --name=recall_wide. With the rate of width 64 softmax chose 87 % of all
+tokens right in validation (seeds 0 to 4) and 93 % at 2e-3 and 1e-3 (seed 10); its validation loss was lowest at 1e-3
+(0.38 and 0.53 at 2e-3), and that of the delta rule equal at both (0.31 and 0.32), so 1e-3 was taken. Mechanisms that
+are not trained are left out of the page; with --add it keeps the rows that it has of mechanisms whose runs are not
+here.
 """
 
 import argparse
@@ -48,6 +51,7 @@ from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
+from configs.recall import get_config  # noqa: E402
 from experiments import raw  # noqa: E402
 
 ALONE = {"short_convolution": 0}
@@ -105,9 +109,10 @@ def measure(workdir: pathlib.Path, count: int) -> list[float]:
 
 def described(config: ConfigDict) -> str:
     """Formats what a run has in common with the others of its table."""
-    task = config.task
+    task, rate = config.task, config.optimizer.learning_rate
     tokens = 2 * task.num_pairs + task.length + 2  # the source and the target, each with its end
-    return f"{task.num_pairs} pairs in {tokens} tokens, width {config.model.hidden_size}"
+    of_rate = f", learning rate {rate:g}" if rate != get_config().optimizer.learning_rate else ""
+    return f"{task.num_pairs} pairs in {tokens} tokens, width {config.model.hidden_size}{of_rate}"
 
 
 def report(results: dict[str, Sequence[float]]) -> str:

@@ -10,7 +10,7 @@ the sentences of the test split. There is nothing to find, so at the level of 5 
 share more finely.
 
 Answer (experiments/results/null_differences.md): the sign-flip test and the interval each find a difference in 2 of 40
-repetitions, 5 %. The bootstrap over sentences finds one between two seeds of this config in 80 to 90 %: so early in
+repetitions, 5 %. The bootstrap over sentences finds one between two seeds of this config in 72 to 90 %: so early in
 training two seeds are models that do differ. A comparison of two configs needs seeds.
 
 Writes experiments/results/null_differences.json and .md. A run that is finished is not trained again.

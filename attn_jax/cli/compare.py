@@ -9,6 +9,7 @@ Prints a row for each metric of both, and writes comparison.json. It reads resul
 import pathlib
 from typing import Any
 
+from attn_jax.cli import results
 from attn_jax.cli.checks import EVALUATORS
 from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
@@ -17,7 +18,7 @@ from attn_jax.evaluation.paired import Result, by_seed, can_compare, over_seeds,
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
 from attn_jax.evaluation.tables import difference_cell, markdown
 
-FILES = {"result": ("result.json", FILE), "eval": ("eval.json", EVAL_FILE)}
+FILES = {"result": (results.FILE, FILE), "eval": (results.EVAL_FILE, EVAL_FILE)}
 BEST = {name: metric.best for evaluator in EVALUATORS.values() for name, metric in evaluator.metrics.items()}
 UNITS = ("sentences", "images", "points")
 

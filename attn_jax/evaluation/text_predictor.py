@@ -105,7 +105,7 @@ class TextPredictor:
 
     def read_pairs(self, pairs: Pairs) -> Pairs:
         """Reads pairs that people wrote; texts need no change."""
-        list(self._checked(pairs.source))
+        list(self._checked(pairs.source))  # a UserError at the first that is wrong
         return pairs
 
     def _checked(self, texts: Iterable[str]) -> Iterator[str]:

@@ -24,20 +24,14 @@ class SharedEmbeddingOptions:
             raise UserError(
                 "model.share_embeddings needs texts on both sides, but the sources are images; leave it out"
             )
-        if self.share_embeddings and sizes.source_vocab_size != sizes.target_vocab_size:
-            raise UserError(
-                f"model.share_embeddings needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and "
-                f"the target {sizes.target_vocab_size}; set task.joint_vocabulary"
-            )
+        if self.share_embeddings:
+            check_one_vocabulary("share_embeddings", sizes)
 
-    def check_continued(self, sizes: TextSizes) -> None:
-        """Checks that a source that is continued as target has the tokens of the target.
 
-        Raises:
-            UserError: the vocabularies of source and target differ.
-        """
-        if sizes.source_vocab_size != sizes.target_vocab_size:
-            raise UserError(
-                f"model.continue_source needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and "
-                f"the target {sizes.target_vocab_size}; set task.joint_vocabulary"
-            )
+def check_one_vocabulary(option: str, sizes: TextSizes) -> None:
+    """Raises a UserError if source and target, whose tokens an option takes for the same, differ in number."""
+    if sizes.source_vocab_size != sizes.target_vocab_size:
+        raise UserError(
+            f"model.{option} needs one vocabulary, but the source has {sizes.source_vocab_size} tokens and the target "
+            f"{sizes.target_vocab_size}; set task.joint_vocabulary"
+        )

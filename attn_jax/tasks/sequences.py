@@ -151,6 +151,7 @@ def owner(symbols: Symbols) -> str:
 
 
 def is_length(n: object) -> bool:
+    """Returns whether a value of an option is a length: an integer of at least 1."""
     return isinstance(n, int) and n >= 1
 
 

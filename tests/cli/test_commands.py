@@ -180,9 +180,10 @@ def test_another_config_than_that_of_the_checkpoint_is_named(copy):
 
 def test_what_may_change_may_change_in_an_old_config(copy):
     workdir = copy("old")
+    before = restored(workdir)
     change(workdir / "config.json", '"name": "quickstart"', '"name": "other"')
     change(workdir / "config.json", '"beam_size": 5', '"beam_size": 6')
-    restored(workdir)
+    np.testing.assert_equal(restored(workdir), before)
 
 
 def test_other_data_than_that_of_the_checkpoint_is_named(copy):

@@ -6,7 +6,7 @@ from typing import ClassVar
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS
 from attn_jax.models.base import Model
-from attn_jax.models.embedding_options import SharedEmbeddingOptions
+from attn_jax.models.embedding_options import SharedEmbeddingOptions, check_one_vocabulary
 from attn_jax.models.output_options import OutputUser
 from attn_jax.models.recurrent.model import RecurrentLanguageModel
 from attn_jax.models.setting import Setting
@@ -41,7 +41,7 @@ class RecurrentOptions(SharedEmbeddingOptions, OutputUser):
         """
         self.check_shared(sizes)
         if self.continue_source:
-            self.check_continued(sizes)
+            check_one_vocabulary("continue_source", sizes)
         if self.tie_embeddings and self.embedding_size != self.hidden_size:
             raise UserError(
                 "model.tie_embeddings needs model.embedding_size and model.hidden_size to be equal, got "

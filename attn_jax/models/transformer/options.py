@@ -7,7 +7,7 @@ from attn_jax.attention import Attention
 from attn_jax.errors import UserError
 from attn_jax.layers.positions import POSITIONS
 from attn_jax.models.base import Model
-from attn_jax.models.embedding_options import SharedEmbeddingOptions
+from attn_jax.models.embedding_options import SharedEmbeddingOptions, check_one_vocabulary
 from attn_jax.models.encoder_options import WITHOUT_ATTENTION, EncoderOptions, StackOptions, width_of_head
 from attn_jax.models.memory_options import MemoryOptions, MemoryOverrides
 from attn_jax.models.pointer_options import PointerOptions
@@ -128,7 +128,7 @@ class LanguageModelOptions(SharedEmbeddingOptions, StackOptions):
         """
         self.check_shared(sizes)
         if self.continue_source:
-            self.check_continued(sizes)
+            check_one_vocabulary("continue_source", sizes)
         module = LanguageModel(
             source_vocab_size=sizes.source_vocab_size,
             target_vocab_size=sizes.target_vocab_size,

@@ -8,8 +8,9 @@ Scores, normalizers and readings with parameters or options are objects, and Att
     >>> variables = attention.init(rng, query, keys, values)
     >>> context = attention.apply(variables, query, keys, values).context
 
-`load` loads a trained model from its work directory, and `import_parameters` the parameters of an export. Names are
-imported at their first use, so importing the package does not import jax.
+`get_config` returns a config, `train` trains its model, `load` loads a trained model from its work directory, and
+`import_parameters` the parameters of an export. Names are imported at their first use, so importing the package does
+not import jax.
 """
 
 import importlib
@@ -36,6 +37,7 @@ _MODULES = {
         *("gumbel_softmax", "straight_through", "rebar", "top", "log_of"),
     ),
     "attn_jax.attention.hard.estimators": ("combine", "combine_marginal"),
+    "attn_jax.cli.from_python": ("get_config", "train"),
     "attn_jax.cli.importing": ("import_parameters",),
     "attn_jax.cli.load": ("load",),
 }

@@ -5,11 +5,13 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
 from attn_jax.cli.failures import told_in_one_line
+from attn_jax.cli.results import FILE, read_result
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
@@ -24,9 +26,19 @@ class Loaded:
     """A trained model: pure functions, parameters, and prediction from lines of text."""
 
     config: ConfigDict
+    workdir: pathlib.Path
     model: Model | KernelRegression  # pure functions of (params, batch)
     predictor: Predictor
     params: Params  # parameters of the seed to predict with
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The contents of result.json: result["metrics"]["exact_match"] has "mean", "std" and one value per seed.
+
+        Raises:
+            UserError: the run was not evaluated yet, or the file is damaged.
+        """
+        return read_result(self.workdir / FILE)
 
     def predict(self, lines: Iterable[str]) -> list[str]:
         """Predicts from lines of input, like --mode=predict; an empty line stays empty.
@@ -62,4 +74,4 @@ def load(workdir: str | os.PathLike) -> Loaded:
     config = load_config(path)
     with told_in_one_line(), jax.enable_x64(False):
         trained = restore(config, path)
-    return Loaded(config=config, model=trained.model, predictor=trained.predictor, params=trained.chosen)
+    return Loaded(config=config, workdir=path, model=trained.model, predictor=trained.predictor, params=trained.chosen)

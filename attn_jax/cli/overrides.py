@@ -86,10 +86,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     config = switch(config, task=task, model=model) if task or model else config.copy_and_resolve_references()
     for name, value in given.items():
         key = name.removeprefix("config.")
-        if key not in (known := keys(config)):
-            if inside := [other.removeprefix(f"{key}.") for other in known if other.startswith(f"{key}.")]:
-                raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
-            raise UserError(f"unknown config key {key}; {where_known(key, config) or nearest(key, known)}")
+        check_key(key, config)
         if isinstance(config[key], tuple) and value.lstrip().startswith("{"):  # its keys would become the tuple
             raise UserError(f"--{name}={value}: expected a tuple, such as {config[key]!r}")
     values = flags.FlagValues()
@@ -103,6 +100,19 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         sys.argv = before
     resolve(flag.value)
     return flag.value
+
+
+def check_key(key: str, config: ConfigDict) -> None:
+    """Checks that a config has an option.
+
+    Raises:
+        UserError: it has not; the message names the nearest key, or the task or family that has the option.
+    """
+    if key in (known := keys(config)):
+        return
+    if inside := [other.removeprefix(f"{key}.") for other in known if other.startswith(f"{key}.")]:
+        raise UserError(f"{key} is a section of the config; set one of its keys: {', '.join(inside)}")
+    raise UserError(f"unknown config key {key}; {where_known(key, config) or nearest(key, known)}")
 
 
 def where_known(key: str, config: ConfigDict) -> str:
@@ -262,10 +272,9 @@ def config_folder() -> pathlib.Path:
 def load_file(path: pathlib.Path, function: str, *arguments: str) -> Any:
     """Runs a Python file and returns the result of `function`(*arguments) in it; a generator becomes a list."""
     if not path.is_file():
-        folder = path.parent if path.parent.is_dir() else config_folder()
-        names = [p.name if path.suffix else p.stem for p in folder.glob("*.py")] or [
-            p.stem for p in config_folder().glob("*.py")
-        ]
+        folders = (path.parent, config_folder()) if path.name == str(path) else (path.parent,)
+        files = [file for folder in folders for file in folder.glob("*.py")] or list(config_folder().glob("*.py"))
+        names = {file.name if path.suffix else file.stem for file in files}
         raise UserError(f"there is no file {path}; {nearest(path.name, names)}")
     if "configs" not in sys.modules and importlib.util.find_spec("configs") is None:
         # Configs import each other ("from configs import base"); an installed package contains them.

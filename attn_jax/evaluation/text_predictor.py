@@ -163,12 +163,11 @@ class TextPredictor:
         self, params: Params, task: Task, split: Pairs, workdir: pathlib.Path, count: int
     ) -> list[pathlib.Path]:
         """Plots the examples of the task and the first pairs of the split, `count` in all; returns the paths."""
-        examples = Pairs(list(task.examples), [""] * len(task.examples))
-        pairs = (
-            split.select(range(min(count, len(split))))
-            if split.evidence
-            else Pairs([*examples.source, *split.source][:count], [*examples.target, *split.target][:count])
-        )
+        first = split.select(range(min(count, len(split))))
+        examples = [] if split.evidence else [text for text in task.examples if text not in first.source]
+        pairs = first
+        if examples:
+            pairs = Pairs([*examples, *first.source][:count], [*[""] * len(examples), *first.target][:count])
         paths = [workdir / "attention" / f"{i:03d}.png" for i in range(len(pairs))]
         self.plot(params, pairs, paths)
         return paths

@@ -104,7 +104,6 @@ def indexed_text(
         splits,
         *index.vocabularies,
         stats=stats,
-        examples=tuple(splits["valid"].source[:3]),
         index=index,
     )
 

@@ -83,7 +83,6 @@ def labelled_text(
         splits,
         *vocabularies,
         stats={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | stats,
-        examples=tuple(splits["valid"].source[:3]),
     )
 
 

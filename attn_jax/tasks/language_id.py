@@ -110,7 +110,7 @@ def language_id(
     stats = {name: len(split) for name, split in splits.items()} | {"languages": len(lexicons)}
     if count := len(languages) - len(pairs):
         stats["lemmas of several languages, left out"] = count
-    return Task("language_id", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:6]))
+    return Task("language_id", splits, *vocabularies, stats=stats)
 
 
 def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dict[str, list[str]]:

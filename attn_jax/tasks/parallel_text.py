@@ -102,7 +102,6 @@ def parallel_text(
         splits,
         *vocabularies,
         stats={name: len(split) for name, split in splits.items()} | stats,
-        examples=tuple(cut.valid.source[:3]),
     )
 
 

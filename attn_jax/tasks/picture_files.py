@@ -88,7 +88,7 @@ def picture_files(
     stats = {name: len(split) for name, split in splits.items()}
     if cut.equal:
         stats["training captions of a held-out image"] = cut.equal
-    return PictureTask("pictures", splits, *vocabularies, stats=stats, examples=tuple(splits["valid"].source[:3]))
+    return PictureTask("pictures", splits, *vocabularies, stats=stats)
 
 
 def image_of(source: str) -> str:

@@ -27,7 +27,7 @@ class Task:
         splits: "train", "valid" and, if there is one, "test".
         source_vocabulary, target_vocabulary: trained on the training split, or those of an earlier run.
         stats: counts to print, such as the number of pairs of each split.
-        examples: a few inputs to try a trained model on.
+        examples: inputs to try a trained model on; by default the first three of validation.
     """
 
     of_pairs: ClassVar[bool] = True  # the splits are sentence pairs
@@ -39,6 +39,10 @@ class Task:
     stats: dict[str, int | float] = dataclasses.field(default_factory=dict)
     examples: tuple[str, ...] = ()
     sample_pieces: float = 0.0  # of training batches, see attn_jax.tasks.sampled_pieces; 0: the best split
+
+    def __post_init__(self):
+        if not self.examples and "valid" in self.splits:
+            object.__setattr__(self, "examples", tuple(self.splits["valid"].source[:3]))
 
     @property
     def kept(self) -> tuple[Vocabulary, Vocabulary]:

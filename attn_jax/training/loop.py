@@ -9,6 +9,7 @@ import collections
 import contextlib
 import enum
 import signal
+import threading
 from collections.abc import Collection
 from functools import partial
 from typing import Any, NamedTuple
@@ -277,12 +278,16 @@ def stop_on_signals():
     """A context in which SIGTERM and Ctrl-C do not kill; yields should_stop(step) -> signal for `fit`.
 
     A second Ctrl-C raises KeyboardInterrupt. Several processes (jax.distributed) agree on the step to stop at: there
-    the signal belongs to jax's preemption notice, so every process must call should_stop after every step.
+    the signal belongs to jax's preemption notice, so every process must call should_stop after every step. In a thread
+    that is not the main one, Python has no handlers of signals, and the context does nothing.
     """
     if jax.distributed.is_initialized():
         from jax.experimental import multihost_utils
 
         yield lambda step: int(signal.SIGTERM) if multihost_utils.reached_preemption_sync_point(step) else 0
+        return
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda step: 0
         return
     asked: list[int] = []
 

@@ -1,0 +1,70 @@
+"""Training in Python: attn_jax.get_config and attn_jax.train, which do what launch.py does."""
+
+import os
+import pathlib
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from attn_jax.cli import commands
+from attn_jax.cli.checks import check
+from attn_jax.cli.failures import told_in_one_line
+from attn_jax.cli.inputs import Files
+from attn_jax.cli.lines import changes as described
+from attn_jax.cli.load import Loaded, load
+from attn_jax.cli.options import schema_of, switch
+from attn_jax.cli.overrides import check_key, load_config_file
+from attn_jax.cli.unread import check_read
+
+NO_CHANGES: Mapping[str, Any] = types.MappingProxyType({})
+
+
+def get_config(name: str | os.PathLike, changes: Mapping[str, Any] = NO_CHANGES) -> ConfigDict:
+    """Returns a config with some of its options changed.
+
+        config = attn_jax.get_config("quickstart", {"model.attention.score": "dot", "seeds": (0, 1, 2)})
+
+    Args:
+        name: a config of the package, such as "quickstart", or the path of a file with a function get_config().
+        changes: new values by key, with dots; a new task.name or model.name brings its own keys.
+
+    Raises:
+        UserError: there is no such config or key, a value is wrong, or nothing reads it; the message is one line.
+    """
+    config = load_config_file(os.fspath(name))
+    config = switch(config, task=changes.get("task.name", ""), model=changes.get("model.name", ""))
+    for key, value in changes.items():
+        check_key(key, config)
+        schema_of(config)[key].check(key, value)
+    config.update_from_flattened_dict(dict(changes))
+    check(config)
+    check_read(config, changes)
+    config.description += described(config, [f"{key}={value}" for key, value in changes.items()])
+    return config
+
+
+def train(config: ConfigDict | str | os.PathLike, workdir: str | os.PathLike) -> Loaded:
+    """Trains a model to the end of its training, evaluates it, and loads it.
+
+        model = attn_jax.train("quickstart", "runs/quickstart")
+        model.result["metrics"]["exact_match"]["mean"]
+
+    It prints and writes what `launch.py --config=... --workdir=...` does: checkpoints, result.json, plots. A run that
+    was interrupted is resumed; one that is finished is only loaded.
+
+    Args:
+        config: a config, or its name or file.
+        workdir: folder of the run, which is created.
+
+    Raises:
+        UserError: the config or the data is wrong, or the folder has another run; the message is one line.
+        Interrupted: Ctrl-C or SIGTERM; everything was saved, and the same call resumes the run.
+    """
+    if not isinstance(config, ConfigDict):
+        config = get_config(config)
+    with told_in_one_line(), jax.enable_x64(False):
+        commands.train(config, pathlib.Path(workdir), Files())
+    return load(workdir)

@@ -1,0 +1,97 @@
+"""attn_jax.get_config and attn_jax.train do what launch.py does with the same options."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+import attn_jax
+from attn_jax.cli.workdir import load_config
+from attn_jax.errors import UserError
+from tests.tiny_run import TINY, tiny_config
+from tests.tiny_run import train as tiny_train
+
+CHANGES = TINY | {"train.num_steps": 3, "seeds": (0, 1)}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("runs") / "python"
+    return attn_jax.train(attn_jax.get_config("quickstart", CHANGES), str(workdir))
+
+
+def test_a_training_in_python_has_the_parameters_of_one_by_command(trained, tmp_path):
+    config = tiny_config(train__num_steps=3, seeds=(0, 1))
+    assert {**load_config(trained.workdir).to_dict(), "description": ""} == {**config.to_dict(), "description": ""}
+    _, fitted = tiny_train(config, tmp_path / "command")
+    first = jax.tree.map(lambda x: x[0], fitted.state.params)
+    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, trained.params)), strict=True))
+
+
+def test_the_result_has_a_value_for_each_seed_and_the_model_predicts(trained):
+    metric = trained.result["metrics"]["perplexity"]
+    assert len(metric["seeds"]) == 2 and metric["mean"] == pytest.approx(np.mean(metric["seeds"]))
+    assert len(trained.predict(["1 May 2026", ""])) == 2
+    (trained.workdir / "result.json").rename(trained.workdir / "elsewhere.json")
+    with pytest.raises(UserError, match=r"result\.json"):
+        trained.result  # noqa: B018
+    (trained.workdir / "elsewhere.json").rename(trained.workdir / "result.json")
+
+
+def test_a_finished_run_is_only_loaded_and_another_config_is_refused(trained, capsys):
+    config = attn_jax.get_config("quickstart", CHANGES)
+    again = attn_jax.train(config, trained.workdir)
+    assert "3 steps are done already" in capsys.readouterr().out
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, again.params, trained.params)))
+    config.model.hidden_size = 12
+    with pytest.raises(UserError, match="hidden_size"):
+        attn_jax.train(config, trained.workdir)
+
+
+def test_a_training_may_be_in_a_thread(tmp_path):
+    """Python has handlers of signals in its main thread alone."""
+    config = attn_jax.get_config("quickstart", TINY | {"train.num_steps": 1})
+    made = []
+    thread = threading.Thread(target=lambda: made.append(attn_jax.train(config, tmp_path / "run")))
+    thread.start()
+    thread.join()
+    assert made[0].result["steps"] == 1
+
+
+def test_the_description_of_a_config_says_what_was_changed():
+    config = attn_jax.get_config("quickstart", {"model.attention.score": "dot", "seeds": (3,)})
+    assert config.model.attention.score == "dot" and config.seeds == (3,)
+    assert config.description.endswith(", with model.attention.score=dot")
+    assert attn_jax.get_config("quickstart").description in config.description
+
+
+def test_a_new_family_brings_its_options():
+    config = attn_jax.get_config("quickstart", {"model.name": "transformer", "model.num_heads": 2})
+    assert config.model.name == "transformer" and config.model.num_heads == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("quickstar", {}, "did you mean quickstart"),
+        ("quickstart", {"model.attention.scor": "dot"}, "did you mean model.attention.score"),
+        ("quickstart", {"model.attention": "dot"}, "is a section of the config"),
+        ("quickstart", {"model.num_heads": 2}, "nothing reads model.num_heads"),
+        ("quickstart", {"model.hidden_size": "large"}, "expected an integer"),
+        ("quickstart", {"seeds": [0, 1]}, "expected a tuple"),
+        ("quickstart", {"model.attention.score": "dots"}, "did you mean dot"),
+        ("quickstart", {"model.attention.iterations": 0}, "model.attention.iterations"),
+        ("quickstart", {"model.name": "transformers"}, "transformer"),
+        ("quickstart", {"model.attention.num_samples": 3}, "leave it out"),
+    ],
+)
+def test_a_wrong_config_is_refused_in_one_line(name, changes, message):
+    with pytest.raises(UserError) as error:
+        attn_jax.get_config(name, changes)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_train_takes_the_name_of_a_config(tmp_path):
+    with pytest.raises(UserError, match="did you mean quickstart"):
+        attn_jax.train("quickstarts", tmp_path)

@@ -16,7 +16,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -173,6 +173,32 @@ def union(name: str, table: Mapping[str, type], *, default: str, meaning: str) -
         kw_only=True,
     )
     return made
+
+
+def overrides(name: str, kind: type, meaning: str, *, without: Collection[str] = ()) -> type:
+    """Makes a class with the options of another one, each None (not set) by default.
+
+    `over(options)` returns `options` with the values that are set.
+
+    Args:
+        name: name of the new class.
+        kind: class of options.
+        meaning: one line about the new class.
+        without: names of options that it does not have; nor has it sections.
+    """
+    fields = [
+        (key, about.kind | None, dataclasses.field(default=None, metadata={"option": about._replace(default=None)}))
+        for key, about in _options_of(kind).items()
+        if key not in without and "." not in key
+    ]
+
+    def over(self, options: Any) -> Any:
+        set_here = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
+        return dataclasses.replace(options, **set_here)
+
+    return dataclasses.make_dataclass(
+        name, fields, namespace={"over": over, "__doc__": meaning}, frozen=True, kw_only=True
+    )
 
 
 def options_of(kind: type, prefix: str = "") -> dict[str, Option]:

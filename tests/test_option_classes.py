@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.options import defaults, flatten, keys, option, options_of, read, section
+from attn_jax.options import defaults, flatten, keys, option, options_of, overrides, read, section
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,19 @@ def test_code_gets_an_object():
     found = read(Outer, config)
     assert (found.limit, found.inner, found.parts) == (4, Inner(name="a", share=1.0), (1, 2))
     assert isinstance(found.inner.share, float)
+
+
+def test_overrides_have_the_options_of_their_class_without_a_default():
+    kind = overrides("Overrides", Outer, "Some of them.", without=("limit",))
+    own, before = options_of(kind), options_of(Outer)
+    assert list(own) == ["size", "parts", "whole", "shape"] and kind.__doc__ == "Some of them."
+    assert all(about == before[key]._replace(default=None) for key, about in own.items())
+    assert read(kind, defaults(kind)) == kind()  # the config has no value, but a type
+    with pytest.raises(UserError, match="expected an integer"):
+        read(kind, {"size": "x", "parts": None, "whole": None, "shape": None})
+    outer = Outer(size=5, whole=False)
+    assert kind().over(outer) == outer
+    assert kind(size=4, whole=True, parts=()).over(outer) == dataclasses.replace(outer, size=4, whole=True, parts=())
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from attn_jax.attention.scores import Kernel, Softcap
 from attn_jax.attention.scores.kernels import check_width
 from attn_jax.attention.signed import FITS, Difference
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.options import option, overrides
 from attn_jax.types import Dtype
 
 # Names of read-outs that need one evaluation and no rng.
 DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
-TOP_KEYS = "number of keys, or blocks of keys_per_block keys, of largest score that a query attends to; 0: all"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,11 @@ class AttentionOptions:
     max_length: int = option(100, "location score: largest number of keys", at_least=1)
     num_features: int = option(64, "random_features score: number of random directions", at_least=1)
     softcap: float = option(0.0, "scores become softcap * tanh(score / softcap); 0: as they are", at_least=0)
-    top_keys: int = option(0, TOP_KEYS, at_least=0)
+    top_keys: int = option(
+        0,
+        "number of keys, or blocks of keys_per_block keys, of largest score that a query attends to; 0: all",
+        at_least=0,
+    )
     keys_per_block: int = option(1, "top_keys: number of neighbouring keys that are selected together", at_least=1)
     iterations: int = option(
         1, "number of reads, the mean of the keys as next query (Hopfield network)", at_least=1, at_most=100
@@ -131,38 +134,11 @@ class HeadAttentionOptions(DroppedAttentionOptions):
         return super().build(query_features, **{"read": reading} | facts)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AttentionOverrides:
-    """Options of attention in one place of a model; None: same as model.attention."""
-
-    score: str | None = option(None, "score function of queries and keys", choices=SCORES)
-    normalize: str | None = option(None, "function that turns scores into weights", choices=NORMALIZERS)
-    alpha: float | None = option(None, "entmax, scalable_entmax: exponent; 1 is softmax, 2 is sparsemax", at_least=1)
-    fusion: float | None = option(None, "fusedmax: fusion strength", at_least=0)
-    longest_segment: int | None = option(None, "segments: most neighbouring keys in one", at_least=1, at_most=1000)
-    num_positions: int | None = option(None, "contextual_softmax: positions that are told apart", at_least=2)
-    width: tuple | None = option(None, "kernels: width, one number or one per column; (): learned", each=float)
-    per_column: bool | None = option(None, "kernels: learn one width per column")
-    features: int | None = option(None, "hidden width of the additive, concat and tanh_key scores", at_least=1)
-    max_length: int | None = option(None, "location score: largest number of keys", at_least=1)
-    num_features: int | None = option(None, "random_features score: number of random directions", at_least=1)
-    softcap: float | None = option(None, "scores become softcap * tanh(score / softcap); 0: as they are", at_least=0)
-    top_keys: int | None = option(None, TOP_KEYS, at_least=0)
-    keys_per_block: int | None = option(None, "top_keys: number of neighbouring keys selected together", at_least=1)
-    iterations: int | None = option(
-        None, "number of reads, the mean of the keys as next query (Hopfield network)", at_least=1, at_most=100
-    )
-    dropout: float | None = option(None, "dropout rate of the attention weights", at_least=0, at_most=0.999)
-    gate: bool | None = option(None, "multiply the context by a sigmoid of the input of the query")
-    fit: str | None = option(None, "context: mean of the values, or a line fitted to them, at the query", choices=FITS)
-    ridge: float | None = option(None, "fit line: share of the variance of the keys that is added to it", at_least=0)
-    difference: bool | None = option(None, "subtract a second map of weights; each is of half of the columns")
-    block_size: int | None = option(None, "number of keys whose scores are in memory at a time; 0: all", at_least=0)
-
-    def over(self, options: AttentionOptions) -> AttentionOptions:
-        """Returns `options` with the values that are set here."""
-        own = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        return dataclasses.replace(options, **own)
+AttentionOverrides = overrides(
+    "AttentionOverrides",
+    DroppedAttentionOptions,
+    "Options of attention in one place of a model; None: same as model.attention.",
+)
 
 
 def make(kind: type, options: Mapping[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 
-from attn_jax.attention import MultiHead
+from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.written.heads import WrittenHeads
 from attn_jax.errors import UserError
@@ -29,7 +29,7 @@ WITHOUT_ATTENTION = tuple(name for name, kind in POSITIONS.items() if not kind.n
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackOptions(OutputUser):
-    """Options of a stack of Transformer layers."""
+    """Options of a stack of Transformer layers; subclasses have the section `attention`."""
 
     sizes: ClassVar[type] = TextSizes
     has_label_smoothing: ClassVar[bool] = True
@@ -54,6 +54,14 @@ class StackOptions(OutputUser):
     )
     max_length: int = option(512, "positions learned: largest number of positions", at_least=1)
     remat: bool = option(False, "recompute the activations of a layer in the backward pass: less memory, more time")
+
+    @property
+    def main_attention(self) -> tuple[Attention, int] | None:
+        """Attention module to describe to a user, and the width of its queries; None for a memory that is written."""
+        if self.attention.kind is not None:
+            return None
+        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
+        return self.attention.build(width), width
 
     def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
         """Builds the positional encoding of embeddings with `features` columns."""

@@ -5,14 +5,12 @@ import dataclasses
 from attn_jax.attention.written.features import FEATURE_MAPS, check_feature_map
 from attn_jax.attention.written.heads import WRITTEN, Kind, WrittenHeads
 from attn_jax.errors import UserError
-from attn_jax.models.attention_options import AttentionOverrides, HeadAttentionOptions
-from attn_jax.options import option, section
+from attn_jax.models.attention_options import HeadAttentionOptions
+from attn_jax.options import option, overrides, section
 from attn_jax.types import Dtype
 
 MEMORIES: dict[str, Kind | None] = {"keys": None, **WRITTEN}
 WITHOUT_ORDER = tuple(name for name, kind in MEMORIES.items() if kind is None or not kind.needs_causal)
-MEANING = "what is kept: all keys and values, or a matrix of fixed size that they are written into"
-SELECTIVE = "self-attention of a decoder: leave out the keys that the first head has selected for earlier queries"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,8 +32,14 @@ class WrittenOptions:
 class MemoryOptions(HeadAttentionOptions):
     """Options of attention in a Transformer, over keys or over a memory that is written."""
 
-    memory: str = option("keys", MEANING, choices=MEMORIES)
-    selective: bool = option(False, SELECTIVE)
+    memory: str = option(
+        "keys",
+        "what is kept: all keys and values, or a matrix of fixed size that they are written into",
+        choices=MEMORIES,
+    )
+    selective: bool = option(
+        False, "self-attention of a decoder: leave out the keys that the first head has selected for earlier queries"
+    )
     written: WrittenOptions = section(WrittenOptions, "a memory other than keys")
 
     @property
@@ -106,9 +110,9 @@ class MemoryOptions(HeadAttentionOptions):
         )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MemoryOverrides(AttentionOverrides):
-    """Options of attention in one place of a Transformer; None: same as model.attention."""
-
-    memory: str | None = option(None, MEANING, choices=MEMORIES)
-    selective: bool | None = option(None, SELECTIVE)
+MemoryOverrides = overrides(
+    "MemoryOverrides",
+    MemoryOptions,
+    "Options of attention in one place of a Transformer; None: same as model.attention.",
+    without=("read", "num_samples"),
+)

@@ -10,6 +10,7 @@ from attn_jax.attention.scores import Softcap
 from attn_jax.attention.signed import FITS
 from attn_jax.models.attention_options import AttentionOptions, AttentionOverrides, HeadAttentionOptions
 from attn_jax.models.memory_networks.episodes import GATE_SCORES, GATES
+from attn_jax.models.memory_options import MemoryOptions, MemoryOverrides
 from attn_jax.options import options_of
 
 # Fields that the builders set from the model, and fields that are constants of a method: no option has their names.
@@ -40,11 +41,14 @@ def test_every_option_of_a_part_reaches_one():
         assert any(key in fields_of(part) for part in (Attention, Softcap, *PARTS.values())), key
 
 
-def test_overrides_have_the_options_they_override():
-    own, all_options = options_of(AttentionOverrides), options_of(HeadAttentionOptions)
-    for key, option in own.items():
-        expected = all_options[key]
-        assert (option.default, option.kind, option.choices) == (None, expected.kind, expected.choices)
-        assert (option.at_least, option.at_most) == (expected.at_least, expected.at_most)
-    base = HeadAttentionOptions(score="dot", alpha=1.2)
-    assert AttentionOverrides(alpha=2.0).over(base) == HeadAttentionOptions(score="dot", alpha=2.0)
+@pytest.mark.parametrize(
+    ("kind", "overrides", "left_out"),
+    [
+        (HeadAttentionOptions, AttentionOverrides, {"read", "num_samples"}),
+        (MemoryOptions, MemoryOverrides, {"read", "num_samples"}),
+    ],
+)
+def test_overrides_have_all_options_but_those_of_reading(kind, overrides, left_out):
+    assert {key for key in options_of(kind) if "." not in key} - options_of(overrides).keys() == left_out
+    base = kind(score="dot", alpha=1.2)
+    assert overrides(alpha=2.0).over(base) == kind(score="dot", alpha=2.0)

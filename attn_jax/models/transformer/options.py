@@ -3,12 +3,11 @@
 import dataclasses
 from typing import Any
 
-from attn_jax.attention import Attention
 from attn_jax.errors import UserError
 from attn_jax.layers.positions import POSITIONS
 from attn_jax.models.base import Model
 from attn_jax.models.embedding_options import SharedEmbeddingOptions, check_one_vocabulary
-from attn_jax.models.encoder_options import WITHOUT_ATTENTION, EncoderOptions, StackOptions, width_of_head
+from attn_jax.models.encoder_options import WITHOUT_ATTENTION, EncoderOptions, StackOptions
 from attn_jax.models.memory_options import MemoryOptions, MemoryOverrides
 from attn_jax.models.pointer_options import PointerOptions
 from attn_jax.models.setting import Setting
@@ -103,14 +102,6 @@ class TransformerOptions(SharedEmbeddingOptions, EncoderOptions):
         pointer = self.pointer.build(sizes, setting, self.output.chosen, attention)
         return {"pointer": pointer, "coverage_penalty": self.pointer.coverage_penalty}
 
-    @property
-    def main_attention(self) -> tuple[Attention, int] | None:
-        """Attention module to describe to a user, and the width of its queries; None for a memory that is written."""
-        if self.attention.kind is not None:
-            return None
-        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
-        return self.attention.build(width), width
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LanguageModelOptions(SharedEmbeddingOptions, StackOptions):
@@ -143,11 +134,3 @@ class LanguageModelOptions(SharedEmbeddingOptions, StackOptions):
             dtype=setting.dtype,
         )
         return Model(module)
-
-    @property
-    def main_attention(self) -> tuple[Attention, int] | None:
-        """Attention module to describe to a user, and the width of its queries; None for a memory that is written."""
-        if self.attention.kind is not None:
-            return None
-        width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
-        return self.attention.build(width), width

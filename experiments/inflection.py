@@ -12,7 +12,7 @@ attention. Readings: soft attention, hard attention by enumeration, and the exac
 alignments, of monotonic ones and of monotonic ones of first order (Wu & Cotterell 2019, arXiv 1905.06319). Synthetic
 examples have random stems or copy a word (Anastasopoulos & Neubig 2019, arXiv 1908.05838). A run with them has twice as
 many steps. Width 320, with batches of 20, has 1.6 million parameters, and so less than the 2.2 million of
-neural-transducer (experiments/inflection_peer.py).
+neural-transducer (experiments/inflection_peer.py). From 10,000 forms the training has 20 epochs, from 1,000 it has 40.
 """
 
 import argparse
@@ -58,13 +58,18 @@ class Setting(NamedTuple):
     reading: str
     made: bool = False  # training forms
     width: int = 128  # of the LSTMs
+    forms: int = 1000  # of training
 
 
 LANGUAGES = ("german", "finnish", "turkish", "hungarian")  # nobody tuned anything on the last
-LARGE = 320
+LARGE, ALL = 320, 10_000
 PUBLISHED = {
     False: {"task.batch_size": 20, "train.eval_every": 1000},
     True: {"task.batch_size": 20, "train.num_steps": 4160, "train.eval_every": 2080},
+}
+SIZES = {  # of the training files
+    1000: {"task.size": "medium"},
+    ALL: {"task.size": "high", "train.num_epochs": 20.0, "train.eval_every": 5000},
 }
 WIDTHS = ("model.hidden_size", "model.readout_size")
 FIRST = ("soft", "monotonic, first order")
@@ -72,6 +77,8 @@ FIRST = ("soft", "monotonic, first order")
 RUNS = (
     *(Setting("german", "fed", reading, made) for made in (False, True) for reading in FIRST),
     *(Setting("german", "fed", reading, width=LARGE) for reading in FIRST),
+    *(Setting(language, "fed", FIRST[1], width=LARGE, forms=ALL) for language in LANGUAGES[:3]),
+    Setting("german", "fed", FIRST[0], width=LARGE, forms=ALL),
     Setting("german", "fed", FIRST[1], made=True, width=LARGE),
     *(Setting(language, "fed", reading) for language in LANGUAGES[:0:-1] for reading in FIRST),
     *(Setting("german", "fed", reading) for reading in ("hard", "marginal", "monotonic")),
@@ -93,6 +100,7 @@ def sweep() -> Iterator[dict[str, Any]]:
             **MADE[run.made],
             **READINGS[run.reading],
             **(dict.fromkeys(WIDTHS, LARGE) | PUBLISHED[run.made] if run.width == LARGE else {}),
+            **SIZES[run.forms],  # over what is above
         }
 
 
@@ -108,6 +116,7 @@ def report(results: list[dict[str, Any]]) -> str:
                 run.place,
                 run.reading,
                 str(run.width),
+                f"{run.forms:,}",
                 "yes" if run.made else "no",
                 f"{exact.mean:.1f} [{exact.low:.1f}, {exact.high:.1f}]",
                 ", ".join(f"{value:.1f}" for value in metrics["exact_match"]["seeds"]),
@@ -121,6 +130,7 @@ def report(results: list[dict[str, Any]]) -> str:
         "tags",
         "reading",
         "width",
+        "forms",
         "synthetic examples",
         "exact match [95 % interval]",
         "each seed",
@@ -128,7 +138,7 @@ def report(results: list[dict[str, Any]]) -> str:
         "steps",
         "s",
     ]
-    return raw.table(head, rows, left=5)
+    return raw.table(head, rows, left=6)
 
 
 def differences(results: list[dict[str, Any]]) -> str:
@@ -142,11 +152,18 @@ def differences(results: list[dict[str, Any]]) -> str:
         values, others = (found["result"]["metrics"]["exact_match"]["seeds"] for found in (first, second))
         if len(values) == len(others) > 1:
             gap = compare(others, values).difference
-            same = [str(value) for name, value in run._asdict().items() if name not in (*changed, "made")]
+            same = [str(value) for name, value in run._asdict().items() if name not in (*changed, "made", "forms")]
+            same += [f"{run.forms:,} forms"] if changed != ["forms"] else []
             same += ["synthetic examples"] if run.made and changed != ["made"] else []
             what = f"{changed[0]}: {getattr(other, changed[0])} − {getattr(run, changed[0])}"
             rows.append([what, ", ".join(same), f"{gap.mean:+.1f} [{gap.low:+.1f}, {gap.high:+.1f}]"])
     return raw.table(["changed", "else", "exact match, difference [95 % interval]"], rows, left=2)
+
+
+def added(results: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the results with those of an earlier record whose settings are not among them, in the order of RUNS."""
+    rows = {Setting(**found["setting"]): found for found in [*earlier, *results]}
+    return [found | {"setting": run._asdict()} for run in RUNS if (found := rows.get(run))]
 
 
 def page(record: dict[str, Any]) -> str:
@@ -158,7 +175,7 @@ def page(record: dict[str, Any]) -> str:
 
 {raw.circumstances(record)}
 
-CoNLL-SIGMORPHON 2017, 1,000 training forms, dev set (1,000 forms); LSTM, three seeds in one program; exact match in
+CoNLL-SIGMORPHON 2017, dev set (1,000 forms); LSTM, three seeds in one program; exact match in
 percent with the interval of Student's t for the mean of the seeds, nll in nats per character, seconds of the whole
 training of all three seeds, beside other programs.
 
@@ -177,6 +194,7 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--add", action="store_true", help="keep the rows that the page has of runs that are not here")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     found = []
     for setting, job in zip(RUNS, jobs(pathlib.Path(__file__)), strict=True):
@@ -185,8 +203,10 @@ def main(argv=None) -> None:
             found.append({"setting": setting._asdict(), "result": load_json(path)})
     if not found:
         parser.exit(1, f"inflection.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
-    command = "python experiments/inflection.py"
-    record = raw.write(args.out / "inflection.json", {"runs": found}, command=command, begun=begun)
+    path, command = args.out / "inflection.json", f"python experiments/inflection.py{' --add' * args.add}"
+    if args.add:
+        found = added(found, load_json(path)["results"]["runs"])
+    record = raw.write(path, {"runs": found}, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 
 

@@ -27,6 +27,7 @@ def test_every_run_is_a_valid_config_with_a_name_of_its_own(experiment, count):
 def test_the_settings_are_what_the_sweep_trains():
     for setting, run in zip(inflection.RUNS, inflection.sweep(), strict=True):
         assert run["task.language"] == setting.language and ("task.hallucinated" in run) == setting.made
+        assert (run["task.size"] == "high") == (setting.forms == inflection.ALL)
         assert (run["config"] == "configs/inflection_soft.py") == (setting.place == "first")
     assert len(set(inflection.RUNS)) == len(inflection.RUNS)
 
@@ -39,7 +40,9 @@ def test_a_row_has_the_interval_of_its_seeds():
     }
     row = inflection.report([found]).splitlines()[-1]
     # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
-    assert row == "| german | fed | soft | 128 | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
+    assert (
+        row == "| german | fed | soft | 128 | 1,000 | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
+    )
 
 
 def test_differences_are_of_runs_that_differ_in_one_thing():
@@ -55,9 +58,22 @@ def test_differences_are_of_runs_that_differ_in_one_thing():
     lines = inflection.differences([soft, made, marginal]).splitlines()[2:]
     # gaps of 10, 12, 8: mean 10, standard deviation 2, and 4.3027 * 2 / sqrt(3) = 4.97
     assert lines == [
-        "| made: True − False | german, fed, soft, 128 | +10.0 [+5.0, +15.0] |",
-        "| reading: marginal − soft | german, fed, 128 | +1.0 [+1.0, +1.0] |",
+        "| made: True − False | german, fed, soft, 128, 1,000 forms | +10.0 [+5.0, +15.0] |",
+        "| reading: marginal − soft | german, fed, 128, 1,000 forms | +1.0 [+1.0, +1.0] |",
     ]
+
+
+def test_rows_of_runs_that_are_not_here_are_kept():
+    """An earlier record has no number of forms: there was one size."""
+    first, second, third = inflection.RUNS[:3]
+
+    def row(setting, steps, without=()):
+        return {"setting": {k: v for k, v in setting._asdict().items() if k not in without}, "result": {"steps": steps}}
+
+    earlier = [row(first, 1, ("forms",)), row(third, 3)]
+    found = inflection.added([row(third, 4), row(second, 2)], earlier)
+    assert [one["result"]["steps"] for one in found] == [1, 2, 4]
+    assert [inflection.Setting(**one["setting"]) for one in found] == [first, second, third]
 
 
 def test_translation_has_seeds_and_ensemble_of_each_metric():

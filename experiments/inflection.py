@@ -5,7 +5,8 @@
 
 The first command trains every run that RUNS names, three seeds in one program; finished runs are skipped. The second
 collects the finished ones, and writes experiments/results/inflection.json and .md. The last checkpoint is measured on
-the dev set, which chooses nothing.
+the dev set, which chooses nothing; if `launch.py --mode=eval --workdir=... --config.decode.ensemble=True` has measured
+the mean of the probabilities of a run's seeds, the page has it, too.
 
 The tags are the first tokens of the source, or beside it: fed to every step of the decoder, or read by a second
 attention. Readings: soft attention, hard attention by enumeration, and the exact marginal likelihood of independent
@@ -120,6 +121,7 @@ def report(results: list[dict[str, Any]]) -> str:
                 "yes" if run.made else "no",
                 f"{exact.mean:.1f} [{exact.low:.1f}, {exact.high:.1f}]",
                 ", ".join(f"{value:.1f}" for value in metrics["exact_match"]["seeds"]),
+                f"{found['ensemble']['exact_match']['mean']:.1f}" if "ensemble" in found else "",
                 f"{loss.mean:.3f}",
                 f"{found['result']['steps']:,}",
                 f"{found['result']['train_seconds']:.0f}",
@@ -134,6 +136,7 @@ def report(results: list[dict[str, Any]]) -> str:
         "synthetic examples",
         "exact match [95 % interval]",
         "each seed",
+        "ensemble",
         "nll",
         "steps",
         "s",
@@ -160,6 +163,13 @@ def differences(results: list[dict[str, Any]]) -> str:
     return raw.table(["changed", "else", "exact match, difference [95 % interval]"], rows, left=2)
 
 
+def of_ensemble(workdir: pathlib.Path) -> dict[str, Any]:
+    """Returns {"ensemble": metrics} of a run that --mode=eval has evaluated with decode.ensemble; {} for others."""
+    path = workdir / "eval.json"
+    measured = load_json(path) if path.exists() else {"checkpoint": ""}
+    return {"ensemble": measured["metrics"]} if "ensemble of" in measured["checkpoint"] else {}
+
+
 def added(results: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the results with those of an earlier record whose settings are not among them, in the order of RUNS."""
     rows = {Setting(**found["setting"]): found for found in [*earlier, *results]}
@@ -175,9 +185,9 @@ def page(record: dict[str, Any]) -> str:
 
 {raw.circumstances(record)}
 
-CoNLL-SIGMORPHON 2017, dev set (1,000 forms); LSTM, three seeds in one program; exact match in
-percent with the interval of Student's t for the mean of the seeds, nll in nats per character, seconds of the whole
-training of all three seeds, beside other programs.
+CoNLL-SIGMORPHON 2017, dev set (1,000 forms); LSTM, three seeds in one program; exact match in percent with the
+interval of Student's t for the mean of the seeds, and of their ensemble; nll in nats per character, seconds of the
+whole training of all three seeds, beside other programs.
 
 {report(record["results"]["runs"])}
 
@@ -200,7 +210,7 @@ def main(argv=None) -> None:
     for setting, job in zip(RUNS, jobs(pathlib.Path(__file__)), strict=True):
         path = args.runs / job.name / "result.json"
         if path.exists():
-            found.append({"setting": setting._asdict(), "result": load_json(path)})
+            found.append({"setting": setting._asdict(), "result": load_json(path)} | of_ensemble(path.parent))
     if not found:
         parser.exit(1, f"inflection.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
     path, command = args.out / "inflection.json", f"python experiments/inflection.py{' --add' * args.add}"

@@ -1,5 +1,6 @@
 """Every run is a config that can be checked, and the table says what the results say."""
 
+import json
 import pathlib
 
 import pytest
@@ -40,9 +41,8 @@ def test_a_row_has_the_interval_of_its_seeds():
     }
     row = inflection.report([found]).splitlines()[-1]
     # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
-    assert (
-        row == "| german | fed | soft | 128 | 1,000 | no | 62.0 [57.0, 67.0] | 60.0, 62.0, 64.0 | 0.300 | 1,280 | 100 |"
-    )
+    interval, seeds = "62.0 [57.0, 67.0]", "60.0, 62.0, 64.0"
+    assert row == f"| german | fed | soft | 128 | 1,000 | no | {interval} | {seeds} |  | 0.300 | 1,280 | 100 |"
 
 
 def test_differences_are_of_runs_that_differ_in_one_thing():
@@ -61,6 +61,17 @@ def test_differences_are_of_runs_that_differ_in_one_thing():
         "| made: True − False | german, fed, soft, 128, 1,000 forms | +10.0 [+5.0, +15.0] |",
         "| reading: marginal − soft | german, fed, 128, 1,000 forms | +1.0 [+1.0, +1.0] |",
     ]
+
+
+def test_an_ensemble_is_that_of_an_evaluation_of_all_seeds(tmp_path):
+    assert inflection.of_ensemble(tmp_path) == {}
+    metrics = {"exact_match": {"mean": 70.0}}
+    for checkpoint, found in [
+        ("last checkpoint (step 3)", {}),
+        ("last checkpoint (step 3), ensemble of 3 seeds", {"ensemble": metrics}),
+    ]:
+        (tmp_path / "eval.json").write_text(json.dumps({"checkpoint": checkpoint, "metrics": metrics}))
+        assert inflection.of_ensemble(tmp_path) == found
 
 
 def test_rows_of_runs_that_are_not_here_are_kept():

@@ -1,5 +1,6 @@
 """The package as a library: its public names, attention as a function and as a module, and trained models."""
 
+import dataclasses
 import inspect
 import pathlib
 import subprocess
@@ -25,6 +26,8 @@ from attn_jax.attention.scores import Boxcar
 from attn_jax.attention.scores.kernels import KERNELS
 from attn_jax.cli import runs
 from attn_jax.cli.build import build_setup
+from attn_jax.cli.options import change
+from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.workdir import plain, save_config
 from attn_jax.errors import UserError
 from attn_jax.tasks.data_files import data_checksums, save_vocabularies
@@ -373,6 +376,31 @@ def test_load_gives_a_model_with_its_parameters_that_predicts(workdir):
     batch = {name: jnp.array([[5, 6, 2]]) for name in ("source", "target_in", "target_out")}
     score = loaded.model.score(loaded.params, batch)
     assert score.shape == (1,) and score < 0
+
+
+def test_attention_gives_each_output_with_the_weights_of_every_place(workdir):
+    loaded = attn_jax.load(workdir)
+    first, second = loaded.attention(["abc", "", "dcba"])
+    assert [first.output, second.output] == loaded.predict(["abc", "dcba"])
+    (found,) = second.maps
+    assert found.columns == ("d", "c", "b", "a", "<eos>") and found.weights.shape == (len(found.rows), 5)
+    assert np.allclose(found.weights.sum(-1), 1, atol=1e-5) and loaded.attention([]) == []
+    with pytest.raises(UserError, match="a list of lines"):
+        loaded.attention("abc")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("kernel_regression", {}, "for a regression use --mode=report"),
+        ("quickstart", {"model.decoder": "none"}, "there is no attention"),
+    ],
+)
+def test_a_model_without_such_weights_says_so(workdir, name, changes, message):
+    config = change(load_config_file(name), changes)
+    loaded = dataclasses.replace(attn_jax.load(workdir), config=config)
+    with pytest.raises(UserError, match=message):
+        loaded.attention(["1 May 2026"])
 
 
 def test_load_says_in_one_line_what_is_wrong(workdir, tmp_path):

@@ -11,13 +11,16 @@ import jax
 from ml_collections import ConfigDict
 
 from attn_jax.cli.failures import told_in_one_line
+from attn_jax.cli.options import resolve
 from attn_jax.cli.results import FILE, read_result
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Predictor
+from attn_jax.evaluation.collect import Collected, collector_of
 from attn_jax.models.base import Model
 from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.tasks import Pairs, task_class
 from attn_jax.types import Params
 
 
@@ -48,11 +51,38 @@ class Loaded:
         Raises:
             UserError: the model cannot read a line; the message is one line.
         """
-        if isinstance(lines, str):
-            raise UserError(f"predict takes a list of lines, got the text {lines[:40]!r}")
+        check_lines("predict", lines)
         with told_in_one_line(), jax.enable_x64(False):
             batches = self.predictor.predict(self.params, list(lines), self.config.decode.batch_size)
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
+
+    def attention(self, lines: Iterable[str]) -> list[Collected]:
+        """Predicts from lines of input, and returns each output with the attention weights it was predicted with.
+
+            (date,) = model.attention(["令和8年11月21日"])
+            {found.name: found.weights.shape for found in date.maps}
+
+        A Map has a name, the names of its leading axes, such as ("layer", "head"), the texts of its rows and columns,
+        and weights [..., rows, columns]. Empty lines are left out; a story gives an element per question.
+
+        Raises:
+            UserError: the model cannot read a line, has no attention, or is a regression.
+        """
+        check_lines("attention", lines)
+        if not task_class(self.config.task.name).of_pairs:
+            raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
+        if not resolve(self.config).model.has_weights:
+            raise UserError("model.decoder is 'none': there is no attention")
+        with told_in_one_line(), jax.enable_x64(False):
+            texts = self.predictor.read_lines(list(lines))
+            split = Pairs(texts, [""] * len(texts))
+            return collector_of(self.predictor).collect(self.params, split) if texts else []
+
+
+def check_lines(method: str, lines: Iterable[str]) -> None:
+    """Raises a UserError for one text in place of a list of lines."""
+    if isinstance(lines, str):
+        raise UserError(f"{method} takes a list of lines, got the text {lines[:40]!r}")
 
 
 def load(workdir: str | os.PathLike) -> Loaded:

@@ -5,12 +5,12 @@ import threading
 import jax
 import numpy as np
 import pytest
+from tiny_run import TINY, tiny_config
+from tiny_run import train as tiny_train
 
 import attn_jax
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
-from tests.tiny_run import TINY, tiny_config
-from tests.tiny_run import train as tiny_train
 
 CHANGES = TINY | {"train.num_steps": 3, "seeds": (0, 1)}
 

@@ -112,7 +112,7 @@ def blockwise_attention(
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
     num_queries, num_keys = query.shape[-2], keys.shape[-2]
-    size = min(block_size, num_keys)
+    size = max(1, min(block_size, num_keys))
     places = jnp.arange(num_queries)[:, None]
     array_of = lambda x: None if x is None or callable(x) else x  # noqa: E731
     blocks = _split(keys, values, array_of(bias), array_of(mask), size)
@@ -228,7 +228,7 @@ def _over(part: Callable, blocks: PyTree) -> PyTree:
 def _split(keys: Array, values: Array, bias: Array | None, mask: Array | None, size: int) -> Block:
     """Cuts the axis of keys into blocks, which become the first axis."""
     num_keys = keys.shape[-2]
-    num_blocks = -(-num_keys // size)
+    num_blocks = max(1, -(-num_keys // size))
     missing = num_blocks * size - num_keys
 
     def cut(x: Array, axis: int) -> Array:

@@ -15,7 +15,7 @@ from attn_jax.attention.dropout import drop
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
-from attn_jax.attention.masks import check_mask, joint_mask, mask_hint
+from attn_jax.attention.masks import check_boolean, check_mask, joint_mask, mask_hint
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, is_negative, softmax, sums_to_one, takes_infinite
@@ -110,6 +110,12 @@ class Attention(nn.Module, kw_only=True):
             )
         if self.read.random and not sums_to_one(self.normalize):
             raise ValueError(f"read={self.read.name} samples keys, and needs weights that sum to one")
+        restricted = "a window" if self.window is not None else "monotonic" if self.monotonic is not None else ""
+        if self.read.random and restricted:
+            raise ValueError(
+                f"read={self.read.name} samples keys, and needs weights that sum to one, which those of {restricted} "
+                "need not"
+            )
         if self.block_size:
             self._check_blocks()
         super().__post_init__()
@@ -166,7 +172,12 @@ class Attention(nn.Module, kw_only=True):
 
         To initialize parameters call the module itself: `init` with method="prepare" has no query, and creates only
         the parameters that belong to the keys.
+
+        Raises:
+            ValueError: the mask is not boolean.
         """
+        if mask is not None:
+            check_boolean(mask)
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
         parts = [keys] if self.difference is None else halves(keys)
         projected = [self.score.project_keys(part) for part in parts]
@@ -225,7 +236,8 @@ class Attention(nn.Module, kw_only=True):
                 both = zip(halves(state), halves(memory.keys), strict=True)
                 maps = [self._map(q, memory.replace(keys=k), allowed, bias, positions, None, rng)[1] for q, k in both]
                 weights = self.difference(*maps, features=state.shape[-1] // 2)
-            weights = weights if self.fit is None else self.fit(weights, state, memory.keys)
+        if self.fit is not None:
+            weights = self.fit(weights, self.score.place_query(state), memory.keys)
         log_prob = jnp.zeros(weights.shape[:-1], weights.dtype)
         dropping = train and self.dropout > 0
         one_type = state.dtype == memory.keys.dtype == memory.values.dtype != jnp.float64  # it computes in float32
@@ -325,6 +337,7 @@ class Attention(nn.Module, kw_only=True):
         if self.top_keys:
             allowed = top_keys_mask(scores, allowed, self.top_keys, self.keys_per_block)
         if isinstance(self.normalize, nn.Module):
+            query = jnp.broadcast_to(query, (*scores.shape[:-1], query.shape[-1]))
             return self.normalize(scores, allowed, query=query)
         return self.normalize(scores, allowed)
 

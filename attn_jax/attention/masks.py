@@ -5,14 +5,19 @@ import jax.numpy as jnp
 from attn_jax.types import Array, Bool
 
 
+def check_boolean(mask: Array) -> None:
+    """Raises a ValueError for a mask that is not boolean."""
+    if mask.dtype != jnp.bool_:
+        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+
+
 def joint_mask(memory_mask: Bool[Array, "... k"], mask: Array) -> Bool[Array, "... q k"]:
     """Combines the mask of a memory with one for each query.
 
     Raises:
         ValueError: the shapes do not broadcast, or the mask is not boolean.
     """
-    if mask.dtype != jnp.bool_:
-        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+    check_boolean(mask)
     try:
         return memory_mask[..., None, :] & mask
     except (TypeError, ValueError):

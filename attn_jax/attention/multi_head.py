@@ -11,6 +11,7 @@ from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
 from attn_jax.attention.masks import joint_mask
 from attn_jax.attention.selective import selected_before, selections
+from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
 
 
@@ -69,8 +70,7 @@ class MultiHead(nn.Module, kw_only=True):
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
         log_gates = self.forget_gates(keys) if self.forgets else None
         values = self._split(self.value(keys if values is None else values), groups)
-        keys = self._split(self.key(keys), groups)
-        keys = keys if rotate is None else rotate(keys)
+        keys = self._rotated(self._split(self.key(keys), groups), rotate)
         memory = self.attention.prepare(keys, values, jnp.broadcast_to(mask[..., None, :], keys.shape[:-1]))
         selected = jnp.zeros(memory.mask.shape, self.dtype) if self.selective else None
         return memory.replace(log_gates=log_gates, selected=selected)
@@ -138,8 +138,9 @@ class MultiHead(nn.Module, kw_only=True):
             memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
         attended = self.attention(heads, memory, mask=mask, bias=bias, positions=positions, rng=rng, train=train)
         if grouped:
-            lead = query.shape[:-2]
-            attended = jax.tree.map(lambda x: x.reshape(*lead, self.num_heads, *x.shape[len(lead) + 2 :]), attended)
+            attended = Attended(
+                _ungroup(attended.context, -4), _ungroup(attended.weights, -4), _ungroup(attended.log_prob, -3)
+            )
         context = attended.context
         if self.attention.difference is not None:
             context = (1 - self.attention.difference.initial) * self.head_norm(context)
@@ -221,8 +222,14 @@ class MultiHead(nn.Module, kw_only=True):
         return selections(scores, allowed, positions[..., None, :])
 
     def _queries(self, query: Float[Array, "... q d"], rotate: Callable | None) -> Float[Array, "... h q w"]:
-        heads = self._split(self.query(query), self.num_heads)
-        return heads if rotate is None else rotate(heads)
+        return self._rotated(self._split(self.query(query), self.num_heads), rotate)
+
+    def _rotated(self, heads: Float[Array, "... h n w"], rotate: Callable | None) -> Float[Array, "... h n w"]:
+        """Rotates heads by their positions; of a difference of two maps each half, since it is compared by itself."""
+        if rotate is None:
+            return heads
+        parts = [heads] if self.attention.difference is None else halves(heads)
+        return jnp.concatenate([rotate(part) for part in parts], axis=-1)
 
     def _split(self, x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
         return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -3, -2)
@@ -233,6 +240,12 @@ def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
     if x.ndim < 3 or x.shape[-3] == 1:
         return jnp.expand_dims(x, -3)
     return x.reshape(*x.shape[:-3], x.shape[-3] // size, size, *x.shape[-2:])
+
+
+def _ungroup(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
+    """Merges the axis of groups, `axis`, counted from the end, with that of the heads of a group."""
+    place = x.ndim + axis
+    return x.reshape(*x.shape[:place], -1, *x.shape[place + 2 :])
 
 
 def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:

@@ -27,8 +27,9 @@ def top_keys_mask(
     if keys_per_block > 1:
         padding = [(0, 0)] * (scores.ndim - 1) + [(0, -scores.shape[-1] % keys_per_block)]
         blocks = (*scores.shape[:-1], -1, keys_per_block)
-        count = jnp.sum(jnp.pad(mask, padding).reshape(blocks), axis=-1)
-        total = jnp.sum(jnp.pad(jnp.where(mask, scores, 0.0), padding).reshape(blocks), axis=-1)
+        real = mask & (scores > -jnp.inf)  # a key out of the reach of a compact kernel has the score -inf
+        count = jnp.sum(jnp.pad(real, padding).reshape(blocks), axis=-1)
+        total = jnp.sum(jnp.pad(jnp.where(real, scores, 0.0), padding).reshape(blocks), axis=-1)
         chosen = top_keys_mask(total / jnp.maximum(count, 1), count > 0, number)
         return mask & jnp.repeat(chosen, keys_per_block, axis=-1)[..., : scores.shape[-1]]
     falling = jax.lax.stop_gradient(jnp.where(mask, -scores, jnp.inf))

@@ -129,11 +129,24 @@ class Relative(NoPositions, kw_only=True):
 
     Half of the `num_buckets` hold one distance each; the others grow logarithmically up to `max_distance`, and all
     greater distances share the last. Unless `causal`, one half of all buckets is for keys after the query.
+
+    Raises:
+        ValueError: too few buckets, or a max_distance that the first half of them reaches.
     """
 
     num_buckets: int = 32
     max_distance: int = 128
     needs_attention: ClassVar[bool] = True
+
+    def __post_init__(self):
+        exact = self.num_buckets // (2 if self.causal else 4)
+        if exact < 1 or self.max_distance <= exact:
+            least = 2 if self.causal else 4
+            raise ValueError(
+                f"num_buckets is {self.num_buckets} and max_distance {self.max_distance}; expected at least {least} "
+                f"buckets, and a max_distance above the {exact} that have a bucket each"
+            )
+        super().__post_init__()
 
     def setup(self):
         init = nn.initializers.normal(0.02)

@@ -99,8 +99,10 @@ class StackOptions(OutputUser):
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         norm_first = NORM_FIRST[self.norm]
         positions = self.build_positions(setting, causal, self.hidden_size)
-        if positions.rotary and width % 2:
-            raise UserError(f"model.positions rotary needs heads of even width, got {width}")
+        rotated = width // 2 if attention.difference else width  # of a difference each half is rotated by itself
+        if positions.rotary and rotated % 2:
+            half = ", of which model.attention.difference has two" if attention.difference else ""
+            raise UserError(f"model.positions rotary needs heads of even width, got {rotated}{half}")
 
         for place, order in ((attention, causal), (source_attention, False)):
             if isinstance(place, MemoryOptions):

@@ -25,12 +25,20 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
 
     Only the rows of these words in W and b get a gradient; see training/row_updates.py for updates that use it. All
     methods but `loss` are exact and cost as much as those of the full softmax.
+
+    Raises:
+        ValueError: label smoothing, or no bias, which the full softmax may have.
     """
 
     criterion: Callable = importance_sampling  # see criteria.py
     proposal: nn.Module  # see proposals.py
     num_samples: int = 1024
     learned_normalizer: bool = False  # subtract a learned log Z from the logits in the loss
+
+    def __post_init__(self):
+        if self.label_smoothing or not self.use_bias:
+            raise ValueError("SampledSoftmax has a bias and no label smoothing; leave out use_bias and label_smoothing")
+        super().__post_init__()
 
     @nn.compact
     def tables(self, features: int, embedding: Embedding = None) -> tuple[Embedding, RowTable]:

@@ -10,8 +10,10 @@ from arrays import compiled, params_of
 
 import attn_jax
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
+from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import log_of
 from attn_jax.attention.local import LocalM, LocalP
+from attn_jax.attention.masks import check_boolean
 from attn_jax.attention.scores import (
     Additive,
     Concat,
@@ -219,3 +221,39 @@ def test_query_keys_and_values_may_have_different_dtypes(normalize):
         given = [x.astype(jnp.bfloat16 if i == low else jnp.float32) for i, x in enumerate((query, keys, keys))]
         found = attn_jax.attend(*given, normalize=normalize).context
         np.testing.assert_allclose(np.asarray(found, np.float32), expected, atol=0.05)
+
+
+@pytest.mark.parametrize("restriction", ["window", "monotonic"])
+def test_keys_are_not_sampled_from_weights_that_need_not_sum_to_one(restriction):
+    module = {"window": LocalP(size=SIZE, features=3), "monotonic": MonotonicSelection()}[restriction]
+    with pytest.raises(ValueError, match="samples keys, and needs weights that sum to one"):
+        Attention(score="dot", read="reinforce", **{restriction: module})
+    assert not Attention(score="dot", **{restriction: module}).sums_to_one
+
+
+@pytest.mark.parametrize("normalize", ["scalable_entmax", "contextual_softmax"])
+def test_a_normalizer_that_reads_the_query_gets_it_with_the_axes_of_the_scores(normalize):
+    """Queries of heads without a batch, and as many texts as heads: no axis is taken for another one."""
+    rng = np.random.default_rng(3)
+    query, keys = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (2, 2, 5, 4)))
+    attention = Attention(score="dot", normalize=normalize)
+    moved = lambda x: x + jnp.asarray(rng.normal(size=x.shape), jnp.float32)  # noqa: E731
+    params = jax.tree.map(moved, params_of(attention, query, keys))
+    expected = attention.apply({"params": params}, jnp.broadcast_to(query, (2, 2, 3, 4)), keys)
+    np.testing.assert_allclose(attention.apply({"params": params}, query, keys).weights, expected.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "entmax15", "kernel_sum", "sigmoid"])
+def test_without_keys_the_context_is_zero(normalize):
+    query, keys = jnp.ones((2, 3, WIDTH)), jnp.ones((2, 0, WIDTH))
+    for block_size in (0, 4):
+        if block_size and normalize == "kernel_sum":
+            continue  # has no form for blocks
+        attended = Attention(score="dot", normalize=normalize, block_size=block_size).apply({}, query, keys)
+        assert attended.weights.shape == (2, 3, 0) and not np.any(attended.context)
+
+
+def test_a_mask_is_boolean():
+    check_boolean(jnp.asarray(MASK))
+    with pytest.raises(ValueError, match="mask must be boolean"):
+        check_boolean(jnp.asarray(MASK, jnp.float32))

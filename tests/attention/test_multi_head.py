@@ -15,6 +15,8 @@ from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.attention.multi_head import causal_mask, head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
+from attn_jax.attention.signed import Difference
+from attn_jax.layers.positions import rotate
 
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 4, 5, 8, 4
 RNG = np.random.default_rng(0)
@@ -259,3 +261,29 @@ def test_errors():
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
     with pytest.raises(ValueError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)
+
+
+def test_with_a_difference_rotary_scores_depend_on_distances_alone():
+    """Each half is compared by itself, so each half is rotated by itself."""
+    heads = MultiHead(attention=Attention(score="scaled_dot", difference=Difference()), num_heads=2, features=16)
+    x = jnp.asarray(RNG.normal(size=(1, 5, 16)), jnp.float32)
+    params = heads.init(jax.random.key(0), x, x)
+
+    def weights(first):
+        turn = lambda x: rotate(x, (jnp.arange(5) + first)[None, None])  # noqa: E731
+        return heads.apply(params, x, x, rotate=turn).weights
+
+    near, far = compiled(weights)(0), compiled(weights)(7)
+    np.testing.assert_allclose(near, far, atol=1e-5)
+    assert np.abs(near - heads.apply(params, x, x).weights).max() > 1e-2  # rotation changes something
+
+
+@pytest.mark.parametrize("kv_heads", [0, 2])
+def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
+    heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=HEADS, num_kv_heads=kv_heads, features=WIDTH)
+    params = heads.init(jax.random.key(0), QUERY, MEMORY)
+    one = heads.apply(params, QUERY[0], MEMORY)
+    same = heads.apply(params, jnp.broadcast_to(QUERY[0], QUERY.shape), MEMORY)
+    for name in ("context", "weights", "log_prob"):
+        assert getattr(one, name).shape == getattr(same, name).shape
+        np.testing.assert_allclose(getattr(one, name), getattr(same, name), atol=1e-6)

@@ -9,6 +9,7 @@ from arrays import check_derivatives, compiled
 from attn_jax import NORMALIZERS, Attention, MultiHead, attend
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import hardmax, softmax
+from attn_jax.attention.scores import Boxcar
 from attn_jax.attention.selection import top_keys_mask
 
 RNG = np.random.default_rng(0)
@@ -111,3 +112,10 @@ def test_what_cannot_be_selected():
         Attention(score="dot", top_keys=2, monotonic=MonotonicSelection())
     assert not Attention(score="dot", top_keys=2).fusible
     assert attend(jnp.ones((1, 2)), jnp.ones((3, 2))).weights.shape == (1, 3)
+
+
+def test_a_key_out_of_reach_does_not_count_in_its_block():
+    """Boxcar: only the third key is near the query; its block has a key that is not."""
+    attention = Attention(score=Boxcar(width=(1.0,)), normalize="kernel_sum", top_keys=1, keys_per_block=2)
+    attended = attention.apply({}, jnp.zeros((1, 1)), jnp.array([[9.0], [9.0], [0.1], [9.0]]))
+    assert attended.weights.tolist() == [[0.0, 0.0, 1.0, 0.0]]

@@ -9,6 +9,8 @@ from arrays import check_derivatives, compiled, params_of
 from attn_jax import Attention, MultiHead
 from attn_jax.attention.multi_head import causal_mask
 from attn_jax.attention.normalizers import softmax
+from attn_jax.attention.scores import QKNorm, Softcap
+from attn_jax.attention.scores.base import unit
 from attn_jax.attention.signed import Difference, LocalLine, Parallax, local_line_weights, tilt
 from attn_jax.models.kernel_regression.local_polynomial import effective_weights
 
@@ -183,3 +185,26 @@ def test_what_weights_of_both_signs_do_not_go_together_with():
         Attention(score="dot", difference=Difference()).init(jax.random.key(0), jnp.ones((1, 3)), jnp.ones((2, 3)))
     with pytest.raises(ValueError, match="keys of its width, 4; those of this score have 5 columns"):
         Attention(score="norm", fit=LocalLine()).apply({}, jnp.ones((1, 4)), jnp.ones((2, 5)))
+
+
+def test_a_line_is_fitted_at_the_last_query_of_a_hopfield_network():
+    """Iterations move the query by the mean of the keys, also where the values are read by a line."""
+    line, mean = (Attention(score="dot", iterations=3, fit=fit) for fit in (LocalLine(ridge=0.2), None))
+    query, keys, values = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY, VALUES))
+    state = query
+    for _ in range(2):
+        state = Attention(score="dot").apply({}, state, keys).context
+    weights = mean.apply({}, query, keys, values).weights
+    np.testing.assert_allclose(weights, softmax(state @ keys.T), atol=1e-6)
+    expected = local_line_weights(weights, state, keys, ridge=0.2) @ values
+    np.testing.assert_allclose(line.apply({}, query, keys, values).context, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_with_qk_norm_the_line_is_fitted_at_the_direction_of_the_query():
+    attention = Attention(score=Softcap(score=QKNorm(), softcap=9.0), fit=LocalLine(ridge=0.0))
+    query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY))
+    slope = jnp.asarray(RNG.normal(size=(WIDTH, 2)), jnp.float32)
+    params = params_of(attention, query, keys, unit(keys) @ slope)
+    for scale in (1.0, 10.0):
+        context = attention.apply({"params": params}, scale * query, keys, unit(keys) @ slope).context
+        np.testing.assert_allclose(context, unit(query) @ slope, rtol=2e-2, atol=2e-3)

@@ -10,7 +10,7 @@ from attn_jax.attention import MultiHead
 from attn_jax.attention.core import Attention
 from attn_jax.attention.hard.readings import READINGS, log_of
 from attn_jax.attention.masks import joint_mask
-from attn_jax.attention.scores import Additive, Softcap
+from attn_jax.attention.scores import Additive, Gaussian, ScaledDot, Softcap
 from attn_jax.attention.written import Delta, chunked, dense, make_writes
 from attn_jax.outputs.adaptive import for_rows
 
@@ -102,3 +102,18 @@ def test_a_bias_of_another_number_of_heads_is_told():
     params = grouped.init(jax.random.key(0), query, keys)
     with pytest.raises(ValueError, match=r"a bias of shape \(2, 5, 6\) .* expected 4 heads, or 1 for all"):
         grouped.apply(params, query, keys, bias=normal(2, 5, 6))
+
+
+@pytest.mark.parametrize("score", [ScaledDot(), Gaussian(), Gaussian(per_column=True), Gaussian(width=(6.0,))])
+def test_float16_does_not_overflow_before_scores_are_scaled(score):
+    """60 x 60 x 32 is beyond 65504, the largest number of float16; the scores are not."""
+    signs = jnp.sign(normal(3, 32))
+    attention = Attention(score=score, dropout=0.1)
+    wide = 60 * signs[:2], 60 * signs
+    params = attention.init(jax.random.key(0), *wide)
+    half = [x.astype(jnp.float16) for x in wide]
+    for train in (False, True):
+        attended = attention.apply(params, *half, train=train, rngs={"dropout": jax.random.key(1)})
+        expected = attention.apply(params, *wide, train=train, rngs={"dropout": jax.random.key(1)})
+        np.testing.assert_allclose(attended.weights, expected.weights, atol=1e-3)
+        np.testing.assert_allclose(attended.context, expected.context, atol=0.2)

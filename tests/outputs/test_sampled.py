@@ -261,3 +261,9 @@ def test_without_an_rng_there_is_an_error():
     softmax = layer()
     with pytest.raises(ValueError, match="expected an rng"):
         softmax.init(jax.random.key(0), jnp.zeros((3, 4)), jnp.zeros(3, jnp.int32), method="loss")
+
+
+@pytest.mark.parametrize("options", [{"label_smoothing": 0.1}, {"use_bias": False}])
+def test_what_a_sampled_softmax_does_not_have_is_refused(options):
+    with pytest.raises(ValueError, match="has a bias and no label smoothing"):
+        SampledSoftmax(vocab_size=9, proposal=Fixed(probs=Distribution(np.full(9, 1 / 9))), **options)

@@ -156,7 +156,13 @@ def combine_marginal(
 
     With leave-one-out, b_n is the L in which p_n is replaced by the geometric mean of the others: VIMCO (Mnih & Rezende
     2016, arXiv 1602.06725).
+
+    Raises:
+        ValueError: the sample is of several keys that are neither all of them nor independent, as those of
+            enumeration and reinforce are: the sum above is not the gradient of the probability of the others.
     """
+    if not (sample.complete or sample.independent):
+        raise ValueError("combine_marginal needs all keys or independent samples: read=enumeration() or reinforce()")
     counted = sample.importance_weights > 0
     log_importance = jnp.where(counted, jnp.log(jnp.where(counted, sample.importance_weights, 1)), -jnp.inf)
     if sample.complete:  # the importance weights are the weights a, with their gradient
@@ -181,10 +187,14 @@ def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
 
 
 def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row without keys."""
+    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row without keys.
+
+    It is infinite, without a gradient, where q has a key that p has not.
+    """
     possible = (log_q > -jnp.inf) & (log_p > -jnp.inf)
     q = jnp.where(possible, jnp.exp(jnp.where(possible, log_q, 0.0)), 0.0)
-    return jnp.sum(q * (jnp.where(possible, log_q, 0.0) - jnp.where(possible, log_p, 0.0)), axis=-1)
+    found = jnp.sum(q * (jnp.where(possible, log_q, 0.0) - jnp.where(possible, log_p, 0.0)), axis=-1)
+    return jnp.where(jnp.any((log_q > -jnp.inf) & (log_p == -jnp.inf), axis=-1), jnp.inf, found)
 
 
 def entropy(weights: Float[Array, "... k"]) -> Float[Array, "..."]:

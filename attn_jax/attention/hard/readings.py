@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.hard import relaxations, samplers
@@ -87,12 +88,15 @@ class Reading:
         """Samples rows of weights, of the type of log_weights, in float32 or wider; one without any key reads zeros.
 
         Args:
-            rng: a PRNG key, or an outcome of the randomness (see samplers.py); None where nothing is random.
+            rng: a PRNG key, of jax.random.key or jax.random.PRNGKey, or an outcome of the randomness (see samplers.py);
+                None where nothing is random.
             log_weights: log a, -inf for masked keys.
 
         Raises:
             ValueError: the options do not fit the number of keys.
         """
+        if rng is not None and rng.dtype == jnp.uint32:  # the numbers of a key without its type
+            rng = jax.random.wrap_key_data(rng)
         wide = jnp.promote_types(log_weights.dtype, jnp.float32)
         empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
         sample = self.function(rng, jnp.where(empty, -math.log(log_weights.shape[-1]), log_weights.astype(wide)))

@@ -42,12 +42,13 @@ class Sample:
     leave_one_out: Float[Array, "... n n"] | None = None  # row n: how the losses form a baseline for loss n
     sampler: Int[Array, "..."] | None = None  # which of several samplers was chosen, before it sampled
     complete: bool = struct.field(pytree_node=False, default=False)  # the rows are all keys, each once: not random
+    independent: bool = struct.field(pytree_node=False, default=False)  # the samples are independent of each other
 
 
 def one_row(rows: Float[Array, "... k"]) -> Sample:
     """Wraps one row of weights as a Sample with a single evaluation of f."""
     ones = jnp.ones((*rows.shape[:-1], 1), rows.dtype)
-    return Sample(rows[..., None, :], ones, jnp.zeros_like(ones))
+    return Sample(rows[..., None, :], ones, jnp.zeros_like(ones), independent=True)
 
 
 def choose(
@@ -94,7 +95,8 @@ def with_replacement(
         _check_leave_one_out(num_samples)
         matrix = (1 - np.eye(num_samples)) / (num_samples - 1)
         matrix = jnp.broadcast_to(jnp.asarray(matrix, log_weights.dtype), (*shape, num_samples))
-    return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype), matrix)
+    sample = choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype), matrix)
+    return sample.replace(independent=True)
 
 
 def stratified(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Sample:

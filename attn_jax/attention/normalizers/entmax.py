@@ -102,6 +102,8 @@ def _masked(scores: Scores, mask: Mask) -> Scores:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _entmax_of_fixed(scores: Scores, alpha: float) -> Weights:
+    if not scores.shape[-1]:
+        return scores
     shifted = _below_largest(scores)
     if alpha == 2.0:
         positive = _positive_part(shifted, sums=_sums_of_sparsemax, eps=1.0)
@@ -121,6 +123,8 @@ def _entmax_of_fixed_jvp(alpha, primals, tangents):
 
 @jax.custom_jvp
 def _entmax_of_learned(scores: Scores, alpha: Float[Array, "..."]) -> Weights:
+    if not scores.shape[-1]:
+        return scores
     return _any_power(_below_largest(scores), jnp.maximum(alpha - 1, LEAST))
 
 
@@ -128,6 +132,7 @@ def _entmax_of_learned(scores: Scores, alpha: Float[Array, "..."]) -> Weights:
 def _entmax_of_learned_jvp(primals, tangents):
     scores, alpha = primals
     weights = _entmax_of_learned(scores, alpha)
+    alpha = jnp.maximum(alpha, 1 + LEAST)
     slope = _slope(weights, alpha)
     along_scores, along_alpha = tangents
     tangent = jnp.zeros_like(weights)

@@ -58,6 +58,10 @@ class Score(nn.Module, kw_only=True):
         """Computes what the fused kernel multiplies with the projected keys; the query itself by default."""
         return query
 
+    def place_query(self, query: Query) -> Query:
+        """Returns the place of the query among the projected keys, at which a line is fitted; itself by default."""
+        return query
+
     def bound(self) -> Callable[[Query, Keys], Scores]:
         """Returns the score with its parameters as a plain function, which a loop of JAX may call, unlike a module."""
         variables, score = self.variables, self.clone(parent=None)

@@ -27,6 +27,9 @@ class QKNorm(Score, kw_only=True):
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
         return unit(keys)
 
+    def place_query(self, query: Query) -> Query:
+        return unit(query)
+
     def project_query(self, query: Query) -> Query:
         scale = query.shape[-1] ** 0.5 * jnp.exp(self.log_scale)
         return scale.astype(query.dtype) * unit(query)
@@ -70,6 +73,9 @@ class Softcap(Score, kw_only=True):
 
     def project_keys(self, keys: Keys) -> Float[Array, "... k d"]:
         return self.score.project_keys(keys)
+
+    def place_query(self, query: Query) -> Query:
+        return self.score.place_query(query)
 
     def bound(self) -> Callable[[Query, Keys], Scores]:
         score = self.score.bound()  # its parameters are elsewhere where it was made in a compact method

@@ -54,6 +54,8 @@ class Kernel(Score, kw_only=True):
     @nn.compact
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
+        wide = jnp.promote_types(jnp.promote_types(query.dtype, projected_keys.dtype), jnp.float32)
+        query, projected_keys = query.astype(wide), projected_keys.astype(wide)  # the squares overflow in float16
         precision = self.precision(query.shape[-1])
         if precision.ndim:
             query, projected_keys = (x * jnp.sqrt(precision).astype(x.dtype) for x in (query, projected_keys))

@@ -30,7 +30,10 @@ class ScaledDot(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        return jnp.einsum("...qd,...kd->...qk", query, projected_keys) / query.shape[-1] ** 0.5
+        # In float16 the products overflow before they are scaled.
+        wide = jnp.promote_types(jnp.promote_types(query.dtype, projected_keys.dtype), jnp.float32)
+        products = jnp.einsum("...qd,...kd->...qk", query, projected_keys, preferred_element_type=wide)
+        return (products / query.shape[-1] ** 0.5).astype(jnp.promote_types(query.dtype, projected_keys.dtype))
 
 
 class General(Score, kw_only=True):

@@ -11,6 +11,7 @@ from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.core import Attended
 from attn_jax.attention.gates import ContextGate
+from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written.delta import Delta
 from attn_jax.attention.written.features import FEATURE_MAPS, FeatureMap, check_feature_map
@@ -80,7 +81,8 @@ class WrittenHeads(nn.Module, kw_only=True):
     not compute them.
 
     Raises:
-        ValueError: a chunk size below 1; a feature map with negative values whose weights are to be normalized.
+        ValueError: a chunk size below 1; a number of heads that does not divide the width; a feature map with negative
+            values whose weights are to be normalized.
     """
 
     kind: Kind
@@ -105,7 +107,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         options = dict(dtype=self.dtype, kernel_init=nn.initializers.xavier_uniform())
         self.query, self.key, self.value, self.out = (nn.Dense(self.features, **options) for _ in range(4))
         heads = dict(num_heads=self.num_heads, dtype=self.dtype)
-        width = self.features // self.num_heads
+        width = head_width(self.features, self.num_heads)
         if self.kind.decay is not None:
             self.decay = self.kind.decay(width=width, **heads)
         if self.kind.rated:

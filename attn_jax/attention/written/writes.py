@@ -7,11 +7,13 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, Float
 
+STRONGEST = -100.0  # log decay: e^-100 erases all, and differences of sums of it keep their digits
+
 
 class Writes(NamedTuple):
     """Keys and values that positions write, and how: at "..." any leading axes, such as batch and heads.
 
-    Masked keys have a key, a rate and a log decay of zero: as if they were deleted.
+    Masked keys have a key, a value, a rate and a log decay of zero: as if they were deleted.
     """
 
     keys: Float[Array, "... k dk"]
@@ -36,7 +38,7 @@ def make_writes(
         mask: True for keys that are written; None: all.
         rates: how strongly each is written; None: 1.
         log_decay: log of what is kept of the memory at each position, for all columns of the keys together (g = 1) or
-            for each (g = dk); None: all is kept.
+            for each (g = dk); None: all is kept. Below -100, such as -inf, nothing is kept.
 
     Raises:
         ValueError: the last axis of log_decay is neither 1 nor dk.
@@ -47,8 +49,9 @@ def make_writes(
     log_decay = jnp.zeros((*keys.shape[:-1], 1), keys.dtype) if log_decay is None else log_decay.astype(keys.dtype)
     if log_decay.shape[-1] not in (1, keys.shape[-1]):
         raise ValueError(f"log_decay has {log_decay.shape[-1]} columns; expected 1, or {keys.shape[-1]} as the keys")
+    log_decay = jnp.maximum(log_decay, STRONGEST)
     if mask is not None:
-        keys, log_decay = (jnp.where(mask[..., None], x, 0) for x in (keys, log_decay))
+        keys, values, log_decay = (jnp.where(mask[..., None], x, 0) for x in (keys, values, log_decay))
         rates = jnp.where(mask, rates, 0)
     return Writes(keys, values, rates, log_decay)
 

@@ -566,6 +566,10 @@ def test_unbiased_where_one_key_has_nearly_all_the_weight(name):
             np.testing.assert_allclose(gradient, p * (f - p @ f), rtol=1e-5 if name in KEYS_ONCE else 1e-6)
 
 
+def can_be_marginal(sample):
+    return sample.complete or sample.independent
+
+
 @pytest.mark.parametrize("name", READINGS)
 def test_leading_axes_are_one_by_one(name):
     rng = np.random.default_rng(3)
@@ -577,7 +581,7 @@ def test_leading_axes_are_one_by_one(name):
         f = loss(sample.rows @ VALUES, jnp.asarray(PARAMS))
         return {
             "combine": combine(sample, f, baseline, log_weights, coordinates),
-            "marginal": combine_marginal(sample, f, baseline),
+            "marginal": combine_marginal(sample, f, baseline) if can_be_marginal(sample) else jnp.zeros(f.shape[:-1]),
             "moments": coordinate_moments(sample, log_weights, f),
             "score": log_prob_term(sample, f, baseline),
             "kl": kl_divergence(log_weights, jnp.roll(log_weights, 1, axis=-1)),
@@ -652,3 +656,9 @@ def test_gumbel_rao_has_the_mean_of_straight_through_and_less_variance():
     np.testing.assert_array_less(np.abs(few.mean(0)[:N].sum()), 0.01)  # of the logits, as their gradient must
     biased = np.abs(mean - np.concatenate(truth()[1:]))[:N]
     assert np.max(biased / np.sqrt(error[:N])) > 10  # which is why they are no unbiased samplers
+
+
+def test_the_divergence_is_infinite_where_q_has_a_key_that_p_has_not():
+    q, p = jnp.array([[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]]), jnp.array([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]])
+    expected = [np.inf, 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75), np.log(2)]
+    np.testing.assert_allclose(kl_divergence(log_of(q), log_of(p)), expected, rtol=1e-6)

@@ -141,7 +141,8 @@ def test_rows_without_keys_read_zeros_and_masked_keys_are_not_read(name):
         sample = reading(rng, log_of(softmax(scores, jnp.asarray(mask))))
         contexts = sample.rows @ values
         f = jnp.sum(jnp.square(contexts - 1), axis=-1)
-        return jnp.sum(combine(sample, f)), (plain(sample), contexts, combine(sample, f), combine_marginal(sample, f))
+        marginal = combine_marginal(sample, f) if sample.complete or sample.independent else None
+        return jnp.sum(combine(sample, f)), (plain(sample), contexts, combine(sample, f), marginal)
 
     run = compiled(jax.vmap(jax.value_and_grad(surrogate, has_aux=True), (None, 0)))
     (_, (sample, contexts, value, marginal)), gradient = run(scores, jax.random.split(jax.random.key(1), 200))
@@ -241,3 +242,18 @@ def test_no_noise_is_infinite_however_many_are_sampled():
     log_weights = np.broadcast_to(np.log(np.array([0.5, 0.5], np.float32)), (2**22, 2))
     finite = jax.jit(lambda rng: jnp.all(jnp.isfinite(READINGS["rebar"](rng, jnp.asarray(log_weights)).rows)))
     assert all(bool(finite(jax.random.key(seed))) for seed in range(4))
+
+
+@pytest.mark.parametrize("name", [name for name in READINGS if READINGS[name].random])
+def test_a_key_without_its_type_is_a_key(name):
+    """jax.random.PRNGKey gives two integers, which are no sampled keys."""
+    log_weights, reading = jnp.log(jnp.asarray(P)), READINGS[name]
+    typed, raw = reading(jax.random.key(3), log_weights), reading(jax.random.PRNGKey(3), log_weights)
+    np.testing.assert_array_equal(typed.rows, raw.rows)
+
+
+@pytest.mark.parametrize("name", ["stratified", "sum_and_sample", "unordered_set", "optimal_resampling", "rebar"])
+def test_the_marginal_loss_is_of_all_keys_or_of_independent_samples(name):
+    sample = READINGS[name](jax.random.key(0), jnp.log(jnp.asarray(P)))
+    with pytest.raises(ValueError, match="independent"):
+        combine_marginal(sample, jnp.ones(sample.rows.shape[-2]))

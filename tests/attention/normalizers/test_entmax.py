@@ -302,3 +302,10 @@ def test_values_and_gradients_are_those_of_the_entmax_package():
         got_weights, got_gradient = fixed(alpha)(SCORES)
         np.testing.assert_allclose(got_weights, expected.detach().numpy(), atol=1e-6)
         np.testing.assert_allclose(got_gradient, row.grad.numpy(), atol=1e-6)
+
+
+def test_an_array_of_alphas_below_one_is_softmax_with_its_gradient():
+    scores = jnp.asarray([0.3, -0.6, 1.1, 0.2])
+    of = lambda alpha: jax.jacobian(lambda scores: entmax(scores, None, jnp.array(alpha)))(scores)  # noqa: E731
+    np.testing.assert_allclose(of(0.5), jax.jacobian(jax.nn.softmax)(scores), atol=1e-5)
+    np.testing.assert_allclose(of(0.5), of(1.0), atol=1e-6)

@@ -167,3 +167,20 @@ def test_chunk_sizes_below_one_and_decays_of_another_width_are_refused():
         make_writes(keys, values, log_decay=gates[..., :2])
     with pytest.raises(ValueError, match="Delta needs causal keys"):
         write_all(Delta(), make_writes(keys, values))
+
+
+@pytest.mark.parametrize("reset", [-np.inf, -1e8, -200.0])
+def test_what_is_before_a_reset_is_gone_and_later_decays_are_kept(reset):
+    query, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
+    decays = jnp.full((LENGTH, 1), -0.5)
+    contexts, _ = forms_of(Linear(), query, make_writes(keys, values, log_decay=decays.at[3].set(reset)))
+    after = make_writes(keys[3:], values[3:], log_decay=decays[3:])
+    for context in contexts:
+        np.testing.assert_allclose(context[3:], dense(Linear(), query[3:], after)[0], rtol=1e-3, atol=1e-4)
+
+
+def test_the_value_of_a_masked_key_may_be_anything():
+    _, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
+    mask = jnp.arange(LENGTH) != 2
+    writes = make_writes(keys, jnp.where(mask[:, None], values, jnp.nan), mask)
+    assert np.all(np.isfinite(writes.values))

@@ -138,3 +138,9 @@ def test_other_features_reach_the_model():
     model = build(**CASES["linear"] | dict(attention=dict(memory="linear", written=written)))
     heads = model.module.stack.make_layer().make_attention()
     assert not heads.normalized and not heads.feature_map.non_negative
+
+
+def test_the_heads_divide_the_width():
+    heads = WrittenHeads(kind=WRITTEN["delta"], num_heads=3, features=8)
+    with pytest.raises(ValueError, match="num_heads 3 does not divide the width 8"):
+        heads.init(jax.random.key(0), 1, 5, method="empty_cache")

@@ -1,6 +1,7 @@
 """Multi-head attention, and the cache of keys and values for step by step decoding."""
 
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -124,23 +125,7 @@ class MultiHead(nn.Module, kw_only=True):
                 f"a bias of shape {bias.shape} does not fit [..., heads, queries, keys]; expected {self.num_heads} "
                 "heads, or 1 for all"
             )
-        shared = self.num_heads // (self.num_kv_heads or self.num_heads)
-        axis = memory.mask.ndim - 1  # after the heads
-        own = isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None
-        grouped = shared > 1 and not own
-        if grouped:  # queries [..., g, r, q, d] and keys [..., g, 1, k, d]
-            heads = _group(heads, shared)
-            memory = jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory)
-            mask = mask if mask is None or callable(mask) else mask[..., None, :, :]
-            bias = None if bias is None else _group(bias, shared)
-            positions = None if positions is None else positions[..., None, :]
-        elif shared > 1:  # a normalizer or a fit may have parameters for each head
-            memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
-        attended = self.attention(heads, memory, mask=mask, bias=bias, positions=positions, rng=rng, train=train)
-        if grouped:
-            attended = Attended(
-                _ungroup(attended.context, -4), _ungroup(attended.weights, -4), _ungroup(attended.log_prob, -3)
-            )
+        attended = self._attend(heads, memory, mask, bias, positions, rng=rng, train=train)
         context = attended.context
         if self.attention.difference is not None:
             context = (1 - self.attention.difference.initial) * self.head_norm(context)
@@ -148,6 +133,34 @@ class MultiHead(nn.Module, kw_only=True):
         context = context.reshape(*context.shape[:-2], -1)
         context = self.context_gate(context, query) if self.gate else context
         return attended.replace(context=self.out(context))
+
+    def _attend(
+        self,
+        heads: Float[Array, "... h q w"],
+        memory: Memory,
+        mask: Bool[Array, "..."] | PositionFunction | None,
+        bias: Float[Array, "..."] | None,
+        positions: Int[Array, "..."] | None,
+        **options: Any,
+    ) -> Attended:
+        """Attends in all heads, groups of which may share keys and values; all arguments have an axis of heads."""
+        shared = self.num_heads // (self.num_kv_heads or self.num_heads)
+        axis = memory.mask.ndim - 1  # after the heads
+        if shared > 1 and (isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None):
+            # A normalizer or a fit may have parameters for each head.
+            memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
+            shared = 1
+        if shared == 1:
+            return self.attention(heads, memory, mask=mask, bias=bias, positions=positions, **options)
+        attended = self.attention(  # queries [..., g, r, q, d] and keys [..., g, 1, k, d]
+            _group(heads, shared),
+            jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory),
+            mask=mask if mask is None or callable(mask) else mask[..., None, :, :],
+            bias=None if bias is None else _group(bias, shared),
+            positions=None if positions is None else positions[..., None, :],
+            **options,
+        )
+        return Attended(_ungroup(attended.context, -4), _ungroup(attended.weights, -4), _ungroup(attended.log_prob, -3))
 
     @property
     def samples(self) -> bool:

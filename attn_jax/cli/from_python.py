@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,27 +18,25 @@ from attn_jax.cli.options import schema_of, switch
 from attn_jax.cli.overrides import check_key, load_config_file
 from attn_jax.cli.unread import check_read
 
-NO_CHANGES: Mapping[str, Any] = types.MappingProxyType({})
 
-
-def get_config(name: str | os.PathLike, changes: Mapping[str, Any] = NO_CHANGES) -> ConfigDict:
+def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None) -> ConfigDict:
     """Returns a config with some of its options changed.
 
         config = attn_jax.get_config("quickstart", {"model.attention.score": "dot", "seeds": (0, 1, 2)})
 
     Args:
         name: a config of the package, such as "quickstart", or the path of a file with a function get_config().
-        changes: new values by key, with dots; a new task.name or model.name brings its own keys.
+        changes: new values by key, with dots; None: no change. A new task.name or model.name brings its own keys.
 
     Raises:
         UserError: there is no such config or key, a value is wrong, or nothing reads it; the message is one line.
     """
-    config = load_config_file(os.fspath(name))
+    config, changes = load_config_file(os.fspath(name)), dict(changes or {})
     config = switch(config, task=changes.get("task.name", ""), model=changes.get("model.name", ""))
     for key, value in changes.items():
         check_key(key, config)
         schema_of(config)[key].check(key, value)
-    config.update_from_flattened_dict(dict(changes))
+    config.update_from_flattened_dict(changes)
     check(config)
     check_read(config, changes)
     config.description += described(config, [f"{key}={value}" for key, value in changes.items()])

@@ -67,24 +67,6 @@ def t_interval(values: Values, level: float = LEVEL) -> Interval:
     return Interval(float(np.mean(x)), float(np.mean(x)) - half, float(np.mean(x)) + half, len(x), level)
 
 
-def bootstrap_interval(values: Values, level: float = LEVEL, seed: int = 0) -> Interval:
-    """Computes the interval of the bias-corrected and accelerated bootstrap (Efron 1987), for any distribution.
-
-    With few values it is too narrow: at three seeds use `t_interval`.
-
-    Raises:
-        ValueError: fewer than two values.
-    """
-    x = _checked(values, at_least=2)
-    if np.ptp(x) == 0:  # the bootstrap has nothing to resample
-        return Interval(float(x[0]), float(x[0]), float(x[0]), len(x), level)
-    found = scipy.stats.bootstrap(
-        (x,), np.mean, confidence_level=level, n_resamples=NUM_RESAMPLES, rng=np.random.default_rng(seed)
-    )
-    low, high = found.confidence_interval
-    return Interval(float(np.mean(x)), float(low), float(high), len(x), level)
-
-
 def sign_flip_test(differences: Values, seed: int = 0) -> float:
     """Computes the two-sided p-value of the mean of paired differences under random signs (Fisher 1935).
 

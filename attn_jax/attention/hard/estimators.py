@@ -187,14 +187,16 @@ def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
 
 
 def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:
-    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row without keys.
+    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row of p without keys.
 
-    It is infinite, without a gradient, where q has a key that p has not.
+    It is infinite, without a gradient, where q has a key that p, which has others, has not.
     """
     possible = (log_q > -jnp.inf) & (log_p > -jnp.inf)
     q = jnp.where(possible, jnp.exp(jnp.where(possible, log_q, 0.0)), 0.0)
     found = jnp.sum(q * (jnp.where(possible, log_q, 0.0) - jnp.where(possible, log_p, 0.0)), axis=-1)
-    return jnp.where(jnp.any((log_q > -jnp.inf) & (log_p == -jnp.inf), axis=-1), jnp.inf, found)
+    some = jnp.any(log_p > -jnp.inf, axis=-1)
+    lacking = some & jnp.any((log_q > -jnp.inf) & (log_p == -jnp.inf), axis=-1)
+    return jnp.where(lacking, jnp.inf, found)
 
 
 def entropy(weights: Float[Array, "... k"]) -> Float[Array, "..."]:

@@ -659,6 +659,7 @@ def test_gumbel_rao_has_the_mean_of_straight_through_and_less_variance():
 
 
 def test_the_divergence_is_infinite_where_q_has_a_key_that_p_has_not():
-    q, p = jnp.array([[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]]), jnp.array([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]])
-    expected = [np.inf, 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75), np.log(2)]
+    q = jnp.array([[0.5, 0.5], [0.5, 0.5], [1.0, 0.0], [0.5, 0.5]])
+    p = jnp.array([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5], [0.0, 0.0]])
+    expected = [np.inf, 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75), np.log(2), 0.0]
     np.testing.assert_allclose(kl_divergence(log_of(q), log_of(p)), expected, rtol=1e-6)

@@ -34,7 +34,8 @@ def sweep() -> Iterator[dict[str, Any]]:
             yield overrides | width | {"model.hidden_size": 128, "task.num_examples": 20_000, "train.num_epochs": 8.0}
 
 
-PAGES = (raw.Page("attention", partial(translation.page, name="attention", title=__doc__.splitlines()[0])),)
+text = partial(translation.page, name="attention", title=__doc__.splitlines()[0], configs=CONFIGS)
+PAGES = (raw.Page("attention", text),)
 
 if __name__ == "__main__":
     with one_line("attention.py"):

@@ -30,9 +30,8 @@ def sweep() -> Iterator[dict[str, Any]]:
         yield overrides | CHANGES
 
 
-PAGES = (
-    raw.Page("attention_dropout", partial(translation.page, name="attention_dropout", title=__doc__.splitlines()[0])),
-)
+text = partial(attention.text, name="attention_dropout", title=__doc__.splitlines()[0])
+PAGES = (raw.Page("attention_dropout", text),)
 
 if __name__ == "__main__":
     with one_line("attention_dropout.py"):

@@ -117,6 +117,7 @@ def report(results: list[dict[str, Any]]) -> str:
                 run.place,
                 run.reading,
                 str(run.width),
+                f"{found['result']['config']['task']['batch_size']}",
                 f"{run.forms:,}",
                 "yes" if run.made else "no",
                 f"{exact.mean:.1f} [{exact.low:.1f}, {exact.high:.1f}]",
@@ -132,6 +133,7 @@ def report(results: list[dict[str, Any]]) -> str:
         "tags",
         "reading",
         "width",
+        "batch",
         "forms",
         "synthetic examples",
         "exact match [95 % interval]",
@@ -141,16 +143,20 @@ def report(results: list[dict[str, Any]]) -> str:
         "steps",
         "s",
     ]
-    return raw.table(head, rows, left=6)
+    return raw.table(head, rows, left=7)
 
 
 def differences(results: list[dict[str, Any]]) -> str:
-    """Formats the differences in exact match of runs that differ in one thing; readings are compared with soft."""
+    """Formats the differences in exact match of runs whose settings differ in one part; readings, from soft."""
     rows = []
     for first, second in itertools.combinations(results, 2):
         run, other = Setting(**first["setting"]), Setting(**second["setting"])
         changed = [name for name, a, b in zip(Setting._fields, run, other, strict=True) if a != b]
-        if len(changed) != 1 or changed == ["language"] or (changed == ["reading"] and run.reading != "soft"):
+        if len(changed) != 1 or changed == ["language"]:
+            continue
+        if changed == ["reading"] and other.reading == "soft":
+            first, second, run, other = second, first, other, run
+        if changed == ["reading"] and run.reading != "soft":
             continue
         values, others = (found["result"]["metrics"]["exact_match"]["seeds"] for found in (first, second))
         if len(values) == len(others) > 1:
@@ -163,11 +169,15 @@ def differences(results: list[dict[str, Any]]) -> str:
     return raw.table(["changed", "else", "exact match, difference [95 % interval]"], rows, left=2)
 
 
-def of_ensemble(workdir: pathlib.Path) -> dict[str, Any]:
-    """Returns {"ensemble": metrics} of a run that --mode=eval has evaluated with decode.ensemble; {} for others."""
+def of_ensemble(workdir: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]:
+    """Returns {"ensemble": metrics} if the last --mode=eval of a run was of its ensemble, else as `result`; else {}."""
     path = workdir / "eval.json"
-    measured = load_json(path) if path.exists() else {"checkpoint": ""}
-    return {"ensemble": measured["metrics"]} if "ensemble of" in measured["checkpoint"] else {}
+    if not path.exists():
+        return {}
+    measured = load_json(path)
+    same = all(measured[key] == result[key] for key in ("split", "sentences"))
+    decoded = measured["decode"] == result["decode"] | {"ensemble": True}
+    return {"ensemble": measured["metrics"]} if same and decoded else {}
 
 
 def added(results: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -178,22 +188,28 @@ def added(results: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[
 
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
+    runs = record["results"]["runs"]
+    trained = raw.training([found["result"]["commit"] for found in runs])
     return f"""# {__doc__.splitlines()[0]}
 
     python launch.py --sweep=experiments/inflection.py --config.data_dir=data/sigmorphon2017
     python experiments/inflection.py
 
 {raw.circumstances(record)}
+{trained}
+- trained so far: {len(runs)} of the {len(RUNS)} runs of the experiment
 
 CoNLL-SIGMORPHON 2017, dev set (1,000 forms); LSTM, three seeds in one program; exact match in percent with the
 interval of Student's t for the mean of the seeds, and of their ensemble; nll in nats per character, seconds of the
 whole training of all three seeds, beside other programs.
 
-{report(record["results"]["runs"])}
+{report(runs)}
 
 Differences, paired by seed. With three seeds no exact test can tell a difference; the interval takes them to be normal.
+Width 320 comes with batches of 20 in place of 32, synthetic examples with twice as many steps, and 10,000 forms with 20
+epochs in place of 40.
 
-{differences(record["results"]["runs"])}
+{differences(runs)}
 """
 
 
@@ -210,7 +226,8 @@ def main(argv=None) -> None:
     for setting, job in zip(RUNS, jobs(pathlib.Path(__file__)), strict=True):
         path = args.runs / job.name / "result.json"
         if path.exists():
-            found.append({"setting": setting._asdict(), "result": load_json(path)} | of_ensemble(path.parent))
+            result = load_json(path)
+            found.append({"setting": setting._asdict(), "result": result} | of_ensemble(path.parent, result))
     if not found:
         parser.exit(1, f"inflection.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
     path, command = args.out / "inflection.json", f"python experiments/inflection.py{' --add' * args.add}"

@@ -1,7 +1,8 @@
 """Trained on short sequences, tested on longer ones: do the normalizer of attention and the positions decide?
 
     python launch.py --sweep=experiments/length.py
-    python launch.py --sweep=experiments/length.py --config.task.num_examples=100000 --config.model.hidden_size=32
+    python launch.py --sweep=experiments/length.py --workdir=runs/length_small --config.task.num_examples=100000 \
+        --config.model.hidden_size=32
     python experiments/length.py
     python experiments/length.py --out=experiments/results/length_small.json    # of the smaller runs
     python experiments/length.py --render
@@ -116,20 +117,21 @@ def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> Figure:
 
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "length")
+    parser.add_argument("--runs", type=pathlib.Path, help="of the sweep; default runs/length, or runs/length_small")
     parser.add_argument("--count", type=int, default=200, help="test sequences of each length")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "length.json")
     parser.add_argument("--render", action="store_true", help="write the page of an earlier measurement")
     args = parser.parse_args(argv)
     results_page = lookup({page.name: page for page in PAGES}, args.out.stem, "--out")
+    folder = args.runs or ROOT / "runs" / args.out.stem
     if not args.render:
         begun, found = raw.Begun.now(), []
         for (operation, name), job in zip(names(), jobs(pathlib.Path(__file__)), strict=True):
-            if (args.runs / job.name / "result.json").exists():
-                lengths = {str(length): row for length, row in measure(args.runs / job.name, args.count).items()}
+            if (folder / job.name / "result.json").exists():
+                lengths = {str(length): row for length, row in measure(folder / job.name, args.count).items()}
                 found.append({"task": operation, "attention": name, "lengths": lengths})
         if not found:
-            parser.exit(1, f"length.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
+            parser.exit(1, f"length.py: no trained run in {folder}; train with launch.py --sweep={__file__}\n")
         command = f"python experiments/length.py --out=experiments/results/{args.out.name}"
         raw.write(args.out, {"runs": found, "count": args.count}, command=command, begun=begun)
     record = raw.read(args.out)

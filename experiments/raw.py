@@ -138,6 +138,12 @@ def circumstances(record: dict[str, Any]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def training(commits: Sequence[str], missing: Sequence[str] = ()) -> str:
+    """Formats at which commits the runs of a page were trained, and which of its experiment were not, as a list."""
+    lines = [f"- trained at commit {', '.join(dict.fromkeys(commit[:7] for commit in commits))}"]
+    return "\n".join(lines + [f"- not trained: {', '.join(missing)}"] * bool(missing))
+
+
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     """Formats a table in Markdown: `left` columns are flush left, the others, which have numbers, flush right."""
     rule = "|" + "---|" * left + "---:|" * (len(head) - left)

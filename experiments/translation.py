@@ -112,19 +112,27 @@ def tables(runs: list[dict[str, Any]]) -> str:
     return f"{report(runs)}\n\n{differences(runs)}"
 
 
-def page(record: dict[str, Any], name: str = "translation", title: str = __doc__.splitlines()[0]) -> str:
+def page(
+    record: dict[str, Any],
+    name: str = "translation",
+    title: str = __doc__.splitlines()[0],
+    configs: tuple[str, ...] = CONFIGS,
+) -> str:
     """Formats the page of results."""
+    runs = record["results"]["runs"]
+    missing = [config for config in configs if config not in {run["config"] for run in runs}]
     return f"""# {title}
 
     python launch.py --sweep=experiments/{name}.py --config.data_dir=data/enja
     python experiments/{name}.py --data_dir=data/enja --split={record["results"]["split"]}
 
 {raw.circumstances(record)}
+{raw.training([run["commit"] for run in runs], missing)}
 
 Split {record["results"]["split"]} of small_parallel_enja; mean of the seeds ± half the 95 % confidence interval
 (Student's t), and the ensemble of all; minutes of training all seeds. No unknown word is replaced.
 
-{tables(record["results"]["runs"])}
+{tables(runs)}
 """
 
 

@@ -116,14 +116,13 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def _too_few(columns: Mapping[str, Mapping[str, Comparison]], level: float) -> str:
-    """Returns what to say if some column has too few seeds for any star; "" if none has."""
-    for found in columns.values():
-        if any(len(found) * c.smallest_p_value > 1 - level for c in found.values()):
-            needed = seeds_needed(level, len(found))
-            of = f" of {len(found)} comparisons" if len(found) > 1 else ""
-            chance = f"a difference from chance at {1 - level:.2g}"
-            return f". Fewer than {needed} seeds in common: no test{of} can tell {chance}."
-    return ""
+    """Returns what to say if no comparison has enough seeds for a star; "" if one has."""
+    if any(len(found) * c.smallest_p_value <= 1 - level for found in columns.values() for c in found.values()):
+        return ""
+    number = max(map(len, columns.values()))
+    of = f" of {number} comparisons" if number > 1 else ""
+    chance = f"a difference from chance at {1 - level:.2g}"
+    return f". Fewer than {seeds_needed(level, number)} seeds in common: no test{of} can tell {chance}."
 
 
 def _metrics(results: Mapping[str, Result]) -> list[str]:

@@ -36,6 +36,8 @@ def test_a_star_needs_a_difference_and_enough_seeds():
     assert note == (
         "95% intervals of paired differences (Student's t); * differs by the exact sign-flip test, adjusted by Holm."
     )
+    some = results | {"same": run(range(3), bleu=same[:3])}  # one has enough seeds for a star, the other has not
+    assert differences_table(some).endswith("adjusted by Holm.") and "] * |" in differences_table(some)
     few = {name: run(range(3), bleu=result["metrics"]["bleu"]["seeds"][:3]) for name, result in results.items()}
     table = differences_table(few)
     assert "*" not in table

@@ -37,12 +37,12 @@ def test_a_row_has_the_interval_of_its_seeds():
     metrics = {"exact_match": {"seeds": [60.0, 62.0, 64.0]}, "loss": {"seeds": [0.2, 0.3, 0.4]}}
     found = {
         "setting": inflection.RUNS[0]._asdict(),
-        "result": {"metrics": metrics, "steps": 1280, "train_seconds": 99.6},
+        "result": {"metrics": metrics, "steps": 1280, "train_seconds": 99.6, "config": {"task": {"batch_size": 32}}},
     }
     row = inflection.report([found]).splitlines()[-1]
     # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
     interval, seeds = "62.0 [57.0, 67.0]", "60.0, 62.0, 64.0"
-    assert row == f"| german | fed | soft | 128 | 1,000 | no | {interval} | {seeds} |  | 0.300 | 1,280 | 100 |"
+    assert row == f"| german | fed | soft | 128 | 32 | 1,000 | no | {interval} | {seeds} |  | 0.300 | 1,280 | 100 |"
 
 
 def test_differences_are_of_runs_that_differ_in_one_thing():
@@ -63,15 +63,25 @@ def test_differences_are_of_runs_that_differ_in_one_thing():
     ]
 
 
-def test_an_ensemble_is_that_of_an_evaluation_of_all_seeds(tmp_path):
-    assert inflection.of_ensemble(tmp_path) == {}
+def test_an_ensemble_is_that_of_an_evaluation_of_all_seeds_on_the_same_sentences(tmp_path):
     metrics = {"exact_match": {"mean": 70.0}}
-    for checkpoint, found in [
-        ("last checkpoint (step 3)", {}),
-        ("last checkpoint (step 3), ensemble of 3 seeds", {"ensemble": metrics}),
-    ]:
-        (tmp_path / "eval.json").write_text(json.dumps({"checkpoint": checkpoint, "metrics": metrics}))
-        assert inflection.of_ensemble(tmp_path) == found
+    result = {"split": "valid", "sentences": 3, "decode": {"method": "greedy", "ensemble": False}}
+    together = result | {"decode": {"method": "greedy", "ensemble": True}, "metrics": metrics}
+    assert inflection.of_ensemble(tmp_path, result) == {}
+    beam = {"decode": {"method": "beam", "ensemble": True}}
+    for changes, found in [({}, {"ensemble": metrics}), (result, {}), ({"split": "files"}, {}), (beam, {})]:
+        (tmp_path / "eval.json").write_text(json.dumps(together | changes))
+        assert inflection.of_ensemble(tmp_path, result) == found
+
+
+def test_the_difference_of_readings_is_to_soft_whichever_is_first():
+    def run(reading, values):
+        setting = inflection.RUNS[0]._replace(reading=reading)._asdict()
+        return {"setting": setting, "result": {"metrics": {"exact_match": {"seeds": values}}}}
+
+    soft, exact = run("soft", [60.0, 62.0, 64.0]), run("marginal", [61.0, 63.0, 65.0])
+    assert inflection.differences([soft, exact]) == inflection.differences([exact, soft])
+    assert "marginal − soft" in inflection.differences([exact, soft])
 
 
 def test_rows_of_runs_that_are_not_here_are_kept():

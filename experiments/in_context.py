@@ -178,9 +178,11 @@ def report(results: dict[str, Any]) -> str:
     counts, found = list(results["bayes"]), results["excess"]
     head = ["", *(f"{count} pairs" for count in counts)]
     rows = [["Bayes error", *(f"{results['bayes'][count]:.4f}" for count in counts)]]
-    rows += [[name, *(_interval(t_interval(values[count])) for count in counts)] for name, values in found.items()]
+    rows += [
+        [name, *(raw.interval(t_interval(values[count]), 4) for count in counts)] for name, values in found.items()
+    ]
     apart = [
-        [name, *(_interval(compare(values[count], found[BASELINE][count]).difference) for count in counts)]
+        [name, *(raw.interval(compare(values[count], found[BASELINE][count]).difference, 4) for count in counts)]
         for name, values in found.items()
         if name != BASELINE
     ]
@@ -197,10 +199,6 @@ def report(results: dict[str, Any]) -> str:
             raw.table(head, apart),
         ]
     )
-
-
-def _interval(interval: Any) -> str:
-    return f"{interval.mean:.4f} ± {interval.half_width:.4f}"
 
 
 def page_of(record: dict[str, Any]) -> str:

@@ -26,11 +26,10 @@ from typing import Any, NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 EXACT = {"model.objective": "marginal", "model.attention.read": "enumeration"}
 READINGS = {
@@ -223,13 +222,9 @@ def main(argv=None) -> None:
     parser.add_argument("--add", action="store_true", help="keep the rows that the page has of runs that are not here")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     found = []
-    for setting, job in zip(RUNS, jobs(pathlib.Path(__file__)), strict=True):
-        path = args.runs / job.name / "result.json"
-        if path.exists():
-            result = load_json(path)
-            found.append({"setting": setting._asdict(), "result": result} | of_ensemble(path.parent, result))
-    if not found:
-        parser.exit(1, f"inflection.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
+    for setting, folder in of_sweep.finished(pathlib.Path(__file__), RUNS, args.runs).items():
+        result = load_json(folder / "result.json")
+        found.append({"setting": setting._asdict(), "result": result} | of_ensemble(folder, result))
     path, command = args.out / "inflection.json", f"python experiments/inflection.py{' --add' * args.add}"
     if args.add:
         found = added(found, load_json(path)["results"]["runs"])

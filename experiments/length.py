@@ -31,11 +31,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.snapshot import restore  # noqa: E402
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import lookup, one_line  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 CONFIGS = {"softmax": "sort_softmax", "1.5-entmax": "sort_entmax", "adaptive-scalable entmax": "sort_asentmax"}
@@ -126,12 +125,9 @@ def main(argv=None) -> None:
     folder = args.runs or ROOT / "runs" / args.out.stem
     if not args.render:
         begun, found = raw.Begun.now(), []
-        for (operation, name), job in zip(names(), jobs(pathlib.Path(__file__)), strict=True):
-            if (folder / job.name / "result.json").exists():
-                lengths = {str(length): row for length, row in measure(folder / job.name, args.count).items()}
-                found.append({"task": operation, "attention": name, "lengths": lengths})
-        if not found:
-            parser.exit(1, f"length.py: no trained run in {folder}; train with launch.py --sweep={__file__}\n")
+        for (operation, name), workdir in of_sweep.finished(pathlib.Path(__file__), names(), folder).items():
+            lengths = {str(length): row for length, row in measure(workdir, args.count).items()}
+            found.append({"task": operation, "attention": name, "lengths": lengths})
         command = f"python experiments/length.py --out=experiments/results/{args.out.name}"
         raw.write(args.out, {"runs": found, "count": args.count}, command=command, begun=begun)
     record = raw.read(args.out)

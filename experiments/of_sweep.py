@@ -1,19 +1,38 @@
-"""Results of the finished runs of a sweep, by the name of each variant.
+"""The finished runs of a sweep, by the name of each variant, and pages of their results.
 
-It is what decoders.py, pooling.py and scenes.py share.
+`main` is what decoders.py, pooling.py and scenes.py share, `finished` what every experiment that collects runs needs.
 """
 
 import argparse
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attn_jax.cli.sweep import jobs
+from attn_jax.errors import UserError
 from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.tasks.files import load_json
 from experiments import raw
 
 KEPT = ("seeds", "steps", "metrics", "train_seconds", "commit")  # of result.json
+
+
+def finished(script: pathlib.Path, variants: Iterable[Any], runs: pathlib.Path) -> dict[Any, pathlib.Path]:
+    """Returns {variant: work directory} of the runs of the sweep of a script that have a result.
+
+    Args:
+        script: file of the experiment, with a function sweep().
+        variants: names of its runs, in the order of sweep().
+        runs: folder of the sweep.
+
+    Raises:
+        UserError: none has.
+    """
+    folders = {variant: runs / job.name for variant, job in zip(variants, jobs(script), strict=True)}
+    found = {variant: folder for variant, folder in folders.items() if (folder / "result.json").exists()}
+    if not found:
+        raise UserError(f"no finished run in {runs}; train with launch.py --sweep=experiments/{script.name}")
+    return found
 
 
 def tables(runs: dict[str, dict[str, Any]]) -> str:
@@ -42,11 +61,9 @@ def main(page: raw.Page, variants: Sequence[str], usage: str, argv: Sequence[str
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     runs = {}
-    for name, job in zip(variants, jobs(script), strict=True):
-        path = args.runs / job.name / "result.json"
-        if path.exists():
-            result = load_json(path)
-            runs[name] = {key: result[key] for key in KEPT}
+    for name, folder in finished(script, variants, args.runs).items():
+        result = load_json(folder / "result.json")
+        runs[name] = {key: result[key] for key in KEPT}
     if lost := [name for name in variants if name not in runs]:
         message = f"{args.runs} has no finished run of {', '.join(lost)}; train with launch.py --sweep=experiments/"
         parser.exit(1, f"{script.name}: {message}{script.name}\n")

@@ -173,7 +173,7 @@ def at_the_end(runs: dict[str, dict[str, Any]]) -> str:
     for name, run in tested.items():
         mean = t_interval(run["test"])
         each = ", ".join(f"{value:.1f}" for value in run["test"])
-        lines.append(f"| {name} | {run['checkpoint']} | {mean.mean:.1f} ± {mean.half_width:.1f} | {each} |")
+        lines.append(f"| {name} | {run['checkpoint']} | {raw.interval(mean)} | {each} |")
     return "\n".join(lines) if tested else ""
 
 

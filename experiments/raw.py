@@ -23,6 +23,7 @@ import numpy as np
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
+from attn_jax.evaluation.statistics import Interval
 from attn_jax.tasks.files import load_json, save_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -148,6 +149,11 @@ def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:
     """Formats a table in Markdown: `left` columns are flush left, the others, which have numbers, flush right."""
     rule = "|" + "---|" * left + "---:|" * (len(head) - left)
     return "\n".join(["| " + " | ".join(head) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def interval(found: Interval, digits: int = 1) -> str:
+    """Formats a mean with half its interval, such as "7.4 ± 0.2"."""
+    return f"{found.mean:.{digits}f} ± {found.half_width:.{digits}f}"
 
 
 def number(value: float) -> str:

@@ -43,17 +43,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.commands import restore  # noqa: E402
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
-from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
+from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
 from configs.recall import get_config  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 ALONE = {"short_convolution": 0}
 MECHANISMS: dict[str, dict[str, Any]] = {  # changes of config.model in configs/recall.py
@@ -122,7 +121,7 @@ def report(results: dict[str, Sequence[float]]) -> str:
     rows = [
         [
             name,
-            _shown(t_interval(shares)) if len(shares) > 1 else f"{shares[0]:.1f}",
+            raw.interval(t_interval(shares)) if len(shares) > 1 else f"{shares[0]:.1f}",
             *(f"{share:.1f}" for share in shares),
         ]
         for name, shares in results.items()
@@ -131,15 +130,11 @@ def report(results: dict[str, Sequence[float]]) -> str:
     text = raw.table(["mechanism", "values recalled", *(f"seed {i}" for i in range(seeds))], rows)
     pairs = [(name, first) for name in results if name != first] + list(PAIRS)
     apart = [
-        [f"{name} − {other}", _shown(compare(results[name], results[other]).difference)]
+        [f"{name} − {other}", raw.interval(compare(results[name], results[other]).difference)]
         for name, other in pairs
         if {name, other} <= results.keys() and len(results[name]) == len(results[other]) > 1
     ]
     return text + "\n\nDifferences, paired by seed:\n\n" + raw.table(["", "difference"], apart) if apart else text
-
-
-def _shown(interval: Interval) -> str:
-    return f"{interval.mean:.1f} ± {interval.half_width:.1f}"
 
 
 def added(results: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
@@ -201,13 +196,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     args.runs = args.runs or ROOT / "runs" / args.name
-    folders = {
-        name: args.runs / job.name
-        for name, job in zip(MECHANISMS, jobs(pathlib.Path(__file__)), strict=True)
-        if (args.runs / job.name / "result.json").exists()
-    }
-    if not folders:
-        parser.exit(1, f"recall.py: no trained run in {args.runs}; train with launch.py --sweep={__file__}\n")
+    folders = of_sweep.finished(pathlib.Path(__file__), MECHANISMS, args.runs)
     tasks = {described(load_config(folder)) for folder in folders.values()}
     if len(tasks) > 1:
         parser.exit(1, f"recall.py: the runs in {args.runs} are of different tasks: {'; '.join(sorted(tasks))}\n")

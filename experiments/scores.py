@@ -17,11 +17,10 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 SCORES = ("dot", "scaled_dot", "general", "additive", "concat", "gaussian")
 METRICS = {"bleu": 1, "perplexity": 3, "accuracy": 1, "attention_entropy": 2}  # and digits
@@ -54,10 +53,7 @@ def report(results: dict[str, dict[str, dict]]) -> str:
     lines = ["| score | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 1)]
     for score, metrics in results.items():
         intervals = {name: t_interval(metrics[name]["seeds"]) for name in names}
-        cells = [
-            f"{found.mean:.{METRICS[name]}f} ± {found.half_width:.{METRICS[name]}f}"
-            for name, found in intervals.items()
-        ]
+        cells = [raw.interval(found, METRICS[name]) for name, found in intervals.items()]
         lines.append(f"| {score} | " + " | ".join(cells) + " |")
     lines += ["", "Each seed, BLEU / perplexity:", ""]
     for score, metrics in results.items():
@@ -89,13 +85,8 @@ def main(argv=None) -> None:
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "scores")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
-    results = {}
-    for score, job in zip(SCORES, jobs(pathlib.Path(__file__)), strict=True):
-        path = args.runs / job.name / "result.json"
-        if path.exists():
-            results[score] = load_json(path)
-    if not results:
-        parser.exit(1, f"scores.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n")
+    folders = of_sweep.finished(pathlib.Path(__file__), SCORES, args.runs)
+    results = {score: load_json(folder / "result.json") for score, folder in folders.items()}
     command = "python experiments/scores.py"
     record = raw.write(args.out / "scores.json", {"runs": results}, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))

@@ -25,14 +25,13 @@ from attn_jax.attention import READINGS  # noqa: E402
 from attn_jax.cli.build import build_task  # noqa: E402
 from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.models.seq2seq.objective_options import choose_baseline, configure_reading  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.sizes import TextSizes  # noqa: E402
 from attn_jax.training.loop import TrainState, make_train_step  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 LANGUAGES = ("german", "finnish", "turkish")
 
@@ -221,11 +220,10 @@ def main(argv=None) -> None:
     parser.add_argument("--steps", type=int, default=20, help="training steps in a window")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     places = [(language, variant) for variant in VARIANTS for language in LANGUAGES]
-    runs = []
-    for (language, variant), job in zip(places, jobs(pathlib.Path(__file__)), strict=True):
-        path = args.runs / job.name / "result.json"
-        if path.exists():
-            runs.append({"language": language, "variant": variant, "result": load_json(path)})
+    runs = [
+        {"language": language, "variant": variant, "result": load_json(folder / "result.json")}
+        for (language, variant), folder in of_sweep.finished(pathlib.Path(__file__), places, args.runs).items()
+    ]
     counts = {variant: evaluations(config_of(LANGUAGES[0], variant, args.data_dir)) for variant in VARIANTS}
     times = time_steps(args.data_dir, args.windows, args.steps) if args.windows else {}
     found = {"runs": runs, "evaluations": counts, "step_seconds": times}

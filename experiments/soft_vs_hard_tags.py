@@ -17,10 +17,9 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw, soft_vs_hard  # noqa: E402
+from experiments import of_sweep, raw, soft_vs_hard  # noqa: E402
 
 LANGUAGE = "german"
 
@@ -47,15 +46,8 @@ def main(argv=None) -> None:
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard_tags")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
-    runs = []
-    for variant, job in zip(soft_vs_hard.VARIANTS, jobs(pathlib.Path(__file__)), strict=True):
-        path = args.runs / job.name / "result.json"
-        if path.exists():
-            runs.append({"variant": variant, "result": load_json(path)})
-    if not runs:
-        parser.exit(
-            1, f"soft_vs_hard_tags.py: no finished run in {args.runs}; train with launch.py --sweep={__file__}\n"
-        )
+    folders = of_sweep.finished(pathlib.Path(__file__), soft_vs_hard.VARIANTS, args.runs)
+    runs = [{"variant": variant, "result": load_json(folder / "result.json")} for variant, folder in folders.items()]
     counts = {
         variant: soft_vs_hard.evaluations(soft_vs_hard.config_of(LANGUAGE, variant, ""))
         for variant in soft_vs_hard.VARIANTS

@@ -20,13 +20,12 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import differences_table  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 CONFIGS = (
     "enja_none",
@@ -100,7 +99,7 @@ def report(runs: list[dict[str, Any]]) -> str:
             cells = [run["config"], run["size"], way]
             for name, digits in METRICS.items():
                 interval = t_interval(metrics[name]["seeds"])
-                cells.append(f"{interval.mean:.{digits}f} ± {interval.half_width:.{digits}f}")
+                cells.append(raw.interval(interval, digits))
                 cells.append(f"{metrics[name]['ensemble']:.{digits}f}")
             rows.append([*cells, f"{run['train_seconds'] / 60:.0f}"])
     head = ["config", "size", "decoding", *(text for name in METRICS for text in (name, "ensemble")), "minutes"]
@@ -149,16 +148,11 @@ def main(argv=None, results: raw.Page = PAGES[0], configs: tuple[str, ...] = CON
     args, begun = parser.parse_args(argv), raw.Begun.now()
     runs = []
     script = ROOT / "experiments" / f"{results.name}.py"
-    for config, job in zip(configs, jobs(script), strict=True):
-        workdir = args.runs.resolve() / job.name
-        if (workdir / "result.json").exists():
-            result = load_json(workdir / "result.json")
-            measured = measure(workdir, args.data_dir.resolve(), args.split)
-            kept = {name: result[name] for name in ("seeds", "steps", "train_seconds", "commit")}
-            runs.append({"config": config, "size": size(load_config(workdir)), "measured": measured, **kept})
-    if not runs:
-        sweep_of = f"launch.py --sweep=experiments/{script.name}"
-        parser.exit(1, f"{script.name}: no finished run in {args.runs}; train with {sweep_of}\n")
+    for config, workdir in of_sweep.finished(script, configs, args.runs.resolve()).items():
+        result = load_json(workdir / "result.json")
+        measured = measure(workdir, args.data_dir.resolve(), args.split)
+        kept = {name: result[name] for name in ("seeds", "steps", "train_seconds", "commit")}
+        runs.append({"config": config, "size": size(load_config(workdir)), "measured": measured, **kept})
     command = f"python experiments/{script.name} --data_dir=data/enja --split={args.split}"
     found = {"split": args.split, "runs": runs}
     record = raw.write(args.out / f"{results.name}.json", found, command=command, begun=begun)

@@ -38,7 +38,7 @@ from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.overlays import shaded  # noqa: E402
-from attn_jax.evaluation.statistics import Interval, compare, t_interval  # noqa: E402
+from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
@@ -211,20 +211,15 @@ def tables(
             if len(values) == 1 or None in values:
                 cells.append(", ".join("-" if value is None else f"{value:.{digits}f}" for value in values))
             else:
-                cells.append(shown(t_interval(values), digits))
+                cells.append(raw.interval(t_interval(values), digits))
             if baseline in found and len(values) > 1:
                 other = found[baseline]["metrics"][name]["seeds"]
                 known = None not in values + other
-                differences.append(shown(compare(values, other).difference, digits) if known else "")
+                differences.append(raw.interval(compare(values, other).difference, digits) if known else "")
         rows.append(cells)
         if variant != baseline and len(differences) == len(head):
             apart.append(differences)
     return raw.table(head, rows), raw.table(head, apart) if apart else ""
-
-
-def shown(interval: Interval, digits: int) -> str:
-    """Formats an interval."""
-    return f"{interval.mean:.{digits}f} ± {interval.half_width:.{digits}f}"
 
 
 def page(record: dict[str, Any]) -> str:

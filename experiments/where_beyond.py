@@ -75,7 +75,7 @@ def differences(runs: dict[str, Any], metric: str) -> str:
         if variant != baseline and baseline in runs and len(values[next(iter(BEYOND))][metric]) > 1:
             pairs = [(values[name][metric], runs[baseline][name][metric]) for name in BEYOND]
             digits = where.METRICS[metric][1]
-            shown = [where.shown(compare(own, other).difference, digits) for own, other in pairs]
+            shown = [raw.interval(compare(own, other).difference, digits) for own, other in pairs]
             rows.append([f"{variant} − {baseline}", *shown])
     return f"Differences, paired by seed:\n\n{raw.table(['', *BEYOND], rows)}\n" if rows else ""
 
@@ -90,7 +90,7 @@ def page(record: dict[str, Any]) -> str:
         for variant, values in runs.items():
             cells = [values[name][metric] for name in BEYOND]
             shown = [
-                where.shown(t_interval(each), digits) if len(each) > 1 else f"{each[0]:.{digits}f}" for each in cells
+                raw.interval(t_interval(each), digits) if len(each) > 1 else f"{each[0]:.{digits}f}" for each in cells
             ]
             rows.append([variant, *shown])
         parts.append(f"## {heading.capitalize()}\n\n{raw.table(['', *BEYOND], rows)}\n")

@@ -7,6 +7,7 @@ import pytest
 
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
+from attn_jax.errors import UserError
 from experiments import length, raw, scores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -56,9 +57,8 @@ def test_confidence_intervals():
     assert "- dot: 20.0 / 5.000, 21.0 / 5.000, 22.0 / 5.000" in scores.report({"dot": values})
 
 
-def test_no_trained_run_is_one_line(tmp_path, capsys):
+def test_no_trained_run_is_one_line(tmp_path):
     for module in (length, scores):
-        with pytest.raises(SystemExit) as exit_:
+        with pytest.raises(UserError, match="no finished run in") as error:
             module.main([f"--runs={tmp_path}"])
-        assert exit_.value.code == 1
-        assert len(capsys.readouterr().err.splitlines()) == 1
+        assert "\n" not in str(error.value)

@@ -6,8 +6,9 @@ import pytest
 
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
+from attn_jax.cli.sweep import jobs
 from attn_jax.errors import UserError
-from experiments import recall
+from experiments import of_sweep, recall
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -60,8 +61,19 @@ def test_rows_are_added_to_those_of_an_earlier_record():
         recall.added(now | {"texts": 2}, before)
 
 
+def test_finished_runs_are_those_with_a_result(tmp_path):
+    script = pathlib.Path(recall.__file__)
+    with pytest.raises(UserError, match=r"no finished run in .*; train with launch.py --sweep=experiments/recall.py"):
+        of_sweep.finished(script, recall.MECHANISMS, tmp_path)
+    folders = [tmp_path / job.name for job in jobs(script)]
+    for folder in folders[:2]:
+        folder.mkdir()
+    (folders[1] / "result.json").touch()
+    assert of_sweep.finished(script, recall.MECHANISMS, tmp_path) == {"sparsemax": folders[1]}
+
+
 def test_runs_of_different_tasks_have_no_common_page(tmp_path, monkeypatch, capsys):
-    for job in list(recall.jobs(pathlib.Path(recall.__file__)))[:2]:
+    for job in list(jobs(pathlib.Path(recall.__file__)))[:2]:
         (tmp_path / job.name).mkdir()
         (tmp_path / job.name / "result.json").write_text('{"steps": 1}')
     widths = iter((64, 128))

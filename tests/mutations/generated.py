@@ -86,7 +86,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ): "both have two parts",
     (
         "attention/multi_head.py",
-        "elif shared >= 1:  # a normalizer or a fit may have parameters for each head",
+        "if shared >= 1 and (isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None):",
     ): "to repeat every head once changes nothing",
     (
         "training/checkpoints.py",

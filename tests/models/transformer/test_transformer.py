@@ -376,6 +376,10 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     [
         (dict(num_heads=3), "num_heads 3 does not divide the width 8; the nearest that does is 2"),
         (dict(positions="rotary", num_heads=8), "rotary needs heads of even width, got 1"),
+        (
+            dict(positions="rotary", num_heads=4, attention=dict(difference=True)),
+            "heads of even width, got 1, of which model.attention.difference has two",
+        ),
         (dict(positions="rotry"), "did you mean rotary"),
         (dict(share_embeddings=True), "needs one vocabulary, but the source has 13 tokens and the target 11"),
         (

@@ -71,6 +71,7 @@ SIZES = {  # of the training files
     1000: {"task.size": "medium"},
     ALL: {"task.size": "high", "train.num_epochs": 20.0, "train.eval_every": 5000},
 }
+KEPT = ("split", "sentences", "seeds", "steps", "train_seconds", "metrics", "commit", "date", "machine")  # of a result
 WIDTHS = ("model.hidden_size", "model.readout_size")
 FIRST = ("soft", "monotonic, first order")
 # Those without which the others say little come first.
@@ -116,7 +117,7 @@ def report(results: list[dict[str, Any]]) -> str:
                 run.place,
                 run.reading,
                 str(run.width),
-                f"{found['result']['config']['task']['batch_size']}",
+                f"{found['result']['batch_size']}",
                 f"{run.forms:,}",
                 "yes" if run.made else "no",
                 f"{exact.mean:.1f} [{exact.low:.1f}, {exact.high:.1f}]",
@@ -224,7 +225,8 @@ def main(argv=None) -> None:
     found = []
     for setting, folder in of_sweep.finished(pathlib.Path(__file__), RUNS, args.runs).items():
         result = load_json(folder / "result.json")
-        found.append({"setting": setting._asdict(), "result": result} | of_ensemble(folder, result))
+        kept = {key: result[key] for key in KEPT} | {"batch_size": result["config"]["task"]["batch_size"]}
+        found.append({"setting": setting._asdict(), "result": kept} | of_ensemble(folder, result))
     path, command = args.out / "inflection.json", f"python experiments/inflection.py{' --add' * args.add}"
     if args.add:
         found = added(found, load_json(path)["results"]["runs"])

@@ -72,9 +72,11 @@ def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterato
     for one in found["results"]["runs"]:
         run, result = inflection.Setting(**one["setting"]), one["result"]
         other = (peer or {"results": {}})["results"].get(run.reading)
-        beside = run.language == "german" and run.width == inflection.LARGE and other
+        beside = run.language == "german" and run.width == inflection.LARGE and run.forms == 1000 and other
         theirs = f"{other['chosen']['accuracy']:.1f}, one seed, chosen by dev (neural-transducer)" if beside else ""
-        task = f"inflection, {run.language.capitalize()}, 1,000 forms{' and synthetic ones' if run.made else ''}"
+        task = (
+            f"inflection, {run.language.capitalize()}, {run.forms:,} forms{' and synthetic ones' if run.made else ''}"
+        )
         model = f"LSTM {run.width}, {run.reading}, tags {run.place}"
         ours = interval(result["metrics"]["exact_match"]["seeds"])
         yield Row(task, model, "dev", "exact match", ours, theirs, "", result["train_seconds"], "inflection")

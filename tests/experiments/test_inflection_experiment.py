@@ -37,7 +37,7 @@ def test_a_row_has_the_interval_of_its_seeds():
     metrics = {"exact_match": {"seeds": [60.0, 62.0, 64.0]}, "loss": {"seeds": [0.2, 0.3, 0.4]}}
     found = {
         "setting": inflection.RUNS[0]._asdict(),
-        "result": {"metrics": metrics, "steps": 1280, "train_seconds": 99.6, "config": {"task": {"batch_size": 32}}},
+        "result": {"metrics": metrics, "steps": 1280, "train_seconds": 99.6, "batch_size": 32},
     }
     row = inflection.report([found]).splitlines()[-1]
     # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)

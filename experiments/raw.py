@@ -141,8 +141,8 @@ def circumstances(record: dict[str, Any]) -> str:
 
 def training(commits: Sequence[str], missing: Sequence[str] = ()) -> str:
     """Formats at which commits the runs of a page were trained, and which of its experiment were not, as a list."""
-    lines = [f"- trained at commit {', '.join(dict.fromkeys(commit[:7] for commit in commits))}"]
-    return "\n".join(lines + [f"- not trained: {', '.join(missing)}"] * bool(missing))
+    trained = f"- trained at commit {', '.join(dict.fromkeys(commit[:7] for commit in commits))}"
+    return f"{trained}\n- not trained: {', '.join(missing)}" if missing else trained
 
 
 def table(head: list[str], rows: list[list[str]], left: int = 1) -> str:

@@ -71,7 +71,7 @@ SIZES = {  # of the training files
     1000: {"task.size": "medium"},
     ALL: {"task.size": "high", "train.num_epochs": 20.0, "train.eval_every": 5000},
 }
-KEPT = ("split", "sentences", "seeds", "steps", "train_seconds", "metrics", "commit", "date", "machine")  # of a result
+KEPT = ("split", "sentences", "seeds", "steps", "train_seconds", "metrics", "commit", "date", "machine", "device")
 WIDTHS = ("model.hidden_size", "model.readout_size")
 FIRST = ("soft", "monotonic, first order")
 # Those without which the others say little come first.
@@ -189,7 +189,7 @@ def added(results: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     runs = record["results"]["runs"]
-    trained = raw.training([found["result"]["commit"] for found in runs])
+    trained = raw.training([found["result"] for found in runs])
     return f"""# {__doc__.splitlines()[0]}
 
     python launch.py --sweep=experiments/inflection.py --config.data_dir=data/sigmorphon2017

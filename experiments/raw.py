@@ -134,14 +134,23 @@ def circumstances(record: dict[str, Any]) -> str:
         f"`{record['command']}`: {record['seconds']:.0f} s, {record['processor_seconds']:.0f} s of the processor",
         f"{record['date'][:10]}, commit {str(record['commit'])[:7]}{_changes(record)}, "
         f"Python {versions['python']}, {shown}",
-        f"{record['cores']} x {record['machine']}, load average {before:.1f} before, {after:.1f} after",
+        f"{record['cores']} x {record['machine']}{accelerators([record])}, "
+        f"load average {before:.1f} before, {after:.1f} after",
     ]
     return "\n".join(f"- {line}" for line in lines)
 
 
-def training(commits: Sequence[str], missing: Sequence[str] = ()) -> str:
+def accelerators(records: Sequence[dict[str, Any]]) -> str:
+    """Formats the devices of runs or measurements other than a CPU, such as ", 1 x NVIDIA H100"."""
+    devices = [record.get("device", {"platform": "cpu"}) for record in records]
+    kinds = {f"{device['count']} x {device['kind']}": None for device in devices if device["platform"] != "cpu"}
+    return "".join(f", {kind}" for kind in kinds)
+
+
+def training(runs: Sequence[dict[str, Any]], missing: Sequence[str] = ()) -> str:
     """Formats at which commits the runs of a page were trained, and which of its experiment were not, as a list."""
-    trained = f"- trained at commit {', '.join(dict.fromkeys(commit[:7] for commit in commits))}"
+    commits = dict.fromkeys(run["commit"][:7] for run in runs)
+    trained = f"- trained at commit {', '.join(commits)}{accelerators(runs)}"
     return f"{trained}\n- not trained: {', '.join(missing)}" if missing else trained
 
 

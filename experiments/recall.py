@@ -23,7 +23,8 @@ and, of width 128, with --workdir=runs/recall_wide --config.model.hidden_size=12
 --config.optimizer.learning_rate=1e-3 and --name=recall_wide. With the rate of width 64 softmax had 88 % of all tokens
 of the task's own test texts right (seeds 0 to 4), and 93 % with 2e-3 and 1e-3 (seed 10). Of these its validation loss
 was lower with 1e-3 (0.38, not 0.53), and that of the delta rule nearly equal (0.32 and 0.31), so 1e-3 was taken.
-With this rate at width 64: --workdir=runs/recall_rate --config.optimizer.learning_rate=1e-3 and --name=recall_rate.
+Width 128 in 256 tokens has the changes of both: --workdir=runs/recall_256_wide and --name=recall_256_wide.
+The rate 1e-3 at width 64: --workdir=runs/recall_rate --config.optimizer.learning_rate=1e-3 and --name=recall_rate.
 Mechanisms that are not trained are left out of the page; with --add it keeps the rows that it has of mechanisms whose
 runs are not here.
 """
@@ -75,8 +76,8 @@ PAIRS = (  # besides all with the first
     ("delta rule", "delta rule, no convolution"),
 )
 SEEDS = (0, 1, 2, 3, 4)
-NAMES = ("recall", "recall_256", "recall_wide", "recall_rate")  # of the results
-TRAINED = ("commit", "date", "train_seconds")  # of a run, which are not those of this measurement
+NAMES = ("recall", "recall_256", "recall_wide", "recall_256_wide", "recall_rate")  # of the results
+TRAINED = ("commit", "date", "train_seconds", "device")  # of a run, which are not those of this measurement
 BY_MECHANISM = ("recalled", "steps", "trained", "measured")  # results that are {mechanism: ...}
 
 
@@ -160,8 +161,9 @@ def _trained(runs: dict[str, dict[str, Any]]) -> str:
         return ""
     dates, commits = (sorted({run[key][:n] for run in runs.values()}) for key, n in (("date", 10), ("commit", 7)))
     minutes = sorted(run["train_seconds"] / 60 for run in runs.values())
-    took = f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each"
-    return f"\n- trained {', '.join(dates)}, commit {', '.join(commits)}, {took}, beside other work"
+    took = f"{minutes[0]:.0f} to {minutes[-1]:.0f} minutes each, beside other work"
+    on = raw.accelerators(list(runs.values()))
+    return f"\n- trained {', '.join(dates)}, commit {', '.join(commits)}, {took}{on}"
 
 
 def _measured(commits: dict[str, str]) -> str:

@@ -35,6 +35,7 @@ NAMES = (  # experiments with a page
     "attention_dropout",
     "attention_gap",
     "babi",
+    "captions",
     "complexity",
     "costs",
     "decoders",

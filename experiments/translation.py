@@ -15,7 +15,8 @@ import pathlib
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -41,6 +42,17 @@ METRICS = {"bleu": 1, "chrf": 1, "perplexity": 2}  # and digits
 WAYS = {"greedy": (), "beam": ("--config.decode.method=beam",)}
 
 
+class Corpus(NamedTuple):
+    """Parallel files: a split has STEM.LANGUAGE for each of two languages."""
+
+    title: str
+    folder: str  # in data
+    stems: dict[str, str]  # {split: STEM}; the last is measured unless another is asked for
+
+
+ENJA = Corpus("small_parallel_enja", "enja", {"dev": "dev", "test": "test"})
+
+
 def sweep() -> Iterator[dict[str, Any]]:
     """Yields the overrides of every run."""
     for config in CONFIGS:
@@ -53,10 +65,10 @@ def sweep() -> Iterator[dict[str, Any]]:
         }
 
 
-def measure(workdir: pathlib.Path, data_dir: pathlib.Path, split: str) -> dict[str, Any]:
-    """Measures a finished run on a split of the corpus: {way: {metric: {seeds, ensemble}}}."""
-    ends = ("en", "ja") if workdir.name.startswith("enja") else ("ja", "en")
-    source, target = (data_dir / f"{split}.{end}" for end in ends)
+def measure(workdir: pathlib.Path, data_dir: pathlib.Path, stem: str) -> dict[str, Any]:
+    """Measures a finished run on the files STEM.LANGUAGE of a folder: {way: {metric: {seeds, ensemble}}}."""
+    languages = (pathlib.Path(name).suffix for name in load_config(workdir).task.train)
+    source, target = (data_dir / f"{stem}{language}" for language in languages)
     found: dict[str, Any] = {}
     for way, options in WAYS.items():
         values = []
@@ -116,19 +128,20 @@ def page(
     name: str = "translation",
     title: str = __doc__.splitlines()[0],
     configs: tuple[str, ...] = CONFIGS,
+    corpus: Corpus = ENJA,
 ) -> str:
     """Formats the page of results."""
     runs = record["results"]["runs"]
     missing = [config for config in configs if config not in {run["config"] for run in runs}]
     return f"""# {title}
 
-    python launch.py --sweep=experiments/{name}.py --config.data_dir=data/enja
-    python experiments/{name}.py --data_dir=data/enja --split={record["results"]["split"]}
+    python launch.py --sweep=experiments/{name}.py --config.data_dir=data/{corpus.folder}
+    python experiments/{name}.py --data_dir=data/{corpus.folder} --split={record["results"]["split"]}
 
 {raw.circumstances(record)}
-{raw.training([run["commit"] for run in runs], missing)}
+{raw.training(runs, missing)}
 
-Split {record["results"]["split"]} of small_parallel_enja; mean of the seeds ± half the 95 % confidence interval
+Split {record["results"]["split"]} of {corpus.title}; mean of the seeds ± half the 95 % confidence interval
 (Student's t), and the ensemble of all; minutes of training all seeds. No unknown word is replaced.
 
 {tables(runs)}
@@ -138,22 +151,35 @@ Split {record["results"]["split"]} of small_parallel_enja; mean of the seeds ± 
 PAGES = (raw.Page("translation", page),)
 
 
-def main(argv=None, results: raw.Page = PAGES[0], configs: tuple[str, ...] = CONFIGS, usage: str = __doc__) -> None:
+def main(
+    argv=None,
+    results: raw.Page = PAGES[0],
+    configs: tuple[str, ...] = CONFIGS,
+    usage: str = __doc__,
+    corpus: Corpus = ENJA,
+) -> None:
     """Measures the finished runs of the sweep experiments/NAME.py, of which `results` is the page."""
+    *_, usual = corpus.stems
     parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=pathlib.Path, required=True)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / results.name)
-    parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--split", choices=tuple(corpus.stems), default=usual)
+    parser.add_argument("--jobs", type=int, default=1, help="how many runs are measured at a time")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
-    runs = []
-    script = ROOT / "experiments" / f"{results.name}.py"
-    for config, workdir in of_sweep.finished(script, configs, args.runs.resolve()).items():
+    data_dir = args.data_dir.resolve()
+
+    def described(config: str, workdir: pathlib.Path) -> dict[str, Any]:
         result = load_json(workdir / "result.json")
-        measured = measure(workdir, args.data_dir.resolve(), args.split)
-        kept = {name: result[name] for name in ("seeds", "steps", "train_seconds", "commit")}
-        runs.append({"config": config, "size": size(load_config(workdir)), "measured": measured, **kept})
-    command = f"python experiments/{script.name} --data_dir=data/enja --split={args.split}"
+        measured = measure(workdir, data_dir, corpus.stems[args.split])
+        kept = {name: result[name] for name in ("seeds", "steps", "train_seconds", "commit", "device")}
+        return {"config": config, "size": size(load_config(workdir)), "measured": measured, **kept}
+
+    script = ROOT / "experiments" / f"{results.name}.py"
+    finished = of_sweep.finished(script, configs, args.runs.resolve())
+    with ThreadPoolExecutor(args.jobs) as pool:  # each measurement is a process of its own
+        runs = list(pool.map(described, *zip(*finished.items(), strict=True)))
+    command = f"python experiments/{script.name} --data_dir=data/{corpus.folder} --split={args.split}"
     found = {"split": args.split, "runs": runs}
     record = raw.write(args.out / f"{results.name}.json", found, command=command, begun=begun)
     print(results.save(record, args.out))

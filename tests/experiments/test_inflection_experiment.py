@@ -2,20 +2,24 @@
 
 import json
 import pathlib
+import subprocess
 
 import pytest
+from ml_collections import ConfigDict
 
 from attn_jax.cli.checks import check
 from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.sweep import jobs
 from attn_jax.errors import UserError
-from experiments import inflection, inflection_peer, soft_vs_hard_tags, translation
+from experiments import captions, inflection, inflection_peer, soft_vs_hard_tags, translation
 
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]
 
 
-@pytest.mark.parametrize("experiment, count", [(inflection, 3), (soft_vs_hard_tags, 3), (translation, 6)])
+@pytest.mark.parametrize(
+    "experiment, count", [(inflection, 3), (soft_vs_hard_tags, 3), (translation, 6), (captions, 3)]
+)
 def test_every_run_is_a_valid_config_with_a_name_of_its_own(experiment, count):
     runs = list(experiment.sweep())
     for run in runs:
@@ -103,6 +107,27 @@ def test_translation_has_seeds_and_ensemble_of_each_metric():
     run = {"config": "enja_soft", "size": "small", "measured": {"greedy": measured}, "train_seconds": 120}
     row = translation.report([run]).splitlines()[-1]
     assert row == "| enja_soft | small | greedy | 31.0 ± 12.7 | 32.0 | 40.0 ± 0.0 | 40.0 | 3.50 ± 6.35 | 4.00 | 2 |"
+
+
+@pytest.mark.parametrize(
+    "train, expected",
+    [(("train.en", "train.ja"), ("dev.en", "dev.ja")), (("train.ja", "train.en"), ("dev.ja", "dev.en"))],
+)
+def test_a_translation_is_measured_in_its_own_direction(train, expected, tmp_path, monkeypatch):
+    metrics = {name: {"seeds": [1.0]} for name in translation.METRICS}
+    monkeypatch.setattr(translation, "load_config", lambda workdir: ConfigDict({"task": {"train": train}}))
+    monkeypatch.setattr(translation, "load_json", lambda path: {"metrics": metrics})
+    commands = []
+
+    def run(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(translation.subprocess, "run", run)
+    found = translation.measure(tmp_path / "run", tmp_path, "dev")
+    assert found["beam"]["bleu"] == {"seeds": [1.0], "ensemble": 1.0} and len(commands) == 4
+    for command in commands:
+        assert {f"--source={tmp_path / expected[0]}", f"--target={tmp_path / expected[1]}"} <= set(command)
 
 
 LOG = """INFO - 11/25/26 01:06:37 - 0:00:00 - number of parameter 2206487

@@ -54,3 +54,12 @@ def test_a_file_that_is_none_of_ours_is_one_line(tmp_path):
 
 def test_a_table_has_its_numbers_flush_right():
     assert raw.table(["a", "b", "c"], [["1", "2", "3"]], left=2).splitlines()[1] == "|---|---|---:|"
+
+
+def test_only_accelerators_are_named():
+    cpu, gpu = (
+        {"device": {"platform": name, "kind": kind, "count": 1}} for name, kind in (("cpu", "cpu"), ("gpu", "H1"))
+    )
+    assert raw.accelerators([cpu, {}]) == ""
+    assert raw.accelerators([gpu, cpu, gpu]) == ", 1 x H1"
+    assert raw.training([gpu | {"commit": "0123456789"}]) == "- trained at commit 0123456, 1 x H1"

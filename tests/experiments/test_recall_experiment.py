@@ -97,7 +97,7 @@ def _record(**results):
     return about | {
         "results": found,
         "versions": {"python": "3", "jax": "1"},
-        "device": "cpu",
+        "device": {"platform": "cpu", "kind": "cpu", "count": 1},
         "cores": 1,
         "processor_seconds": 1.0,
         "load": [0.0, 0.0],

@@ -21,7 +21,8 @@ __version__ = "0.1.0"
 _MODULES = {
     "attn_jax.attention.core": ("Attended", "Attention", "Memory"),
     "attn_jax.attention.functional": ("attend",),
-    "attn_jax.attention.multi_head": ("MultiHead", "causal", "causal_mask"),
+    "attn_jax.attention.masks": ("causal", "causal_mask"),
+    "attn_jax.attention.multi_head": ("MultiHead",),
     "attn_jax.attention.blockwise": ("blockwise_attention",),
     "attn_jax.attention.local": ("LocalM", "LocalP"),
     "attn_jax.attention.scores": (

@@ -40,7 +40,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.attention import NORMALIZERS, SCORES, selective  # noqa: E402
-from attn_jax.attention.multi_head import causal  # noqa: E402
+from attn_jax.attention.masks import causal  # noqa: E402
 from attn_jax.attention.signed import FITS, Difference  # noqa: E402
 from attn_jax.attention.written.heads import WRITTEN  # noqa: E402
 from attn_jax.errors import check_known, one_line  # noqa: E402

@@ -59,6 +59,12 @@ def lower(function, *arguments):
         assert "module @jit" in traced.lower(lowering_platforms=(platform,)).as_text()[:200]
 
 
+def _has_cudnn(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda *_: 91100)
+    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda *_: None)
+
+
 @pytest.mark.parametrize(("dtype", "width", "length", "expected"), [
     (jnp.bfloat16, 64, 8, True),
     (jnp.float32, 64, 8, False),
@@ -66,12 +72,23 @@ def lower(function, *arguments):
     (jnp.bfloat16, 256, 8, False),
 ])  # fmt: skip
 def test_half_precision_and_even_lengths_are_computed_by_cudnn(dtype, width, length, expected, monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda *_: 91100)
-    monkeypatch.setattr(fused_attention_stablehlo, "check_compute_capability", lambda *_: None)
+    _has_cudnn(monkeypatch)
     x = jax.ShapeDtypeStruct((2, 4, length, width), dtype)
     mask = jax.ShapeDtypeStruct((2, 1, length, length), jnp.bool_)
     total = lambda q, k, v, m: jnp.sum(fused_attention(q, k, v, m, None, 0.125).astype(jnp.float32))  # noqa: E731
     traced = jax.jit(jax.grad(total, (0, 1, 2))).trace(x, x, x, mask)
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert ("@__cudnn$fmha" in text) == expected
+
+
+def test_cudnn_needs_no_array_of_all_pairs_for_a_mask_of_keys(monkeypatch):
+    _has_cudnn(monkeypatch)
+    x = jax.ShapeDtypeStruct((2, 4, 96, 64), jnp.bfloat16)
+    mask = jax.ShapeDtypeStruct((2, 1, 1, 96), jnp.bool_)
+
+    def text(causal):
+        total = lambda q, m: jnp.sum(fused_attention(q, q, q, m, None, 0.125, causal).astype(jnp.float32))  # noqa: E731
+        return jax.jit(jax.grad(total)).trace(x, mask).lower(lowering_platforms=("cuda",)).as_text()
+
+    for causal in (False, True):
+        assert "@__cudnn$fmha" in text(causal) and "96x96" not in text(causal)

@@ -15,7 +15,7 @@ from attn_jax.attention.dropout import drop
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
-from attn_jax.attention.masks import check_boolean, check_mask, joint_mask, mask_hint
+from attn_jax.attention.masks import causal, check_boolean, check_mask, joint_mask, mask_hint
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, is_negative, softmax, sums_to_one, takes_infinite
@@ -247,7 +247,9 @@ class Attention(nn.Module, kw_only=True):
         elif self.fusible and not dropping and fits:
             scale = self.score.fused_scale(state.shape[-1])
             state = self.score.project_query(state)
-            context = fused_attention(state, memory.keys, memory.values, allowed, bias, scale)
+            in_order = mask is causal  # a kernel leaves out later keys without an array of all pairs
+            of_keys = memory.mask[..., None, :] if in_order else allowed
+            context = fused_attention(state, memory.keys, memory.values, of_keys, bias, scale, in_order)
         else:
             rows, log_prob = self._rows(weights, rng)
             weights = weights if self.read.random else rows  # a fixed choice, such as the largest, is what was read

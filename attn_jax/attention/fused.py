@@ -9,9 +9,12 @@ import math
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import causal_mask
 from attn_jax.types import Array, Bool, Dtype, Float
 
-CUDNN_WIDTH = 128  # of a head, at most; a multiple of 8
+CUDNN_WIDTH = 128  # of a head, at most
+CUDNN_STEP = 8  # a width is a multiple of it
+MASKED = -1e4  # score of a masked key, of which exp is 0
 
 
 def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
@@ -20,7 +23,7 @@ def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
     cuDNN has no gradient where there is a mask and one of the lengths is odd.
     """
     half = jnp.dtype(dtype) in (jnp.dtype(jnp.bfloat16), jnp.dtype(jnp.float16))
-    fits = half and width <= CUDNN_WIDTH and width % 8 == 0 and not any(length % 2 for length in lengths)
+    fits = half and width <= CUDNN_WIDTH and width % CUDNN_STEP == 0 and not any(length % 2 for length in lengths)
     return "cudnn" if fits and jax.default_backend() == "gpu" else "xla"
 
 
@@ -31,10 +34,12 @@ def fused_attention(
     mask: Bool[Array, "... #q k"],
     bias: Float[Array, "... #q k"] | None,
     scale: float,
+    causal: bool = False,
 ) -> Float[Array, "... q dv"]:
     """Computes softmax(scale query . key + bias) values over the unmasked keys; a row without keys gives zeros.
 
-    Leading axes broadcast: heads, or groups of heads that share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
+    With `causal` a query attends to no key after its own place. Leading axes broadcast: heads, or groups of heads that
+    share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
     """
     arrays = (query, keys, values, mask, *(() if bias is None else (bias,)))
     lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
@@ -53,17 +58,61 @@ def fused_attention(
         return jnp.swapaxes(flat(x, own), 1, 2)
 
     own = (heads[0], 1) if shared else heads
-    # A row without keys would make some kernels divide by zero: it attends to all keys, and its context is set to 0.
-    empty = ~jnp.any(mask, axis=-1, keepdims=True)
-    mask = jnp.broadcast_to(mask | empty, (*lead, *mask.shape[-2:]))
+    num_queries, num_keys, width = query.shape[-2], keys.shape[-2], values.shape[-1]
+    kernel = implementation_of(query.dtype, query.shape[-1], num_queries, num_keys)
+    of_keys = mask.shape[-2] == 1 and jnp.broadcast_shapes(mask.shape[:-2], keys.shape[:-2]) == keys.shape[:-2]
+    if kernel == "cudnn" and of_keys and query.shape[-1] + CUDNN_STEP <= CUDNN_WIDTH:
+        # As an array [queries, keys] the mask would be read, and a gradient for it written: more than all else.
+        empty = ~_has_keys(mask, num_queries, causal)
+        query, keys, values = mask_by_column(query, keys, values, mask, scale)
+        pairs = None
+    else:
+        mask = mask & causal_mask(num_queries, num_keys) if causal else mask
+        # A row without keys would make some kernels divide by zero: it attends to all, and its context is set to 0.
+        empty = ~jnp.any(mask, axis=-1, keepdims=True)
+        pairs = jnp.broadcast_to(mask | empty, (*lead, num_queries, num_keys))
     context = jax.nn.dot_product_attention(
         to_heads(query, heads),
         to_heads(keys, own),
         to_heads(values, own),
         bias=None if bias is None else flat(jnp.broadcast_to(bias, (*lead, *bias.shape[-2:])), heads),
-        mask=jnp.broadcast_to(flat(mask, heads), (math.prod(batch), math.prod(heads), query.shape[-2], keys.shape[-2])),
+        mask=None if pairs is None else flat(pairs, heads),
         scale=scale,
-        implementation=implementation_of(query.dtype, query.shape[-1], query.shape[-2], keys.shape[-2]),
+        is_causal=causal and pairs is None,
+        implementation=kernel,
     )
-    context = jnp.swapaxes(context, 1, 2).reshape(*lead, query.shape[-2], values.shape[-1])
+    context = jnp.swapaxes(context, 1, 2).reshape(*lead, num_queries, -1)[..., :width]
     return jnp.where(empty, 0, context)
+
+
+def mask_by_column(
+    query: Float[Array, "... q d"],
+    keys: Float[Array, "... k d"],
+    values: Float[Array, "... k dv"],
+    mask: Bool[Array, "... 1 k"],
+    scale: float,
+) -> tuple[Float[Array, "... q e"], Float[Array, "... k e"], Float[Array, "... k ev"]]:
+    """Adds CUDNN_STEP columns, of which the first adds MASKED to the score of every masked key.
+
+        scale (query, sqrt(-MASKED / scale), 0, ...) . (key, -sqrt(-MASKED / scale), 0, ...)
+            = scale query . key + MASKED
+
+    The kernel needs values of the same width, so they get columns of zeros.
+    """
+    root = math.sqrt(-MASKED / scale)
+    first = (jnp.arange(CUDNN_STEP) == 0) * root
+    of_query = jnp.broadcast_to(first.astype(query.dtype), (*query.shape[:-1], CUDNN_STEP))
+    of_keys = jnp.where(jnp.swapaxes(mask, -1, -2), 0, -first).astype(keys.dtype)
+    lead = jnp.broadcast_shapes(of_keys.shape[:-1], keys.shape[:-1])
+    keys = jnp.concatenate([jnp.broadcast_to(x, (*lead, x.shape[-1])) for x in (keys, of_keys)], axis=-1)
+    values = jnp.concatenate([values, jnp.zeros((*values.shape[:-1], CUDNN_STEP), values.dtype)], axis=-1)
+    return jnp.concatenate([query, of_query], axis=-1), keys, values
+
+
+def _has_keys(mask: Bool[Array, "... 1 k"], num_queries: int, causal: bool) -> Bool[Array, "... #q 1"]:
+    """Tells which queries may attend to a key at all."""
+    if not causal:
+        return jnp.any(mask, axis=-1, keepdims=True)
+    so_far = jax.lax.cummax(mask.astype(jnp.int32), axis=mask.ndim - 1) > 0
+    last = jnp.minimum(jnp.arange(num_queries), mask.shape[-1] - 1)
+    return jnp.swapaxes(so_far[..., last], -1, -2)

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Bool
+from attn_jax.types import Array, Bool, Int
 
 
 def check_boolean(mask: Array) -> None:
@@ -47,3 +47,17 @@ def check_mask(mask: Array, query: Array, keys: Array, hint: str) -> None:
 def mask_hint(mask: Array, memory_mask: Array) -> str:
     """Says how a mask of keys alone is given, if this is one."""
     return "; a mask of keys alone is mask[..., None, :]" if mask.shape == memory_mask.shape else ""
+
+
+def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
+    """Returns whether a key is at the position of the query or before: a mask as a function of positions."""
+    return key <= query
+
+
+def causal_mask(length: int, num_keys: int | None = None) -> Bool[Array, "q k"]:
+    """Returns a mask that is True at the position of the query and before; num_keys None: as many keys as queries.
+
+    >>> causal_mask(3).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    return jnp.tril(jnp.ones((length, length if num_keys is None else num_keys), bool))

@@ -276,20 +276,6 @@ def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
     return features // num_heads
 
 
-def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
-    """Returns whether a key is at the position of the query or before: a mask as a function of positions."""
-    return key <= query
-
-
-def causal_mask(length: int) -> Bool[Array, "q k"]:
-    """Returns a mask that is True at the position of the query and before.
-
-    >>> causal_mask(3).astype(int).tolist()
-    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
-    """
-    return jnp.tril(jnp.ones((length, length), bool))
-
-
 def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
     """Writes the single key and value of `new` into one slot of each row of a cache, and returns the cache."""
 

@@ -18,7 +18,7 @@ from attn_jax.attention import Attended, Memory, MultiHead
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.dropout import Dropout
-from attn_jax.attention.multi_head import causal
+from attn_jax.attention.masks import causal
 from attn_jax.attention.written.heads import WrittenHeads, WrittenMemory
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions, rotate

@@ -23,7 +23,8 @@ from zoo_example import SCORES as EXAMPLE
 from attn_jax.attention import blockwise, core, gates, selection, selective
 from attn_jax.attention.hard import baselines, monotonic, readings
 from attn_jax.attention.local import WINDOWS
-from attn_jax.attention.multi_head import MultiHead, causal
+from attn_jax.attention.masks import causal
+from attn_jax.attention.multi_head import MultiHead
 from attn_jax.attention.names import required_options
 from attn_jax.attention.normalizers import NORMALIZERS, entmax, fusedmax
 from attn_jax.attention.scores import SCORES, Softcap

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.blockwise import blockwise_attention
-from attn_jax.attention.multi_head import causal, causal_mask
+from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers import entmax15, softmax, sparsemax
 from attn_jax.cli.allocator import use_huge_pages
 from experiments.benchmarks.turns import write

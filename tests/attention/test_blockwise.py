@@ -10,7 +10,7 @@ from arrays import compiled
 
 from attn_jax import Attention, LocalM, MultiHead
 from attn_jax.attention.blockwise import blockwise_attention
-from attn_jax.attention.multi_head import causal, causal_mask
+from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers import (
     LearnedSink,
     fusedmax,

@@ -8,7 +8,8 @@ from arrays import check_derivatives, compiled, params_of
 
 from attn_jax import Attention, MultiHead
 from attn_jax.attention.gates import forgetting_bias
-from attn_jax.attention.multi_head import causal_mask, write
+from attn_jax.attention.masks import causal_mask
+from attn_jax.attention.multi_head import write
 from attn_jax.layers.positions import Alibi
 
 RNG = np.random.default_rng(0)

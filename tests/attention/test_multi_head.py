@@ -12,7 +12,8 @@ from arrays import compiled, params_of
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
 from attn_jax.attention.fused import fused_attention, implementation_of
 from attn_jax.attention.hard.readings import weighted_sum
-from attn_jax.attention.multi_head import causal_mask, head_width
+from attn_jax.attention.masks import causal, causal_mask
+from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
 from attn_jax.attention.signed import Difference
@@ -79,6 +80,55 @@ def test_fused_is_explicit_with_masks_and_empty_rows(score, grouped, with_bias):
     for leaf, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(wanted), strict=True):
         assert np.any(other != 0) and np.all(np.isfinite(leaf))
         np.testing.assert_allclose(leaf, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(causal, grouped, monkeypatch):
+    """The kernel of the GPU, which the CPU does not have, is replaced by the one that it has."""
+    given, kernel = [], jax.nn.dot_product_attention
+
+    def recorded(*args, **options):
+        given.append(options)
+        return kernel(*args, **options | {"implementation": "xla"})
+
+    monkeypatch.setattr("attn_jax.attention.fused.implementation_of", lambda *_: "cudnn")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
+    rng = np.random.default_rng(3)
+    lead = (3, 2, 2) if grouped else (3, 2)
+    shapes = (*lead, 5, 8), *2 * [(*lead[:-1], 1, 6, 8) if grouped else (*lead, 6, 8)]
+    query, keys, values = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+    mask = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0]], bool)
+    mask = mask.reshape(3, *len(lead[1:]) * [1], 1, 6)
+    weight = rng.normal(size=query.shape).astype(np.float32)
+
+    def fused(query, keys, values):
+        context = fused_attention(query, keys, values, jnp.asarray(mask), None, 0.3, causal)
+        return jnp.sum(context * weight), context
+
+    def explicit(query, keys, values):
+        allowed = mask & np.tril(np.ones((5, 6), bool)) if causal else mask
+        context = weighted_sum(softmax(0.3 * query @ jnp.swapaxes(keys, -1, -2), jnp.asarray(allowed)), values)
+        return jnp.sum(context * weight), context
+
+    (got, wanted) = (jax.value_and_grad(f, (0, 1, 2), has_aux=True)(query, keys, values) for f in (fused, explicit))
+    assert [(options["mask"], options["bias"], options["is_causal"]) for options in given] == [(None, None, causal)]
+    for leaf, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(leaf, other, atol=2e-5)
+    np.testing.assert_array_equal(got[0][1][2], 0)
+    assert np.all(got[0][1][1, ..., :2, :] == 0) == causal
+
+
+def test_attention_hands_a_causal_order_to_the_kernel(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        "attn_jax.attention.core.fused_attention", lambda *args: given.append(args) or fused_attention(*args)
+    )
+    attention = Attention(score=Dot()).bind({})
+    x = jnp.asarray(np.random.default_rng(4).normal(size=(2, 4, 8)), jnp.float32)
+    found, expected = (attention(x, x, mask=mask).context for mask in (causal, causal_mask(4)))
+    assert [(args[3].shape, args[6]) for args in given] == [((2, 1, 4), True), ((2, 4, 4), False)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):

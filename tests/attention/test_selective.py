@@ -7,7 +7,7 @@ import pytest
 from arrays import check_derivatives, compiled, params_of
 
 from attn_jax import Attention, MultiHead
-from attn_jax.attention.multi_head import causal
+from attn_jax.attention.masks import causal
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import Difference
 

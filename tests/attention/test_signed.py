@@ -7,7 +7,7 @@ import pytest
 from arrays import check_derivatives, compiled, params_of
 
 from attn_jax import Attention, MultiHead
-from attn_jax.attention.multi_head import causal_mask
+from attn_jax.attention.masks import causal_mask
 from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.scores import QKNorm, Softcap
 from attn_jax.attention.scores.base import unit

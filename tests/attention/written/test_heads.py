@@ -9,7 +9,7 @@ import pytest
 from arrays import compiled
 from tiny_seq2seq import PAD, build, random_params, sentences
 
-from attn_jax.attention.multi_head import causal
+from attn_jax.attention.masks import causal
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 from attn_jax.errors import UserError
 

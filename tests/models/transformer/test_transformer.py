@@ -12,7 +12,7 @@ from tiny_seq2seq import EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
 from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.dropout import Dropout
-from attn_jax.attention.multi_head import causal
+from attn_jax.attention.masks import causal
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
 from attn_jax.evaluation.decode import beam_search, greedy

@@ -30,7 +30,7 @@ class TorchTransformer(nn.Module):
         self.dropout, self.size, self.real_only = nn.Dropout(dropout), size, True
 
     def forward(self, source: torch.Tensor, target_in: torch.Tensor, target_out: torch.Tensor) -> torch.Tensor:
-        later = torch.ones(target_in.shape[1], target_in.shape[1], dtype=torch.bool).triu(1)
+        later = self._later(target_in)
         states = self.transformer(
             self._embed(self.source_embedding, source),
             self._embed(self.target_embedding, target_in),
@@ -46,9 +46,14 @@ class TorchTransformer(nn.Module):
         logits = self.output(states)
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target_out.ravel(), ignore_index=PAD)
 
+    def _later(self, tokens: torch.Tensor) -> torch.Tensor:
+        length = tokens.shape[1]
+        return torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
+
     def _embed(self, embedding: nn.Embedding, tokens: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(tokens.shape[1], dtype=torch.float32)[:, None]
-        angles = places * torch.exp(torch.arange(0, self.size, 2) * (-math.log(10_000.0) / self.size))
+        places = torch.arange(tokens.shape[1], dtype=torch.float32, device=tokens.device)[:, None]
+        columns = torch.arange(0, self.size, 2, device=tokens.device)
+        angles = places * torch.exp(columns * (-math.log(10_000.0) / self.size))
         positions = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
         return self.dropout(embedding(tokens) * self.size**0.5 + positions)
 

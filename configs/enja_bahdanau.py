@@ -2,6 +2,8 @@
 
 Everything else is as in enja_soft, whose decoder steps first and then attends (Luong 2015).
 
+BLEU on dev, six seeds: 36.6 +- 0.7 greedy, 38.5 +- 0.3 with beam 5 (experiments/results/translation.md).
+
 python -m attn_jax.tasks.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_bahdanau.py --config.data_dir=data/enja
 """

@@ -3,6 +3,8 @@
 Between no attention and attention: each step sees the whole source, and cannot choose. Everything else is as in
 enja_soft; with equal weights no unknown word can be replaced by the source word of the largest one.
 
+BLEU on dev, six seeds: 32.1 +- 0.5 greedy, 35.2 +- 0.3 with beam 5 (experiments/results/translation.md).
+
 python -m attn_jax.tasks.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_constant.py --config.data_dir=data/enja
 """

@@ -7,7 +7,8 @@ With --config.model.feed_summary=False and --config.model.tie_embeddings=False i
     python -m attn_jax.tasks.download enja --data_dir=data/enja
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
 
-34.0 BLEU greedy, 36.0 with beam 5 on dev (tokens of the corpus); 25 to 40 minutes on two cores.
+BLEU on dev (tokens of the corpus), six seeds: 34.0 +- 0.9 greedy, 36.8 +- 0.7 with beam 5
+(experiments/results/translation.md). One seed takes 25 to 40 minutes on two cores.
 """
 
 from ml_collections import ConfigDict

@@ -1,5 +1,7 @@
 """English to Japanese with a Transformer on small_parallel_enja (50,000 short sentences, tokenized).
 
+BLEU on dev, six seeds: 38.1 +- 0.4 greedy (experiments/results/translation_transformer.json).
+
 python -m attn_jax.tasks.download enja --data_dir=data/enja
 python launch.py --config=configs/enja_transformer.py --config.data_dir=data/enja
 """

@@ -134,7 +134,9 @@ def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
         found += of_scenes(content)
     if content := record("inflection"):
         found += of_inflection(content, record("inflection_peer"))
-    for name in ("attention", "attention_dropout"):
+    if content := record("translation"):
+        found += of_translation(content, None, "translation")
+    for name in ("attention", "attention_dropout"):  # of the size of the peer
         if content := record(name):
             found += of_translation(content, record("translation_peer"), name)
     return found + [of_babi(content) for name in babi.FAMILIES if (content := record(f"babi_{name}"))]

@@ -75,6 +75,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content 
     "ensembles": lambda found: ensembles.table(found["runs"]),
     "estimators": estimator_page.summary_table,
     "biased_estimators": estimator_page.bias_table,
+    "translation": lambda found: translation.report(found["results"]["runs"]),
     "attention": lambda found: translation.tables(found["results"]["runs"]),
     "attention_dropout": lambda found: translation.tables(found["results"]["runs"]),
     "inflection": lambda found: inflection.report(found["results"]["runs"]),

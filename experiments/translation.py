@@ -92,14 +92,20 @@ def size(config: Any) -> str:
 
 
 def differences(runs: list[dict[str, Any]]) -> str:
-    """Formats the paired differences to the first run with the same languages, a table for each way of decoding."""
+    """Formats the paired differences of runs with the same languages, a table for each way of decoding.
+
+    They are differences to the first run, and, of what comes after it, to the recurrent model with attention.
+    """
     parts = []
     for languages in dict.fromkeys(run["config"].split("_")[0] for run in runs):
-        alike = [run for run in runs if run["config"].startswith(languages)]
+        first, *others = (run for run in runs if run["config"].startswith(languages))
+        soft = [run for run in others if run["config"].endswith("_soft")]
+        orders = [[first, *others]] + ([soft + [run for run in others if run not in soft]] if soft else [])
         for way in WAYS:
-            results = {run["config"]: {"seeds": run["seeds"], "metrics": run["measured"][way]} for run in alike}
-            if table := differences_table(results):
-                parts.append(f"Paired differences, {way}:\n\n{table}")
+            for order in orders:
+                results = {run["config"]: {"seeds": run["seeds"], "metrics": run["measured"][way]} for run in order}
+                if table := differences_table(results):
+                    parts.append(f"Paired differences, {way}:\n\n{table}")
     return "\n\n".join(parts)
 
 

@@ -204,7 +204,7 @@ class Attention(nn.Module, kw_only=True):
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
             mask: True where a query may attend to a key; broadcasts to [..., q, k]. A mask of keys alone, [..., k], is
                 mask[..., None, :]. Or a function of places in these arrays, counted from 0 (query [q, 1], key [k]),
-                such as lambda q, k: k <= q, which block by block needs no array of this size.
+                such as `causal`, which block by block, and in the fused kernel of a GPU, needs no array of this size.
             bias: is added to the scores.
             positions: of the queries, counted like those of the keys; for a window and for forget gates.
             previous: weights of the step before, for monotonic attention.

@@ -50,7 +50,10 @@ def mask_hint(mask: Array, memory_mask: Array) -> str:
 
 
 def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
-    """Returns whether a key is at the position of the query or before: a mask as a function of positions."""
+    """Returns whether a key is at the position of the query or before: a mask as a function of positions.
+
+    Attention recognizes this function, and leaves the order to a kernel that knows it.
+    """
     return key <= query
 
 

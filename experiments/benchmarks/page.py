@@ -128,13 +128,23 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def windows(values: dict[str, float]) -> int:
+    """Tells of how many windows a median and a range are, one, two or three: a median of two is their mean."""
+    low, high = values["low"], values["high"]
+    return 1 if low == high else 2 if values["median"] == (low + high) / 2 else 3
+
+
 def cell(values: dict[str, float]) -> str:
-    return f"{number(values['median'])} [{number(values['low'])}-{number(values['high'])}]"
+    """Formats a median with its range; a single value has none."""
+    text = number(values["median"])
+    return text if windows(values) == 1 else f"{text} [{number(values['low'])}-{number(values['high'])}]"
 
 
-def ratio(values: dict[str, float]) -> str:
+def ratio(values: dict[str, float], single: bool) -> str:
+    """Formats the same for a ratio, which may be one and the same in several windows."""
     digits = 1 if values["median"] >= 10 else 2
-    return f"{values['median']:.{digits}f} [{values['low']:.{digits}f}-{values['high']:.{digits}f}]"
+    text = f"{values['median']:.{digits}f}"
+    return text if single else f"{text} [{values['low']:.{digits}f}-{values['high']:.{digits}f}]"
 
 
 def speeds(rows: list[dict[str, Any]], unit: str) -> list[str]:
@@ -149,7 +159,8 @@ def speeds(rows: list[dict[str, Any]], unit: str) -> list[str]:
     titles += ["step, ms: 50 %", "99 %"] if latency else []
     lines = ["| " + " | ".join(titles) + " |", "|---" + "|--:" * (len(titles) - 1) + "|"]
     for row in rows:
-        cells = [row["name"], cell(row["per_second"]), ratio(row["ratio"]), number(row["per_cpu_second"]["median"])]
+        cells = [row["name"], cell(row["per_second"]), ratio(row["ratio"], windows(row["per_second"]) == 1)]
+        cells += [number(row["per_cpu_second"]["median"])]
         cells += [show(row[key]) for key, _, show in columns]
         cells += [number(row["step_ms"][key]) if key in row["step_ms"] else "" for key in ("p50", "p99") if latency]
         lines.append("| " + " | ".join(cells) + " |")
@@ -254,16 +265,32 @@ def kernels(found: dict[str, Any]) -> list[str]:
 
 
 def gpu(found: dict[str, Any]) -> list[str]:
-    """Returns a table of checks, one of programs for each type, and one of attention by length."""
+    """Returns a table of checks, one of programs for each type, and one of attention by length; none without rows."""
+    tables = [checks(found["checks"])] if found["checks"] else []
+    for group in found["groups"]:
+        count = windows(group["rows"][0]["per_second"])
+        of_each = ("one window of each program", "medians of two windows", "medians of three windows")[count - 1]
+        tables.append([f"Training in {group['title']}, {of_each}:", "", *speeds(group["rows"], found["unit"])])
+    lengths = {int(length): times for length, times in found["attention"].items() if times}
+    if lengths:
+        tables.append(by_positions(lengths))
+    return [line for table in tables for line in ("", *table)][1:]
+
+
+def checks(rows: list[dict[str, Any]]) -> list[str]:
+    """Returns a table of errors beside float64."""
     show = lambda x: "not finite" if x is None else f"{x:.1e}"  # noqa: E731
     lines = ["| check | precision | error | of gradients | at most | passed |", "|---|---|--:|--:|--:|---|"]
-    for row in found["checks"]:
+    for row in rows:
         cells = row["name"], row["precision"], show(row["error"]), show(row["gradient_error"]), f"{row['limit']:.0e}"
         lines.append("| " + " | ".join([*cells, "yes" if row["passed"] else "NO"]) + " |")
-    for group in found["groups"]:
-        lines += ["", f"Training in {group['title']}:", "", *speeds(group["rows"], found["unit"])]
-    lengths = found["attention"]
-    lines += ["", "| | " + " | ".join(f"{int(n):,} positions" for n in lengths) + " |"]
+    return lines
+
+
+def by_positions(lengths: dict[int, dict[str, Any]]) -> list[str]:
+    """Returns a table of attention alone: milliseconds by the number of positions, medians of three windows or one."""
+    lines = ["Attention alone, medians of three windows; a number without a range is of one window:", ""]
+    lines += ["| | " + " | ".join(f"{length:,} positions" for length in lengths) + " |"]
     lines += ["|---" + "|--:" * len(lengths) + "|"]
     for name in dict.fromkeys(name for times in lengths.values() for name in times):
         cells = [cell(times[name]) if name in times else "" for times in lengths.values()]

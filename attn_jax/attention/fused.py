@@ -15,6 +15,7 @@ from attn_jax.types import Array, Bool, Dtype, Float
 CUDNN_WIDTH = 128  # of a head, at most
 CUDNN_STEP = 8  # a width is a multiple of it
 MASKED = -1e4  # score of a masked key, of which exp is 0
+SMALLEST_SCALE = 1e-5  # with which the columns of a mask stay finite in float16
 
 
 def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
@@ -61,8 +62,10 @@ def fused_attention(
     num_queries, num_keys, width = query.shape[-2], keys.shape[-2], values.shape[-1]
     kernel = implementation_of(query.dtype, query.shape[-1], num_queries, num_keys)
     of_keys = mask.shape[-2] == 1 and jnp.broadcast_shapes(mask.shape[:-2], keys.shape[:-2]) == keys.shape[:-2]
-    if kernel == "cudnn" and of_keys and query.shape[-1] + CUDNN_STEP <= CUDNN_WIDTH:
-        # As an array [queries, keys] the mask would be read, and a gradient for it written: more than all else.
+    fits = query.shape[-1] + CUDNN_STEP <= CUDNN_WIDTH and scale > SMALLEST_SCALE
+    if kernel == "cudnn" and of_keys and bias is None and fits:
+        # As an array [queries, keys] the mask would be read, and a gradient for it written: more than all else. With a
+        # bias there is one anyway; and a bias without a mask keeps its one row, and its one batch under jax.vmap.
         empty = ~_has_keys(mask, num_queries, causal)
         query, keys, values = mask_by_column(query, keys, values, mask, scale)
         pairs = None

@@ -74,7 +74,13 @@ def build_text(options: Options, vocabularies: tuple[Vocabulary, Vocabulary], wr
     options.decode.check_vocabulary(sizes.target_vocab_size)
     task, is_story = options.task, options.model.reads_stories
     encode = encode_stories if is_story else encode_pairs
-    translator = Translator(model, *vocabularies, options.decode, seed=options.run.seed, encode=encode)
+    if options.decode.replace_unk and options.model.continue_source:
+        raise UserError(
+            "decode.replace_unk takes words of the source, but model.continue_source continues it; leave one out"
+        )
+    translator = Translator(
+        model, *vocabularies, options.decode, seed=options.run.seed, encode=encode, buckets=task.buckets
+    )
     evaluator = TextEvaluator(translator, buckets=task.buckets, tokenize=options.eval.tokenize)
     if is_story:
         predictor = StoryPredictor(translator, buckets=task.buckets, max_sentences=task.max_sentences)

@@ -262,7 +262,8 @@ def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         max_length=config.decode.max_length,
     )
     say(f"{'exported':<14}{folder}: {config.decode.batch_size} sources of {config.decode.max_length} tokens")
-    say(f"{'try':<14}echo '{' '.join(map(str, [*example_ids(snapshot), EOS]))}' | python {folder / 'decode.py'}")
+    script = shlex.quote(str(folder / "decode.py"))
+    say(f"{'try':<14}echo '{' '.join(map(str, [*example_ids(snapshot), EOS]))}' | python {script}")
 
 
 def example_ids(snapshot: Snapshot) -> list[int]:

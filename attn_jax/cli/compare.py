@@ -28,7 +28,8 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
 
     Returns:
         {"workdir", "baseline", "split", "seeds": those in common, "without_sentences": folders without statistics of
-        sentences, "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
+        sentences, "left_out": {metric: how each run measured it}, "decode": {option: its values} where they differ,
+        "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
         "sentences" are comparisons or None, {"difference", "low", "high", "p_value", "adjusted" (by Holm),
         "effect_size", "concludes"}; "order" is the bound of almost stochastic order that the run is better, None for
         fewer than two seeds and for metrics of which neither direction is better.
@@ -39,9 +40,11 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     name, statistics = FILES[measured]
     ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
     check_same_split(workdir, ours, baseline, theirs)
-    metrics = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
+    common = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
+    how = {metric: [_signature(result, metric) for result in (theirs, ours)] for metric in common}
+    metrics = [metric for metric in common if how[metric][0] == how[metric][1]]
     if not metrics:
-        raise UserError(f"{workdir} and {baseline} have no metric in common")
+        raise UserError(f"{workdir} and {baseline} have no metric in common that was measured in the same way")
     seeds = [seed for seed in ours["seeds"] if seed in theirs["seeds"]]
     if not seeds:
         raise UserError(
@@ -69,7 +72,23 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
         for metric in metrics
     ]
     about = {"workdir": str(workdir), "baseline": str(baseline), "split": ours.get("split"), "seeds": seeds}
+    about |= {"left_out": {metric: how[metric] for metric in common if metric not in metrics}}
+    about |= {"decode": _differing(theirs.get("decode") or {}, ours.get("decode") or {})}
     return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
+
+
+def _signature(result: Result, metric: str) -> str:
+    """Returns the settings that a value depends on, such as the tokenizer of BLEU."""
+    return result.get("signatures", {}).get(metric, "")
+
+
+def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, list[Any]]:
+    """Returns {option: [theirs, ours]} where two sets of options differ."""
+    return {
+        name: [theirs.get(name), ours.get(name)]
+        for name in sorted(theirs.keys() | ours.keys())
+        if theirs.get(name) != ours.get(name)
+    }
 
 
 def check_same_split(workdir: pathlib.Path, ours: Result, baseline: pathlib.Path, theirs: Result) -> None:
@@ -99,6 +118,10 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
         cells = [_difference(seeds), _p(seeds), effect, shown, _difference(sentences), _p(sentences)]
         rows.append([row["metric"], f"{row['baseline']:.4g}", f"{row['value']:.4g}", *cells])
     lines = [*markdown(rows).splitlines(), ""]
+    for metric, (theirs, ours) in found["left_out"].items():
+        lines.append(f"{metric} is left out: it was measured with {theirs or 'none'} and with {ours or 'none'}")
+    for option, (theirs, ours) in found["decode"].items():
+        lines.append(f"decoding differs: decode.{option} is {theirs!r} in the baseline, {ours!r} in the run")
     count = len(found["seeds"])
     if count < 2:
         lines.append("over seeds: one seed in common, which says nothing of others; train both with config.seeds")
@@ -119,7 +142,7 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     elif found["without_sentences"]:
         lines.append(
             f"over sentences: no statistics in {' and '.join(found['without_sentences'])}; --mode=eval of both writes "
-            "them, then add --measured=eval"
+            "them, of a model of texts, images or stories; then add --measured=eval"
         )
     return lines
 

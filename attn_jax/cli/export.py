@@ -25,7 +25,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
-from attn_jax.tasks.files import save_json
+from attn_jax.tasks.files import save_json, write
 from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Array, Params
 
@@ -60,15 +60,14 @@ def export_model(
         raise UserError("--mode=export is for models of text, and this model reads images")
     try:
         import flatbuffers  # noqa: F401, needed by jax.export
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
     except ImportError as error:
         raise UserError(f"--mode=export needs the package {error.name}: pip install flatbuffers safetensors") from None
     flat = {"/".join(path): np.asarray(x) for path, x in sorted(flatten_dict(params).items())}
     start, step = exported(model, list(flat), list(flat.values()), batch_size, source_length)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(flat, folder / "params.safetensors")
+    write(folder / "params.safetensors", save(flat))
     for name, function in (("start.jax", start), ("step.jax", step)):
-        (folder / name).write_bytes(function.serialize())
+        write(folder / name, bytes(function.serialize()))
     shutil.copyfile(vocabularies, folder / "vocabularies.json")
     shutil.copyfile(DECODER, folder / "decode.py")
     about: dict[str, Any] = {

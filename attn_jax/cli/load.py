@@ -51,9 +51,9 @@ class Loaded:
         Raises:
             UserError: the model cannot read a line; the message is one line.
         """
-        check_lines("predict", lines)
+        lines = list_of_lines("predict", lines)
         with told_in_one_line(), jax.enable_x64(False):
-            batches = self.predictor.predict(self.params, list(lines), self.config.decode.batch_size)
+            batches = self.predictor.predict(self.params, lines, self.config.decode.batch_size)
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
 
     def attention(self, lines: Iterable[str]) -> list[Collected]:
@@ -68,21 +68,30 @@ class Loaded:
         Raises:
             UserError: the model cannot read a line, has no attention, or is a regression.
         """
-        check_lines("attention", lines)
+        lines = list_of_lines("attention", lines)
         if not task_class(self.config.task.name).of_pairs:
             raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
         if not resolve(self.config).model.has_weights:
             raise UserError("model.decoder is 'none': there is no attention")
         with told_in_one_line(), jax.enable_x64(False):
-            texts = self.predictor.read_lines(list(lines))
+            texts = self.predictor.read_lines(lines)
             split = Pairs(texts, [""] * len(texts))
             return collector_of(self.predictor).collect(self.params, split) if texts else []
 
 
-def check_lines(method: str, lines: Iterable[str]) -> None:
-    """Raises a UserError for one text in place of a list of lines."""
+def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:
+    """Returns the lines as a list.
+
+    Raises:
+        UserError: one text in place of lines, or something else among them.
+    """
     if isinstance(lines, str):
         raise UserError(f"{method} takes a list of lines, got the text {lines[:40]!r}")
+    lines = list(lines)
+    for number, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise UserError(f"{method}: line {number} is {line!r:.40}; expected a text")
+    return lines
 
 
 def load(workdir: str | os.PathLike) -> Loaded:

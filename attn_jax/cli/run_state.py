@@ -195,7 +195,7 @@ class Callbacks:
 def reached(config: ConfigDict, values: list[float]) -> bool:
     """Returns whether train.best_metric is as good as train.goal for every seed; False without a goal."""
     goal, (_, order) = config.train.goal, best_metric(config)
-    return bool(goal) and (max(values) <= goal if order == "min" else min(values) >= goal)
+    return bool(goal) and all(value <= goal if order == "min" else value >= goal for value in values)
 
 
 def params_of_seeds(params: Params, seeds: tuple[int, ...]) -> list[Params]:

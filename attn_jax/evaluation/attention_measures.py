@@ -135,9 +135,8 @@ def to_source(one: Map, weights: Float[np.ndarray, "q k"]) -> Float[np.ndarray, 
         return None
     if rows == "target":
         return weights[:-1, :-1]
-    # Source, eos, bos, target: a token is predicted from the row of the one before it.
-    end = one.columns.index("<eos>")
-    return weights[end + 1 : -1, :end]
+    # Source, eos, perhaps tags and their eos, bos, target: a token is predicted from the row of the one before it.
+    return weights[one.columns.index("<bos>") : -1, : one.columns.index("<eos>")]
 
 
 def _values(

@@ -13,6 +13,7 @@ that only fill up a batch should have the limit 0. pad and bos are never propose
 renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -140,15 +141,17 @@ def sample(
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
-      UserError: if temperature < 0, top_k < 0, or top_p is not in (0, 1].
+      UserError: if temperature is negative or not finite, top_k < 0, or top_p is not in (0, 1].
     """
     check_sampling(temperature, top_k, top_p)
-    if temperature == 0:
+    if temperature < np.finfo(np.float32).tiny:
         temperature, top_k = 1.0, 1
 
     def choose(t, candidates):
         rngs_t = jax.vmap(jax.random.fold_in, in_axes=(0, None))(rngs, t)
-        logits = candidates / temperature
+        # The largest becomes 0, so that a low temperature cannot make all of them -inf.
+        best = jnp.max(candidates, axis=-1, keepdims=True)
+        logits = (candidates - jnp.where(jnp.isfinite(best), best, 0)) / temperature
         if top_k == 0 and top_p == 1:
             return jax.vmap(jax.random.categorical)(rngs_t, logits).astype(jnp.int32)
         size = logits.shape[-1]
@@ -166,9 +169,9 @@ def sample(
 
 def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
     """Raises a UserError for options of `sample` that are out of range."""
-    if temperature < 0 or top_k < 0 or not 0 < top_p <= 1:
+    if not 0 <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
         raise UserError(
-            "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
+            "sampling: expected a finite temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
             f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
         )
 

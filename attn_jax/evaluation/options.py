@@ -52,7 +52,10 @@ class DecodeOptions:
         only=("method", ("sample",)),
     )
     max_length: int = option(
-        100, "largest number of target tokens, which is also at most 2 * source + 10", at_least=1, at_most=100_000
+        100,
+        "largest number of target tokens, also at most 2 * source + 10, with the end of the source",
+        at_least=1,
+        at_most=100_000,
     )
     batch_size: int = option(100, "sentences decoded at a time", at_least=1)
     ensemble: bool = option(False, "predict and evaluate with the mean of the probabilities of all seeds of the run")

@@ -51,19 +51,24 @@ def plot_fit(
             axes.plot(test[1][:, 0], tested[:, 0], "o", color=COLORS[0], alpha=0.5, markersize=4)
             ends = [min(test[1].min(), tested.min()), max(test[1].max(), tested.max())]
             axes.plot(ends, ends, color="0.6", linewidth=1)
-            axes.set(xlabel=columns.target, ylabel=f"prediction of {columns.target}")
+            axes.set(xlabel=plain(columns.target), ylabel=plain(f"prediction of {columns.target}"))
         elif train.inputs.shape[1] > 1:
             plot_classes(axes, train, test[0], tested)
         else:
             for value in range(train.targets.shape[1]):
-                color, name = COLORS[value % len(COLORS)], columns.classes[value] if columns.classes else "prediction"
+                color, name = (
+                    COLORS[value % len(COLORS)],
+                    plain(columns.classes[value]) if columns.classes else "prediction",
+                )
                 axes.plot(train.inputs[:, 0], train.targets[:, value], "o", color=color, alpha=0.45, markersize=4)
                 axes.plot(places[:, 0], predictions[:, value], color=color, label=name)
             if not columns.classes:
                 order = np.argsort(test[0][:, 0])
                 axes.plot(test[0][order, 0], test[1][order, 0], "--", color="0.35", linewidth=1.2, label="test")
             axes.legend(frameon=False)
-            axes.set(xlabel=columns.inputs[0], ylabel="probability" if columns.classes else columns.target)
+            axes.set(
+                xlabel=plain(columns.inputs[0]), ylabel="probability" if columns.classes else plain(columns.target)
+            )
         save(figure, path)
 
 
@@ -74,9 +79,9 @@ def plot_classes(axes: Any, train: TrainingPoints, inputs: Inputs, predictions: 
         mine = inputs[predictions.argmax(axis=-1) == value]
         axes.plot(mine[:, 0], mine[:, 1], ".", color=color, markersize=3, alpha=0.6)
         mine = train.inputs[train.targets.argmax(axis=-1) == value]
-        axes.plot(mine[:, 0], mine[:, 1], "o", color=color, markersize=5, markerfacecolor="none", label=name)
-    axes.set(xlabel=train.columns.inputs[0], ylabel=train.columns.inputs[1])
-    axes.legend(frameon=False, title=f"{train.columns.target} (rings: training)", title_fontsize=8)
+        axes.plot(mine[:, 0], mine[:, 1], "o", color=color, markersize=5, markerfacecolor="none", label=plain(name))
+    axes.set(xlabel=plain(train.columns.inputs[0]), ylabel=plain(train.columns.inputs[1]))
+    axes.legend(frameon=False, title=plain(f"{train.columns.target} (rings: training)"), title_fontsize=8)
 
 
 def plot_weights(train: TrainingPoints, places: Inputs, values: Float[np.ndarray, "q n"], path: os.PathLike) -> None:
@@ -85,7 +90,8 @@ def plot_weights(train: TrainingPoints, places: Inputs, values: Float[np.ndarray
     with styled():
         figure, axes = panel()
         plot_heat_map(axes, values[np.ix_(rows, columns)], places[rows, 0])
-        axes.set(xlabel=f"training points, by {train.columns.inputs[0]}", ylabel=f"query {train.columns.inputs[0]}")
+        first = plain(train.columns.inputs[0])
+        axes.set(xlabel=f"training points, by {first}", ylabel=f"query {first}")
         save(figure, path)
 
 
@@ -135,13 +141,18 @@ def plot_query(
         if flat:
             axes.axvline(place[0], color="0.3", linewidth=1, linestyle="--")
             if columns.classes:
-                axes.set_yticks(range(len(columns.classes)), columns.classes)
+                axes.set_yticks(range(len(columns.classes)), [plain(name) for name in columns.classes])
         else:
             axes.plot(*place[:2], marker="+", color="black", markersize=14, markeredgewidth=2)
-        axes.set(xlabel=columns.inputs[0], ylabel=columns.target if flat else columns.inputs[1])
+        axes.set(xlabel=plain(columns.inputs[0]), ylabel=plain(columns.target if flat else columns.inputs[1]))
         at = ", ".join(f"{name} {value:.4g}" for name, value in zip(columns.inputs, place, strict=True))
         axes.set_title(f"{at}:  {columns.target} {answer}", fontsize=10, parse_math=False)
         save(figure, path)
+
+
+def plain(text: str) -> str:
+    """Returns a label that matplotlib prints as it is: between two dollar signs it would read a formula."""
+    return text.replace("$", r"\$")
 
 
 def panel(columns: int = 1, rows: int = 1, **options: Any) -> tuple[Any, Any]:

@@ -11,7 +11,8 @@ import numpy as np
 from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk, without
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.models.base import Model
-from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches
+from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches, round_up
+from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.task import Encode
 from attn_jax.tasks.token_ids import BOS, EOS, PAD, SPECIAL, UNK
@@ -38,7 +39,8 @@ class Translator:
         options: see DecodeOptions.
         seed: the samples of a run depend on it.
         encode: from pairs to ids, `encode_pairs`, `encode_stories` or `encode_pictures`.
-        limit_by_source: outputs have at most 2 s + 10 tokens for s source tokens, which images do not have.
+        limit_by_source: outputs have at most 2 s + 10 tokens for s source tokens, eos included; images have none.
+        buckets: of the training; see attn_jax.tasks.batching.round_up.
     """
 
     def __init__(
@@ -51,9 +53,11 @@ class Translator:
         seed: int = 0,
         encode: Encode = encode_pairs,
         limit_by_source: bool = True,
+        buckets: Sequence = (),
     ):
         self.model, self.options, self._encode, self._by_length = model, options, encode, limit_by_source
         self.source_vocabulary, self.target_vocabulary = source_vocabulary, target_vocabulary
+        self._largest = tuple(map(max, zip(*make_buckets(buckets), strict=True))) if buckets else (0, 0)
         self._rng = jax.random.key(seed)
         self._rng_further = jax.random.fold_in(self._rng, FURTHER)
         self.attention_weights = jax.jit(model.attention_weights)
@@ -79,7 +83,7 @@ class Translator:
         if not filled:
             return results
         encoded = self.encode(Pairs([texts[i] for i in filled], [""] * len(filled)))
-        for indices, batch in eval_batches(encoded, self.options.batch_size):
+        for indices, batch in eval_batches(encoded, self.options.batch_size, largest=self._largest):
             rows = np.arange(len(batch["target_in"]))
             limits = np.zeros(len(rows), np.int32)
             longest = 2 * encoded.source.lengths[indices] + 10 if self._by_length else self.options.max_length
@@ -103,11 +107,11 @@ class Translator:
         return found
 
     def _replaced(self, params: Params, text: str, ids: list[int]) -> list[str]:
-        source = np.array([[*self.source_vocabulary.encode(text), EOS]], np.int32)
-        length = -(-source.shape[1] // 16) * 16
-        source = np.pad(source, ((0, 0), (0, length - source.shape[1])))
-        target_in = np.full((1, -(-(len(ids) + 1) // 16) * 16), PAD, np.int32)
-        target_in[0, : len(ids) + 1] = [BOS, *ids]
+        rows = [*self.source_vocabulary.encode(text), EOS], [BOS, *ids]
+        shape = round_up((len(rows[0]), len(rows[1])), self._largest)
+        source, target_in = (
+            np.array([row + [PAD] * (length - len(row))], np.int32) for row, length in zip(rows, shape, strict=True)
+        )
         batch = {"source": source, "target_in": target_in, "target_out": target_in}
         weights = np.asarray(self.attention_weights(params, batch))[0]
         tokens = self.target_vocabulary.tokens(ids)

@@ -129,7 +129,7 @@ class Model:
     def _evaluated(self, params: Params, batch: Batch) -> tuple[dict[str, Array], Array]:
         """Returns the values that `eval_fn` averages, and 1 for each real one, else 0; [b, ...]."""
         nll, correct, weights = self._apply(params, batch, "evaluate")
-        return {"loss": nll, "accuracy": correct, "attention_entropy": entropy(weights)}, self._real(batch)
+        return {"loss": nll, "accuracy": correct, "attention_entropy": entropy(shares(weights))}, self._real(batch)
 
     def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:
         """log p(target | source) of each pair, eos included."""
@@ -236,11 +236,18 @@ class RowLoss:
         return total, (metrics, collections.get(ROW_IDS, {}))
 
 
+def shares(weights: Float[Array, "... k"]) -> Float[Array, "... k"]:
+    """Computes |w| / sum |w|, of which the entropy is that of weights that do not sum to one; 0 for a row of zeros."""
+    size = jnp.abs(weights)
+    total = jnp.sum(size, axis=-1, keepdims=True)
+    return size / jnp.where(total > 0, total, 1)
+
+
 def best_tokens(log_probs: Float[Array, "b v"], k: int | None) -> tuple[Float[Array, "b k"], Int[Array, "b k"]]:
     """Returns (log-probabilities, tokens) of the k most probable tokens, best first; k = None: of all, in order."""
     size = log_probs.shape[-1]
     if k is None:
-        return log_probs, jnp.broadcast_to(jnp.arange(size), log_probs.shape)
+        return log_probs, jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), log_probs.shape)
     return top_k(log_probs, min(k, size))
 
 

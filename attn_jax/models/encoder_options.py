@@ -34,6 +34,7 @@ class StackOptions(OutputUser):
     sizes: ClassVar[type] = TextSizes
     has_label_smoothing: ClassVar[bool] = True
     reads_stories: ClassVar[bool] = False
+    continue_source: ClassVar[bool] = False
     has_weights: ClassVar[bool] = True
 
     hidden_size: int = option(256, "width of the hidden states", at_least=1)

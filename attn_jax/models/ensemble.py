@@ -60,8 +60,7 @@ class Ensemble(Model):
         def advance(state, tokens):
             token, target = tokens
             state, log_probs = self.step(params, memory, state, token)
-            own = jnp.take_along_axis(log_probs, target[:, None], axis=1)[:, 0]
-            return state, own >= jnp.max(log_probs, axis=1)
+            return state, target == jnp.argmax(log_probs, axis=1)
 
         columns = jnp.asarray(batch["target_in"]).T, jnp.asarray(batch["target_out"]).T
         _, correct = jax.lax.scan(advance, state, columns)
@@ -106,14 +105,26 @@ class MixedEnsemble(Ensemble):
         }
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
-        """Returns the weights of the queries of all models, side by side."""
-        return jnp.concatenate([member.query_weights(own, source) for member, own in self._pairs(params)], axis=1)
+        """Returns the weights of the queries of all models that have them, side by side; of glimpses those of one."""
+        pairs = [pair for pair in self._pairs(params) if hasattr(pair[0].module, "query_weights")]
+        pairs = pairs[:1] if hasattr(pairs[0][0].module, "trajectory") else pairs
+        return jnp.concatenate([member.query_weights(own, source) for member, own in pairs], axis=1)
+
+    def trajectory(self, params: Params, source: Source) -> tuple[Array, Array]:
+        """Returns the places of the glimpses of the first model that has them, and its guesses."""
+        member, own = next(pair for pair in self._pairs(params) if hasattr(pair[0].module, "trajectory"))
+        return member.trajectory(own, source)
 
     def _nll_and_weights(self, params: Params, batch: Batch) -> tuple[Float[Array, "b t"], Float[Array, "b t s"]]:
-        found = [member._nll_and_weights(own, batch) for member, own in self._pairs(params)]
-        nll, weights = map(jnp.stack, zip(*found, strict=True))
+        """Returns the negative log-likelihood of the mixture, and the mean of the weights over equally many keys.
+
+        Models of images may see other cells than the first one; then the weights are those of the first.
+        """
+        nll, weights = zip(*(m._nll_and_weights(own, batch) for m, own in self._pairs(params)), strict=True)
         shares = shares_of(params)
-        return -mean_log_prob(-nll, shares), jnp.einsum("n,nbts->bts", shares, weights)
+        same = all(w.shape == weights[0].shape for w in weights)
+        mean = jnp.einsum("n,nbts->bts", shares, jnp.stack(weights)) if same else weights[0]
+        return -mean_log_prob(-jnp.stack(nll), shares), mean
 
     def _pairs(self, params: Params) -> list[tuple[Model, Params]]:
         return list(zip(self.members, params, strict=True))

@@ -119,6 +119,9 @@ def sampling_rng(module: nn.Module) -> PRNGKeyArray | None:
 
 
 def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]):
-    """Returns (-log p(target), 1 where no token is more probable than the target, else 0), each [...]."""
+    """Returns (-log p(target), 1 where the target is the most probable token, else 0), each [...].
+
+    Of equally probable tokens the first counts, as in greedy decoding.
+    """
     target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
-    return -target, (target >= jnp.max(log_probs, axis=-1)).astype(jnp.float32)
+    return -target, (targets == jnp.argmax(log_probs, axis=-1)).astype(jnp.float32)

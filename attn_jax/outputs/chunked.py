@@ -22,7 +22,10 @@ from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree
 
 
 class ChunkedSoftmax(FullSoftmax, kw_only=True):
-    """The full softmax with the memory of `chunk_size` words: the same parameters, numbers and gradients."""
+    """The full softmax with the memory of `chunk_size` words: the same parameters, numbers and gradients.
+
+    In bfloat16 they are the same up to rounding: sums are in float32 here, while the full layer rounds each logit.
+    """
 
     chunk_size: int = 8192
 

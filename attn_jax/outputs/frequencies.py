@@ -55,10 +55,10 @@ def unigram(frequencies: Frequencies, *, power: float = 1.0, smoothing: float = 
     """
     counts = frequencies.counts + smoothing
     counts[:reserved] = np.maximum(counts[:reserved], 1)
-    if missing := np.flatnonzero(counts == 0).tolist():
+    probs = np.asarray(counts, np.float64) ** power
+    if missing := np.flatnonzero(probs == 0).tolist():
         some = ", ".join(map(str, missing[:NEVER_SEEN])) + (" ..." if len(missing) > NEVER_SEEN else "")
         raise ValueError(f"unigram: {len(missing)} of {len(counts)} words have the count 0 (words {some})")
-    probs = counts**power
     return probs / np.sum(probs)
 
 

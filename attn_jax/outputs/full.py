@@ -44,7 +44,7 @@ class FullSoftmax(OutputLayer, kw_only=True):
         return Linear(*declare(self, features, **sizes), axis=1)
 
     def logits(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
-        """W hidden + b in float32; the product is computed in `dtype`."""
+        """Returns W hidden + b as float32; the product, and a bias that is not tied, are rounded to `dtype` before."""
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
         contracted = ((hidden.ndim - 1,), (1 - axis,)), ((), ())
         logits = jax.lax.dot_general(hidden.astype(self.dtype), table.astype(self.dtype), contracted)

@@ -250,12 +250,12 @@ def own_rows(indices: Int[np.ndarray, "... n"], share: tuple[int, int]) -> Int[n
 
 
 def eval_batches(
-    pairs: EncodedPairs, batch_size: int, buckets: Sequence = ()
+    pairs: EncodedPairs, batch_size: int, buckets: Sequence = (), largest: tuple[int, int] = (0, 0)
 ) -> Iterator[tuple[Int[np.ndarray, " r"], dict[str, np.ndarray | Picture]]]:
     """Yields (indices of the pairs, batch) for every pair once, with pairs of similar length together.
 
-    A batch has the shape of the first bucket it fits into, or else its own lengths rounded up to a multiple of
-    ROUND_UP, so no pair is too long. Row r of the batch is pair indices[r]; rows from len(indices) on are pad.
+    A batch has the shape of the first bucket it fits into, or else that of `round_up`, so no pair is too long. Row r of
+    the batch is pair indices[r]; rows from len(indices) on are pad.
     """
     if batch_size < 1:
         raise UserError(f"batch_size {batch_size}: expected at least 1")
@@ -266,11 +266,22 @@ def eval_batches(
     for start in range(0, len(pairs), rows):
         indices = order[start : start + rows]
         longest = int(source[indices].max()), int(target[indices].max())
-        own = (_round_up(longest[0], ROUND_UP), _round_up(longest[1], ROUND_UP))
+        own = round_up(longest, largest)
         shape = next((b for b in buckets if b[0] >= longest[0] and b[1] >= longest[1]), own)
         filled = np.full(rows, FILL)
         filled[: len(indices)] = indices
         yield indices, pairs.batch(filled, shape)
+
+
+def round_up(lengths: tuple[int, int], largest: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """Rounds the lengths of source and target up to a multiple of ROUND_UP, so that few shapes are compiled.
+
+    A length up to that of `largest`, the largest batches of training, is not rounded beyond it: there may be no more
+    positions.
+    """
+    rounded = [_round_up(length, ROUND_UP) for length in lengths]
+    own = zip(lengths, rounded, largest, strict=True)
+    return tuple(min(most, up) if length <= most else up for length, up, most in own)
 
 
 def _round_up(n: int, multiple: int) -> int:

@@ -133,7 +133,10 @@ def _fetch(remote: Remote, folder: pathlib.Path, base_url: str, with_mirrors: bo
 
 def _retrieve(url: str, known: str | None, path: pathlib.Path) -> None:
     part = path.with_name(path.name + ".part")
-    host = urlsplit(url).netloc
+    try:
+        host = urlsplit(url).netloc
+    except ValueError:  # such as http://[::1
+        raise UserError(f"{url}: not a URL such as https://host/folder/") from None
     known_hash = None if known is None else f"sha256:{known}"
     try:
         pooch.retrieve(url, known_hash=known_hash, fname=path.name, path=path.parent, downloader=Resumable(part))

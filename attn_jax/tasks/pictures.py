@@ -117,14 +117,14 @@ def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w 
 
 
 def check_image(path: pathlib.Path) -> tuple[int, int]:
-    """Returns height and width of an image, after a look at the checksums of a PNG file, which decodes nothing.
+    """Returns height and width of an image, after a look at the checksums of a PNG file; others are decoded.
 
     Raises:
         UserError: it cannot be read, is no image, is damaged, or has more than 8 bits a channel.
     """
     with opened(path) as image:
         check_depth(path, image)
-        image.verify()
+        image.verify() if image.format == "PNG" else image.load()
         return image.size[::-1]
 
 

@@ -63,7 +63,8 @@ def make_optimizer(
         warmup_steps: updates over which the rate rises linearly.
         plateau_patience: evaluations without a better loss before the rate is halved; used by the host, see SinceBest.
         halve_after, halve_every: halve the rate every `halve_every` updates, counted from `halve_after`; 0: never.
-        clip_norm: scale the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2); 0: never.
+        clip_norm: scale the gradient down to at most this global norm (Pascanu et al. 2013, section 3.2), that of a
+            learned baseline of hard attention by itself; 0: never.
         clip_each: clip the gradient of each parameter array by its own norm.
         weight_decay: of adamw (Loshchilov & Hutter 2019); of arrays with two or more axes only, not of biases.
         momentum: of sgd.
@@ -91,7 +92,7 @@ def make_optimizer(
     )
     precondition = lookup(OPTIMIZERS, name, "optimizer.name")
     tx = optax.chain(
-        clip(clip_norm, clip_each) if clip_norm > 0 else optax.identity(),
+        clip_apart(clip(clip_norm, clip_each)) if clip_norm > 0 else optax.identity(),
         precondition(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps),
         optax.scale_by_learning_rate(rate),
         scale_by_plateau() if on_plateau else optax.identity(),
@@ -119,6 +120,29 @@ def clip(norm: Real, each: bool) -> optax.GradientTransformation:
     if not each:
         return optax.clip_by_global_norm(norm)
     return optax.stateless_with_tree_map(lambda grad, _: grad * jnp.minimum(1.0, norm / (optax.tree.norm(grad) + TINY)))
+
+
+def clip_apart(tx: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Applies `tx`, which has no state, to the parameters of a baseline (under "baseline") and to all others by itself.
+
+    The squared error of a learned baseline is no part of the model's loss, so it must not shrink the model's gradient.
+    """
+
+    def update(updates, state, params=None):
+        of_baseline = jax.tree.map_with_path(lambda path, _: any(_key(part) == "baseline" for part in path), updates)
+        if not any(jax.tree.leaves(of_baseline)):
+            return tx.update(updates, state, params)
+        parts = [
+            jax.tree.map(lambda u, own, part=part: u if own == part else jnp.zeros_like(u), updates, of_baseline)
+            for part in (False, True)
+        ]
+        return jax.tree.map(jnp.add, *(tx.update(part, state, params)[0] for part in parts)), state
+
+    return optax.GradientTransformation(tx.init, update)
+
+
+def _key(part) -> str:
+    return getattr(part, "key", "")
 
 
 def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
@@ -191,7 +215,7 @@ def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformati
     """
 
     def is_running(path) -> bool:
-        return getattr(path[-1], "key", "").startswith("running")
+        return _key(path[-1]).startswith("running")
 
     def update(updates, state, params=None):
         trained = jax.tree.map_with_path(lambda path, u: jnp.zeros_like(u) if is_running(path) else u, updates)

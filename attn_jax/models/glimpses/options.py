@@ -29,6 +29,7 @@ class GlimpseOptions(OutputUser):
     sizes: ClassVar[type] = TextSizes
     has_label_smoothing: ClassVar[bool] = True
     reads_stories: ClassVar[bool] = False
+    continue_source: ClassVar[bool] = False
     reads_images: ClassVar[bool] = True
     only_images: ClassVar[bool] = True
     has_weights: ClassVar[bool] = True

@@ -38,6 +38,7 @@ class KernelRegressionOptions:
     sizes: ClassVar[type] = PointSizes
     has_label_smoothing: ClassVar[bool] = False
     reads_stories: ClassVar[bool] = False
+    continue_source: ClassVar[bool] = False
     has_weights: ClassVar[bool] = True
     main_attention: ClassVar[None] = None
 

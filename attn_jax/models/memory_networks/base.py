@@ -24,7 +24,7 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention.hard.estimators import entropy
-from attn_jax.models.base import Model, one_word
+from attn_jax.models.base import Model, one_word, shares
 from attn_jax.models.ensemble import ensemble_of, mean_log_prob
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
@@ -157,7 +157,7 @@ class StoryModel(Model):
         values = {
             "loss": nll,
             "accuracy": correct * (answers != UNK),
-            "attention_entropy": jnp.mean(entropy(answered.hops), axis=-1),
+            "attention_entropy": jnp.mean(entropy(shares(answered.hops)), axis=-1),
         }
         return values, self._real(batch)
 

@@ -74,6 +74,7 @@ class StoryOptions:
     sizes: ClassVar[type] = TextSizes
     has_label_smoothing: ClassVar[bool] = False
     reads_stories: ClassVar[bool] = True
+    continue_source: ClassVar[bool] = False
     has_weights: ClassVar[bool] = True
     main_attention: ClassVar[None] = None
 

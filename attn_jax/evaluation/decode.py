@@ -171,7 +171,7 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
     """Raises a UserError for options of `sample` that are out of range."""
     if not 0 <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
         raise UserError(
-            "sampling: expected a finite temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
+            "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
             f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
         )
 

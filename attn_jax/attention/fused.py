@@ -74,6 +74,11 @@ def fused_attention(
         # A row without keys would make some kernels divide by zero: it attends to all, and its context is set to 0.
         empty = ~jnp.any(mask, axis=-1, keepdims=True)
         pairs = jnp.broadcast_to(mask | empty, (*lead, num_queries, num_keys))
+        if kernel == "cudnn":
+            # Under jax.vmap over parameters alone mask and bias are not mapped, and the kernel would get those of one
+            # seed beside the queries of all; this 0 is mapped.
+            nothing = 0 * jax.lax.stop_gradient(query[..., :1])
+            bias = jnp.broadcast_to(nothing if bias is None else bias + nothing, pairs.shape)
     context = jax.nn.dot_product_attention(
         to_heads(query, heads),
         to_heads(keys, own),

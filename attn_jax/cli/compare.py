@@ -14,7 +14,15 @@ from attn_jax.cli.checks import EVALUATORS
 from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import EVAL_FILE, FILE, read_sentences
 from attn_jax.errors import UserError
-from attn_jax.evaluation.paired import Result, by_seed, can_compare, over_seeds, over_sentences
+from attn_jax.evaluation.paired import (
+    Result,
+    by_seed,
+    can_compare,
+    measured_alike,
+    over_seeds,
+    over_sentences,
+    signature_of,
+)
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
 from attn_jax.evaluation.tables import difference_cell, markdown
 
@@ -41,8 +49,7 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
     check_same_split(workdir, ours, baseline, theirs)
     common = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
-    how = {metric: [_signature(result, metric) for result in (theirs, ours)] for metric in common}
-    metrics = [metric for metric in common if how[metric][0] == how[metric][1]]
+    metrics = [metric for metric in common if measured_alike(ours, theirs, metric)]
     if not metrics:
         raise UserError(f"{workdir} and {baseline} have no metric in common that was measured in the same way")
     seeds = [seed for seed in ours["seeds"] if seed in theirs["seeds"]]
@@ -72,14 +79,10 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
         for metric in metrics
     ]
     about = {"workdir": str(workdir), "baseline": str(baseline), "split": ours.get("split"), "seeds": seeds}
-    about |= {"left_out": {metric: how[metric] for metric in common if metric not in metrics}}
+    left_out = [metric for metric in common if metric not in metrics]
+    about |= {"left_out": {metric: [signature_of(result, metric) for result in (theirs, ours)] for metric in left_out}}
     about |= {"decode": _differing(theirs.get("decode") or {}, ours.get("decode") or {})}
     return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
-
-
-def _signature(result: Result, metric: str) -> str:
-    """Returns the settings that a value depends on, such as the tokenizer of BLEU."""
-    return result.get("signatures", {}).get(metric, "")
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, list[Any]]:

@@ -14,7 +14,6 @@ Shapes are fixed: batch_size rows of source_length tokens. Padding changes nothi
 """
 
 import pathlib
-import shutil
 from typing import Any
 
 import jax
@@ -68,8 +67,8 @@ def export_model(
     write(folder / "params.safetensors", save(flat))
     for name, function in (("start.jax", start), ("step.jax", step)):
         write(folder / name, bytes(function.serialize()))
-    shutil.copyfile(vocabularies, folder / "vocabularies.json")
-    shutil.copyfile(DECODER, folder / "decode.py")
+    write(folder / "vocabularies.json", vocabularies.read_bytes())
+    write(folder / "decode.py", DECODER.read_bytes())
     about: dict[str, Any] = {
         "parameters": list(flat),
         "batch_size": batch_size,

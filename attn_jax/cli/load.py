@@ -88,7 +88,7 @@ def list_of_lines(method: str, lines: Iterable[str]) -> list[str]:
     if isinstance(lines, str):
         raise UserError(f"{method} takes a list of lines, got the text {lines[:40]!r}")
     lines = list(lines)
-    for number, line in enumerate(lines):
+    for number, line in enumerate(lines, start=1):
         if not isinstance(line, str):
             raise UserError(f"{method}: line {number} is {line!r:.40}; expected a text")
     return lines

@@ -54,8 +54,20 @@ def can_compare(sentences: Sentences | None, baseline: Sentences | None) -> bool
     return bool(set(sentences["seeds"]) & set(baseline["seeds"]))
 
 
+def signature_of(result: Result, metric: str) -> str:
+    """Returns the settings that a value depends on, such as the tokenizer of BLEU; "" where there are none."""
+    return result.get("signatures", {}).get(metric, "")
+
+
+def measured_alike(result: Result, baseline: Result, metric: str) -> bool:
+    """Tells whether two results have the same settings of a metric."""
+    return signature_of(result, metric) == signature_of(baseline, metric)
+
+
 def over_seeds(result: Result, baseline: Result, metric: str, level: float = LEVEL) -> Comparison | None:
-    """Compares a metric by the seeds in common; None if there are fewer than two."""
+    """Compares a metric by the seeds in common; None if there are fewer than two, or it was measured in another way."""
+    if not measured_alike(result, baseline, metric):
+        return None
     values, others = by_seed(result, metric), by_seed(baseline, metric)
     if len(set(values) & set(others)) < 2:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attn_jax.evaluation.paired import Result, Sentences, can_compare, over_seeds, over_sentences
+from attn_jax.evaluation.paired import Result, Sentences, can_compare, measured_alike, over_seeds, over_sentences
 from attn_jax.evaluation.statistics import LEVEL, Comparison, holm, seeds_needed
 
 
@@ -75,7 +75,8 @@ def sentence_differences_rows(
     for metric in (name for name in _metrics(results) if name in first["metrics"]):
         columns[metric] = {}
         for name in others:
-            if can_compare(sentences.get(name), sentences[baseline]):
+            alike = measured_alike(results[name], first, metric)
+            if alike and can_compare(sentences.get(name), sentences[baseline]):
                 found = over_sentences(sentences[name], sentences[baseline], metric, level)
                 columns[metric] |= {name: found} if found else {}
     rows = _rows(f"over sentences, to {baseline}", others, columns, level)

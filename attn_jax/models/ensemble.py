@@ -105,10 +105,17 @@ class MixedEnsemble(Ensemble):
         }
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
-        """Returns the weights of the queries of all models that have them, side by side; of glimpses those of one."""
+        """Returns the weights of the queries of all models that are like the first with queries, side by side.
+
+        Glimpses are no queries: with a first model of glimpses the rows are its looks. Models that see other cells are
+        left out.
+        """
         pairs = [pair for pair in self._pairs(params) if hasattr(pair[0].module, "query_weights")]
-        pairs = pairs[:1] if hasattr(pairs[0][0].module, "trajectory") else pairs
-        return jnp.concatenate([member.query_weights(own, source) for member, own in pairs], axis=1)
+        of_glimpses = [hasattr(member.module, "trajectory") for member, _ in pairs]
+        if of_glimpses[0]:
+            return pairs[0][0].query_weights(pairs[0][1], source)
+        rows = [m.query_weights(own, source) for (m, own), looks in zip(pairs, of_glimpses, strict=True) if not looks]
+        return jnp.concatenate([row for row in rows if row.shape[-1] == rows[0].shape[-1]], axis=1)
 
     def trajectory(self, params: Params, source: Source) -> tuple[Array, Array]:
         """Returns the places of the glimpses of the first model that has them, and its guesses."""

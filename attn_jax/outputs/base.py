@@ -121,7 +121,7 @@ def sampling_rng(module: nn.Module) -> PRNGKeyArray | None:
 def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]):
     """Returns (-log p(target), 1 where the target is the most probable token, else 0), each [...].
 
-    Of equally probable tokens the first counts, as in greedy decoding.
+    Of equally probable tokens the first counts.
     """
     target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
     return -target, (targets == jnp.argmax(log_probs, axis=-1)).astype(jnp.float32)

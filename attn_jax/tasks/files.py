@@ -63,6 +63,9 @@ def write(path: pathlib.Path, content: bytes) -> None:
             file.write(content)
             file.close()
             os.replace(partial, path)
+        except OSError as error:  # with the name that the user knows
+            partial.unlink(missing_ok=True)
+            raise OSError(error.errno, error.strerror, str(path)) from error
         except BaseException:
             partial.unlink(missing_ok=True)
             raise

@@ -82,33 +82,48 @@ def test_fused_is_explicit_with_masks_and_empty_rows(score, grouped, with_bias):
         np.testing.assert_allclose(leaf, other, atol=1e-5)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(causal, grouped, monkeypatch):
-    """The kernel of the GPU, which the CPU does not have, is replaced by the one that it has."""
-    given, kernel = [], jax.nn.dot_product_attention
+@pytest.fixture
+def given(monkeypatch):
+    """The options of each call of the kernel of the GPU, which is replaced by the one that the CPU has."""
+    found, kernel = [], jax.nn.dot_product_attention
 
     def recorded(*args, **options):
-        given.append(options)
+        found.append(options)
         return kernel(*args, **options | {"implementation": "xla"})
 
     monkeypatch.setattr("attn_jax.attention.fused.implementation_of", lambda *_: "cudnn")
     monkeypatch.setattr(jax.nn, "dot_product_attention", recorded)
+    return found
+
+
+def heads_and_mask(grouped):
+    """Query, keys, values and a mask of the keys, for the heads of three examples, the last of which has no keys."""
     rng = np.random.default_rng(3)
     lead = (3, 2, 2) if grouped else (3, 2)
     shapes = (*lead, 5, 8), *2 * [(*lead[:-1], 1, 6, 8) if grouped else (*lead, 6, 8)]
-    query, keys, values = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
-    mask = np.array([[1, 1, 1, 1, 1, 1], [0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0]], bool)
-    mask = mask.reshape(3, *len(lead[1:]) * [1], 1, 6)
-    weight = rng.normal(size=query.shape).astype(np.float32)
+    arrays = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes)
+    mask = jnp.array([[1, 1, 1, 1, 1, 1], [0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 0, 0]], bool)
+    return *arrays, mask.reshape(3, *len(lead[1:]) * [1], 1, 6)
+
+
+def written_out(query, keys, values, mask, bias=0.0, scale=0.3):
+    scores = scale * query @ jnp.swapaxes(keys, -1, -2) + bias
+    return weighted_sum(softmax(scores, mask), values)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(causal, grouped, given):
+    query, keys, values, mask = heads_and_mask(grouped)
+    weight = np.random.default_rng(4).normal(size=query.shape).astype(np.float32)
 
     def fused(query, keys, values):
-        context = fused_attention(query, keys, values, jnp.asarray(mask), None, 0.3, causal)
+        context = fused_attention(query, keys, values, mask, None, 0.3, causal)
         return jnp.sum(context * weight), context
 
     def explicit(query, keys, values):
-        allowed = mask & np.tril(np.ones((5, 6), bool)) if causal else mask
-        context = weighted_sum(softmax(0.3 * query @ jnp.swapaxes(keys, -1, -2), jnp.asarray(allowed)), values)
+        allowed = mask & causal_mask(5, 6) if causal else mask
+        context = written_out(query, keys, values, allowed)
         return jnp.sum(context * weight), context
 
     (got, wanted) = (jax.value_and_grad(f, (0, 1, 2), has_aux=True)(query, keys, values) for f in (fused, explicit))
@@ -117,6 +132,64 @@ def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(causal, grouped, monkey
         np.testing.assert_allclose(leaf, other, atol=2e-5)
     np.testing.assert_array_equal(got[0][1][2], 0)
     assert np.all(got[0][1][1, ..., :2, :] == 0) == causal
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_with_a_bias_the_mask_stays_an_array_of_pairs_on_a_gpu(rows, grouped, given):
+    query, keys, values, mask = heads_and_mask(grouped)
+    bias = jnp.asarray(np.random.default_rng(5).normal(size=(*query.shape[1:-2], rows, 6)), jnp.float32)
+    found = fused_attention(query, keys, values, mask, bias, 0.3)
+    (options,) = given
+    assert options["mask"].shape == (3, 4 if grouped else 2, 5, 6) and options["bias"] is not None
+    np.testing.assert_allclose(found, written_out(query, keys, values, mask, bias), atol=2e-5)
+    np.testing.assert_array_equal(found[2], 0)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("own_mask", [True, False])
+def test_what_all_seeds_share_reaches_the_kernel_of_a_gpu_with_the_batch_of_its_queries(
+    own_mask, with_bias, monkeypatch
+):
+    """It adds the mask to the bias, and takes no bias with fewer examples than there are queries."""
+    query, keys, values, mask = heads_and_mask(False)
+    mask = jnp.broadcast_to(mask, (3, 1, 5, 6))  # of pairs
+    bias = jnp.asarray(np.random.default_rng(5).normal(size=(2, 5, 6)), jnp.float32) if with_bias else None
+    batched = []
+
+    @jax.custom_batching.custom_vmap
+    def kernel(query, keys, values, bias):
+        return attend(query, keys, values, bias=bias, scale=0.3)
+
+    @kernel.def_vmap
+    def _(size, in_batched, *arrays):
+        batched.append(in_batched)
+        axes = tuple(0 if own else None for own in in_batched)
+        return jax.vmap(lambda *x: attend(*x[:3], bias=x[3], scale=0.3), axes)(*arrays), True
+
+    def combined(query, keys, values, *, bias, mask, **options):
+        return kernel(query, keys, values, bias if mask is None else jnp.where(mask, bias, bias - 1e9))
+
+    attend = jax.nn.dot_product_attention
+    monkeypatch.setattr("attn_jax.attention.fused.implementation_of", lambda *_: "cudnn")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", combined)
+    seeds = [jnp.stack([x, x[::-1]]) for x in (query, keys, values)]
+    masks, axis = (jnp.stack([mask, mask[::-1]]), 0) if own_mask else (mask, None)
+    found = jax.vmap(lambda *arrays: fused_attention(*arrays, bias, 0.3), (0, 0, 0, axis))(*seeds, masks)
+    assert batched == [[True] * 4]
+    for seed in range(2):
+        mask = masks[seed] if own_mask else masks
+        expected = written_out(*(x[seed] for x in seeds), mask, 0.0 if bias is None else bias)
+        np.testing.assert_allclose(found[seed], expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6])
+def test_with_a_scale_of_almost_zero_the_mask_stays_an_array_of_pairs_on_a_gpu(scale, given):
+    """Its column would have to be larger than the numbers of float16, or infinite."""
+    query, keys, values, mask = heads_and_mask(False)
+    found = fused_attention(query, keys, values, mask, None, scale)
+    assert [options["mask"] is None for options in given] == [False]
+    np.testing.assert_allclose(found, written_out(query, keys, values, mask, scale=scale), atol=2e-5)
 
 
 def test_attention_hands_a_causal_order_to_the_kernel(monkeypatch):

@@ -91,6 +91,72 @@ def test_a_clear_difference_over_ten_seeds_is_marked(tmp_path):
     assert compare_runs(tmp_path / "a", tmp_path / "b")["rows"][0]["order"] > 0.95
 
 
+def bleu_with(tokenizer):
+    """The signature of BLEU, as sacrebleu writes it."""
+    return f"nrefs:1|case:mixed|eff:no|tok:{tokenizer}|smooth:exp|version:2.5.1"
+
+
+def write_results(folder, tokenizers, metrics=("bleu", "accuracy"), **decode):
+    """result.json of two runs, "a" and "b", of ten seeds; the second is better by far, and decodes with `decode`."""
+    rng = np.random.default_rng(0)
+    for name, tokenizer, shift, options in zip("ab", tokenizers, (0.0, 2.0), ({}, decode), strict=True):
+        (folder / name).mkdir()
+        result = {
+            "metrics": {metric: summarize(list(rng.normal(30 + shift, 0.1, 10))) for metric in metrics},
+            "seeds": list(range(10)),
+            "split": "test",
+            "sentences": 5,
+            "decode": {"method": "beam", "beam_size": 5, "runs": []} | options,
+            "signatures": {"bleu": bleu_with(tokenizer)} if tokenizer else {},
+        }
+        (folder / name / "result.json").write_text(json.dumps(result))
+    return folder / "b", folder / "a"
+
+
+@pytest.mark.parametrize("tokenizers", [("13a", "char"), ("13a", None), (None, "13a")])
+def test_a_metric_that_was_measured_in_another_way_is_left_out(tmp_path, capsys, tokenizers):
+    workdir, baseline = write_results(tmp_path, tokenizers)
+    commands.compare(tiny_config(), workdir, commands.Files(baseline=str(baseline)))
+    lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
+    assert not [line for line in lines if line.startswith("| bleu |")]
+    assert [line for line in lines if line.startswith("| accuracy |") and "] * |" in line]
+    theirs, ours = (bleu_with(tokenizer) if tokenizer else "none" for tokenizer in tokenizers)
+    assert f"bleu is left out: it was measured with {theirs} and with {ours}" in lines
+    assert found["left_out"] == {"bleu": [bleu_with(each) if each else "" for each in tokenizers]}
+    assert [row["metric"] for row in found["rows"]] == ["accuracy"]
+    assert found["decode"] == {} and not [line for line in lines if line.startswith("decoding differs")]
+
+
+def test_the_same_measurement_is_compared_and_other_decoding_is_told(tmp_path, capsys):
+    workdir, baseline = write_results(tmp_path, ("13a", "13a"), beam_size=1, length_penalty=0.5)
+    commands.compare(tiny_config(), workdir, commands.Files(baseline=str(baseline)))
+    lines, found = capsys.readouterr().out.splitlines(), json.loads((workdir / "comparison.json").read_text())
+    assert [line for line in lines if line.startswith("| bleu |") and "] * |" in line]
+    assert found["left_out"] == {} and found["decode"] == {"beam_size": [5, 1], "length_penalty": [None, 0.5]}
+    assert [line for line in lines if line.startswith("decoding differs")] == [
+        "decoding differs: decode.beam_size is 5 in the baseline, 1 in the run",
+        "decoding differs: decode.length_penalty is None in the baseline, 0.5 in the run",
+    ]
+
+
+def test_runs_without_a_metric_that_was_measured_in_the_same_way_are_refused(tmp_path):
+    workdir, baseline = write_results(tmp_path, ("13a", "char"), metrics=("bleu",))
+    with pytest.raises(UserError, match=r"have no metric in common that was measured in the same way$"):
+        compare_runs(workdir, baseline)
+
+
+def test_the_statistics_of_sentences_are_no_reason_to_compare_what_was_measured_in_another_way(runs, tmp_path):
+    def with_characters(result):
+        changed = result["signatures"]["bleu"].replace("|tok:13a|", "|tok:char|")
+        assert changed != result["signatures"]["bleu"]
+        return result | {"signatures": result["signatures"] | {"bleu": changed}}
+
+    found = compare_runs(edited(runs, tmp_path, "result.json", with_characters), runs / "a")
+    compared = [row["metric"] for row in found["rows"]]
+    assert list(found["left_out"]) == ["bleu"] and "bleu" not in compared and len(compared) == 4
+    assert all(row["sentences"] for row in found["rows"])
+
+
 def test_each_kind_of_metric_has_an_order(tmp_path):
     metrics = {"mse": [1.0, 1.1, 1.2], "r2": [0.9, 0.8, 0.7], "touch": [80.0, 81.0, 82.0], "cells": [2.0, 2.1, 2.2]}
     for name, shift in (("a", 0.0), ("b", 1.0)):

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -9,11 +11,12 @@ import sys
 import jax
 import numpy as np
 import pytest
+from absl import flags
 from safetensors.numpy import load_file, save_file
 from tiny_run import tiny_config, train
 
 import attn_jax
-from attn_jax.cli import commands
+from attn_jax.cli import commands, main
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
 from attn_jax.cli.options import change
@@ -115,6 +118,65 @@ def test_the_files_say_what_they_hold(run):
     assert sum(x.size for x in stored.values()) == num_parameters(model.params)
     assert (folder / "export" / "vocabularies.json").read_bytes() == (folder / "vocabularies.json").read_bytes()
     shutil.rmtree(folder / "export")
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """A copy of the run without an export, in a folder whose name a shell would take apart."""
+    folder = tmp_path / "it's a run"
+    return shutil.copytree(run[0], folder, ignore=shutil.ignore_patterns("export"))
+
+
+one_run = pytest.mark.parametrize("run", ["seq2seq"], indirect=True)
+
+
+@one_run
+@pytest.mark.parametrize("name", ["", "step.jax"])
+def test_what_cannot_be_written_is_an_error_of_the_system(copy, name):
+    path = copy / "export" / name
+    if name:
+        path.mkdir(parents=True)
+    else:
+        path.write_text("a file in the place of the folder")
+    with pytest.raises(OSError):
+        commands.export(load_config(copy), copy, Files())
+    assert not list(copy.rglob("*.partial"))
+
+
+@one_run
+def test_a_folder_in_the_place_of_a_file_is_told_in_one_line(copy, capsys):
+    (copy / "export" / "params.safetensors").mkdir(parents=True)
+    try:
+        status = main.main(["launch.py", "--mode=export", f"--workdir={copy}"])
+    finally:
+        for flag in (main.MODE, main.WORKDIR):
+            flags.FLAGS[flag.name].unparse()
+    out, err = capsys.readouterr()
+    assert status == 1 and out == "" and err.count("\n") == 1
+    assert err == f"launch.py: {copy}/export/params.safetensors: is a directory\n"
+
+
+@one_run
+def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy):
+    """Another name of the earlier file keeps what it had: nothing is written into it."""
+    names = ("params.safetensors", "start.jax", "step.jax", "export.json", "vocabularies.json", "decode.py")
+    (copy / "export").mkdir()
+    for name in names:
+        (copy / "export" / name).write_text("earlier")
+        os.link(copy / "export" / name, copy / f"{name} of before")
+    commands.export(load_config(copy), copy, Files())
+    for name in names:
+        assert (copy / f"{name} of before").read_text() == "earlier", name
+        assert (copy / "export" / name).stat().st_size > 100
+    assert not list(copy.rglob("*.partial"))
+
+
+@one_run
+def test_the_printed_command_names_the_folder_whatever_is_in_its_name(copy, capsys):
+    commands.export(load_config(copy), copy, Files())
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("try ")]
+    name, *command = shlex.split(line)
+    assert name == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
 
 
 def test_a_missing_package_is_one_line(run, monkeypatch):

@@ -3,6 +3,7 @@
 import threading
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 from tiny_run import TINY, tiny_config
@@ -37,6 +38,42 @@ def test_the_result_has_a_value_for_each_seed_and_the_model_predicts(trained):
     with pytest.raises(UserError, match=r"result\.json"):
         trained.result  # noqa: B018
     (trained.workdir / "elsewhere.json").rename(trained.workdir / "result.json")
+
+
+@pytest.fixture
+def unchecked():
+    """Leaves out the checks of annotations, which the tests alone have."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("method", ["predict", "attention"])
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([b"a"], ": line 1 is b'a'; expected a text"),
+        (["1 May 2026", None], ": line 2 is None; expected a text"),
+        (["1 May 2026", "", 3], ": line 3 is 3; expected a text"),
+        (["1 May 2026", [10**99]], f": line 2 is [1{38 * '0'}; expected a text"),
+        (b"a", ": line 1 is 97; expected a text"),
+        ("1 May 2026", " takes a list of lines, got the text '1 May 2026'"),
+    ],
+)
+def test_what_is_no_line_of_text_is_told(trained, unchecked, method, lines, message):
+    with pytest.raises(UserError) as error:
+        getattr(trained, method)(lines)
+    assert str(error.value) == f"{method}{message}"
+    if isinstance(lines, list):
+        with pytest.raises(UserError) as error:
+            getattr(trained, method)(line for line in lines)
+        assert str(error.value) == f"{method}{message}"
+
+
+def test_lines_may_come_from_a_generator(trained):
+    lines = ["1 May 2026", "", "2 May 1999"]
+    assert trained.predict(line for line in lines) == trained.predict(lines)
+    assert len(trained.attention(line for line in lines)) == 2 and trained.predict(iter(())) == []
 
 
 def test_a_finished_run_is_only_loaded_and_another_config_is_refused(trained, capsys):

@@ -209,6 +209,8 @@ def test_plateau_halves_and_early_stopping_stops(tmp_path):
         ("loss", [0.1, 0.2], 0.2, True),  # the smaller the better
         ("loss", [0.1, 0.3], 0.2, False),
         ("loss", [0.0, 0.0], 0.0, False),  # no goal
+        *(("loss", values, 0.2, False) for values in ([0.1, float("nan")], [float("nan"), 0.1])),
+        *(("accuracy", values, 99.0, False) for values in ([100.0, float("nan")], [float("nan"), 100.0])),
     ],
 )
 def test_a_goal_is_reached_by_every_seed(metric, values, goal, stops):

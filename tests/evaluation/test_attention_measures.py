@@ -155,3 +155,17 @@ def test_a_token_that_follows_the_source_is_predicted_from_the_row_of_the_one_be
     found = to_source(Map("self-attention", (), labels, labels, weights), weights)
     np.testing.assert_array_equal(found, weights[3:5, :2])
     assert to_source(Map("memory", (), ("hop 1",), ("a",), weights[:1, :1]), weights[:1, :1]) is None
+
+
+def test_a_decoder_that_reads_tags_apart_predicts_each_letter_from_the_row_before_it():
+    """The rows are of the lemma, the tags and the form; the columns that are kept are of the lemma alone."""
+    folder = {"task__name": "inflection", "task__tags": "apart", "task__buckets": ()}
+    _, setup, params = setup_of(tiny_config(model__name="language_model", **folder, **HEADS), seeds=1)
+    pairs = Pairs(["cat\tN;PL"], ["cats"])
+    ((one,),) = collector_of(setup.predictor).maps(params[0], pairs)
+    assert one.columns[:4] == ("c", "a", "t", "<eos>") and one.columns.count("<eos>") == 2
+    size = len(one.columns)
+    assert one.weights.shape[-2:] == (size, size)
+    kept = to_source(one, np.arange(size * size, dtype=np.float32).reshape(size, size)).astype(int)
+    assert [one.rows[row + 1] for row in kept[:, 0] // size] == list("cats")
+    assert [one.columns[column] for column in kept[0] % size] == list("cat")

@@ -11,9 +11,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny_seq2seq
+from arrays import fill
+from tiny_run import tiny_config
 
+from attn_jax.cli.build import build_setup
 from attn_jax.evaluation import decode
+from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.evaluation.translate import Translator
 from attn_jax.models.base import best_tokens
+from attn_jax.tasks.vocabulary import Words
 
 PAD, UNK, BOS, EOS, VOCAB = 0, 1, 2, 3, 6
 WORDS = [t for t in range(VOCAB) if t not in (PAD, BOS, EOS)]
@@ -289,9 +296,10 @@ def sample(table, limits, seed=0, **options):
     return run("sample", table, limits, rngs=rngs, **options)
 
 
-@pytest.mark.parametrize(
-    "options", [dict(top_k=1), dict(top_p=1e-6), dict(temperature=0.0), dict(temperature=1e-4)], ids=str
-)
+TINY = [dict(temperature=value) for value in (0.0, 1e-4, 1.2e-38, 1e-38, 1e-39, 1e-45)]  # of float32 and less
+
+
+@pytest.mark.parametrize("options", [dict(top_k=1), dict(top_p=1e-6), *TINY], ids=str)
 def test_the_sharpest_sample_is_greedy(options):
     assert_same(sample(TABLES, LIMITS, **options), run("greedy", TABLES, LIMITS))
 
@@ -329,7 +337,17 @@ def test_frequencies_are_probabilities(options):
     assert chi_square < freedom + 3.5 * np.sqrt(2 * freedom) + 1e-9
 
 
-@pytest.mark.parametrize("options", [dict(temperature=-1.0), dict(top_p=0.0), dict(top_p=1.5), dict(top_k=-1)], ids=str)
+def test_samples_in_a_program_with_64_bits_are_those_of_one_without():
+    with jax.enable_x64(True):
+        found = sample(TABLES, LIMITS)
+    assert found.tokens.dtype == np.int32
+    assert_same(found, sample(TABLES, LIMITS))
+
+
+WRONG = [dict(temperature=value) for value in (-1.0, float("nan"), float("inf"))]
+
+
+@pytest.mark.parametrize("options", [*WRONG, dict(top_p=0.0), dict(top_p=1.5), dict(top_k=-1)], ids=str)
 def test_wrong_sampling_options_are_errors(options):
     with pytest.raises(ValueError, match="expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got"):
         sample(TABLES, LIMITS, **options)
@@ -345,3 +363,37 @@ def test_replace_unk():
     assert decode.replace_unk(["<unk>"], weights, [], "<unk>") == ["<unk>"]
     with pytest.raises(ValueError, match="expected weights of 2 tokens, got 1 rows"):
         decode.replace_unk(["a", "<unk>"], weights[:1], ["x"], "<unk>")
+
+
+# --- lengths
+
+
+def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
+    """Up to its 24 positions: not rounded up to 32."""
+    config = tiny_config(
+        model__name="transformer",
+        model__encoder="transformer",
+        model__num_heads=2,
+        model__feed_forward_size=8,
+        model__num_layers=1,
+        model__positions="learned",
+        model__max_length=24,
+        decode__max_length=11,
+    )
+    assert config.task.buckets == ((24, 11),)
+    setup = build_setup(config, (Words("0123456789 "), Words("0123456789-")))
+    params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example))
+    assert all(setup.predictor.translator.outputs(params, ["1 " * 20, "2 " * 23]))
+
+
+def test_unknown_words_are_replaced_in_outputs_that_are_as_long_as_those_of_the_training():
+    words = Words("abcdefg")
+    options = dict(hidden_size=8, num_heads=2, feed_forward_size=8, num_layers=1, positions="learned", max_length=24)
+    model = tiny_seq2seq.build(
+        name="transformer", encoder="transformer", max_decode=20, source_vocab=len(words), **options
+    )
+    params = tiny_seq2seq.random_params(model, tiny_seq2seq.sentences([(5, 3), (2, 4)], 8, 7))
+    params["output"]["dense"]["bias"] = np.where(np.arange(len(words)) == UNK, 50.0, 0.0).astype(np.float32)
+    translator = Translator(model, words, words, DecodeOptions(max_length=20, replace_unk=True), buckets=((24, 24),))
+    (output,) = translator.outputs(params, [" ".join("abcde" * 4)])
+    assert len(output.split()) == 20 and set(output.split()) <= set("abcde")

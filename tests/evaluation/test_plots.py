@@ -4,6 +4,7 @@ import importlib.util
 import io
 import json
 import warnings
+from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
@@ -13,6 +14,7 @@ from matplotlib.image import imread
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots, point_plots
+from attn_jax.tasks.points import Columns
 
 SOURCE = [*"令和8年 11月21日", "<eos>"]
 TARGET = [*"2026-11-21", "<eos>"]
@@ -212,3 +214,40 @@ def test_nothing_to_draw_yet(tmp_path, records):
 def test_no_metrics_file(tmp_path):
     with pytest.raises(UserError, match=r"^cannot read .*metrics\.jsonl: no such file or directory$"):
         plots.plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")
+
+
+INPUTS, TARGET_NAME, CLASSES = ("cost_$_per_$", "a $x$ {"), "$^$", ("$^$", "$_$ or $", "50 $")
+
+
+def training_points(num_inputs, classes=()):
+    """Six points in order, of numbers or of each class in turn."""
+    inputs = np.stack([np.arange(6.0), np.arange(6.0) ** 2], axis=1)[:, :num_inputs]
+    targets = np.eye(3)[np.arange(6) % 3] if classes else np.arange(6.0)[:, None]
+    return point_plots.TrainingPoints(Columns(INPUTS[:num_inputs], TARGET_NAME, classes), inputs, targets)
+
+
+def texts_of(path):
+    """All texts that an SVG picture shows."""
+    return {"".join(text.itertext()) for text in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")}
+
+
+@pytest.mark.parametrize("classes", [(), CLASSES], ids=["numbers", "classes"])
+@pytest.mark.parametrize("num_inputs", [1, 2])
+def test_names_with_two_dollar_signs_are_no_formulas(tmp_path, monkeypatch, num_inputs, classes):
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    train = training_points(num_inputs, classes)
+    inputs, targets, names = train.inputs, train.targets, INPUTS[:num_inputs]
+    point_plots.plot_fit(train, inputs, targets, (inputs, targets), targets, tmp_path / "fit.svg")
+    if num_inputs == 1:
+        expected = {names[0], *(classes or (TARGET_NAME,))}
+    else:
+        expected = {*names, *classes, f"{TARGET_NAME} (rings: training)"} if classes else {TARGET_NAME}
+        expected |= set() if classes else {f"prediction of {TARGET_NAME}"}
+    assert expected <= texts_of(tmp_path / "fit.svg")
+    point_plots.plot_query(train, inputs[2], np.eye(6)[2], CLASSES[0], tmp_path / "query.svg")
+    at = ", ".join(f"{name} {value:.4g}" for name, value in zip(names, inputs[2], strict=True))
+    expected = {names[0], f"{at}:  {TARGET_NAME} {CLASSES[0]}"}
+    expected |= {names[1]} if num_inputs == 2 else set(classes or (TARGET_NAME,))
+    assert expected <= texts_of(tmp_path / "query.svg")
+    point_plots.plot_weights(train, inputs, np.eye(6), tmp_path / "weights.svg")
+    assert {f"training points, by {names[0]}", f"query {names[0]}"} <= texts_of(tmp_path / "weights.svg")

@@ -50,6 +50,16 @@ def test_a_star_needs_a_difference_and_enough_seeds():
     )
 
 
+def test_what_was_measured_in_another_way_has_no_difference():
+    base, other = (run(range(8), bleu=COMMON + shift, loss=COMMON + shift) for shift in (0, 1))
+    base["signatures"], other["signatures"] = {"bleu": "tok:13a"}, {"bleu": "tok:none"}
+    head, *_ = differences_table({"base": base, "other": other}).splitlines()
+    assert head == "| difference to base | loss |"
+    other["signatures"] = base["signatures"]
+    head, *_ = differences_table({"base": base, "other": other}).splitlines()
+    assert head == "| difference to base | bleu | loss |"
+
+
 def test_several_comparisons_need_more_than_one():
     """The smallest p-value of six pairs is 1/32: enough for one comparison at 0.05, not for two."""
     base, other = COMMON[:6], COMMON[:6] + 1 + RNG.normal(0, 0.1, 6)

@@ -2,12 +2,13 @@
 
 import pytest
 
-from attn_jax.cli.build import describe
+from attn_jax.cli.build import build_setup, describe
 from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.models.setting import Setting
-from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax
+from attn_jax.tasks.vocabulary import Words
+from configs import enja_none, enja_transformer, language_id_conv, language_id_selfattentive, sort_entmax, zipf
 
 
 def changed(module, **values):
@@ -39,6 +40,14 @@ def test_a_beam_is_at_most_as_wide_as_its_candidates_can_be_numbered():
     DecodeOptions(beam_size=10_000).check_vocabulary(214_749)
     with pytest.raises(UserError, match=r"beam_size 10000 times 214,749 target tokens .* of at most 9999$"):
         options.check_vocabulary(214_749)
+
+
+def test_words_of_a_source_that_is_continued_replace_nothing():
+    config = change(zipf.get_config(), {"decode.replace_unk": True})
+    with pytest.raises(UserError, match=r"^decode\.replace_unk .* but model\.continue_source continues it") as error:
+        build_setup(config, (Words("ab"), Words("ab")))
+    assert "\n" not in str(error.value)
+    assert build_setup(change(config, {"decode.replace_unk": False}), (Words("ab"), Words("ab"))).predictor
 
 
 def test_attention_to_the_source_has_no_bias_so_all_of_its_heads_are_scaled():

@@ -1,9 +1,12 @@
 """An ensemble is the mean of the distributions of its members, in evaluation, scores and decoding."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from arrays import compiled
 from tiny_run import tiny_config, train
 
 from attn_jax.cli.build import build_setup, build_task
@@ -14,7 +17,9 @@ from attn_jax.cli.runs import open_run
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
+from attn_jax.evaluation.decode import greedy
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
+from attn_jax.tasks.token_ids import BOS, EOS, PAD
 
 FAMILIES = {
     "seq2seq": {},
@@ -92,6 +97,32 @@ def test_it_does_not_matter_how_members_are_grouped(members):
     }
 
 
+def test_of_equally_probable_tokens_the_first_is_right_as_in_greedy_decoding(members):
+    """The layer of output gives the same to all tokens but two, which are those of a target."""
+    model, ensemble, params, batch = members
+    if "output" not in params[0] or "dense" not in params[0]["output"]:
+        pytest.skip("its layer of output is another one")
+    first, other = sorted({int(token) for token in np.asarray(batch["target_out"])[:, 0]} - {0})[:2]
+    size = len(params[0]["output"]["dense"]["bias"])
+    bias = np.where(np.isin(np.arange(size), (first, other)), 9.0, 0.0).astype(np.float32)
+    dense = {"kernel": jnp.zeros_like(params[0]["output"]["dense"]["kernel"]), "bias": jnp.asarray(bias)}
+    tied = {**params[0], "output": {**params[0]["output"], "dense": dense}}
+    targets = np.asarray(batch["target_out"])
+    targets = targets[:, :1] if model.one_token else targets
+    expected = np.mean(targets[targets != 0] == first)
+    assert expected < np.mean(np.isin(targets[targets != 0], (first, other)))
+    options = dict(max_length=1, limits=np.ones(len(targets), np.int32), bos=BOS, eos=EOS, pad=PAD)
+
+    def run(one, params):
+        found = greedy(functools.partial(one.step_top_k, params), *one.start(params, batch["source"]), **options)
+        return one.eval_fn(params, batch)["accuracy"], found.tokens
+
+    for one, own in ((model, tied), (ensemble, stacked([tied] * 3))):
+        accuracy, tokens = compiled(functools.partial(run, one))(own)
+        np.testing.assert_allclose(accuracy.compute(), expected, rtol=1e-6)
+        np.testing.assert_array_equal(tokens, first)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Work directories of a recurrent model, a Transformer, and one that reads other data."""
@@ -146,13 +177,32 @@ def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):
     config = tiny_config(seeds=(0, 1, 2), decode__method="beam", decode__beam_size=2, decode__max_length=12)
     train(config, tmp_path)
     config = change(config, {"decode.ensemble": True})
-    snapshot = restore(config, tmp_path)
+    snapshot, alone = restore(config, tmp_path), restore(load_config(tmp_path), tmp_path)
     assert len(snapshot.params) == 1 and snapshot.used.endswith("ensemble of 3 seeds")
-    (found,) = snapshot.evaluator.measure(snapshot.params, task_of(config), ["accuracy"]).values["accuracy"]["seeds"]
-    assert 0 <= found <= 100
+    pairs = task_of(config)
+    (found,) = snapshot.evaluator.measure(snapshot.params, pairs, ["accuracy"]).values["accuracy"]["seeds"]
+    each = alone.evaluator.measure(alone.params, pairs, ["accuracy"]).values["accuracy"]["seeds"]
+    batch = alone.predictor.translator.encode(pairs).batch(np.arange(8), (32, 16))
+    best, real = np.argmax(mean_probs(alone, batch), axis=-1), batch["target_out"] != 0
+    expected = 100 * np.mean((best == batch["target_out"])[real])
+    assert found == pytest.approx(expected, rel=1e-5) and expected not in each
     (printed,) = [lines for _, lines in snapshot.predictor.predict(snapshot.chosen, ["2 May 1999"], 10)]
     assert len(printed) == 1
     assert load(tmp_path).config.decode.ensemble is False
+
+
+def mean_probs(snapshot, batch):
+    """The mean of the probabilities of all seeds of a run, in the pass that is given the targets: [b, t, v]."""
+    start, step = jax.jit(snapshot.model.start), jax.jit(snapshot.model.step)
+    total = 0.0
+    for params in snapshot.params:
+        memory, state = start(params, batch["source"])
+        rows = []
+        for token in batch["target_in"].T:
+            state, log_probs = step(params, memory, state, token)
+            rows.append(np.exp(np.asarray(log_probs, np.float64)))
+        total = total + np.stack(rows, axis=1) / len(snapshot.params)
+    return total
 
 
 def task_of(config):

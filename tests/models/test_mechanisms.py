@@ -2,8 +2,11 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from tiny_seq2seq import build, sentences
+from arrays import compiled
+from flax.traverse_util import flatten_dict
+from tiny_seq2seq import build, random_params, sentences
 from tiny_stories import VOCAB, random_batch
 
 from attn_jax.cli.options import change, resolve
@@ -67,6 +70,68 @@ def test_every_family_takes_them(name, together):
 
     gradient, params = jax.eval_shape(slopes, jax.random.key(0))
     assert jax.tree.structure(gradient) == jax.tree.structure(params)
+
+
+def measured(model, batch, weights):
+    """(weights, entropies of the batch) of random parameters, large enough for weights of all signs and sizes."""
+
+    def both(params, batch):
+        return weights(model, params, batch), model.eval_each(params, batch)["attention_entropy"]
+
+    batch = jax.tree.map(jnp.asarray, batch)
+    return compiled(both)(random_params(model, batch, scale=1.5), batch)
+
+
+def entropy_of_shares(weights):
+    """The entropy of |w| / sum |w|; 0 for a row of zeros."""
+    shares = np.abs(weights.astype(np.float64))
+    shares /= np.maximum(shares.sum(-1, keepdims=True), 1e-30)
+    found = -np.sum(shares * np.log(np.maximum(shares, 1e-30)), axis=-1)
+    assert found.min() > -1e-9 and found.max() < np.log(weights.shape[-1]) + 1e-9
+    return found
+
+
+@pytest.mark.parametrize("attention", [dict(normalize="linear"), dict(normalize="unnormalized_sigmoid")], ids=str)
+def test_the_entropy_of_weights_that_are_no_distribution_is_that_of_their_shares(attention):
+    batch = sentences([(5, 4), (3, 2)], 6, 5)
+    model = build(name="seq2seq", decoder="bahdanau", attention=attention)
+    weights, entropy = measured(model, batch, lambda model, *args: model.attention_weights(*args))
+    assert np.any(np.abs(weights.sum(-1) - 1)[:, :2] > 0.1)
+    assert np.any(weights < 0) == (attention["normalize"] == "linear")
+    real = batch["target_out"] != 0
+    np.testing.assert_allclose(entropy.total, np.sum(entropy_of_shares(weights) * real, axis=1), rtol=1e-4)
+
+
+def test_the_entropy_of_gates_is_that_of_their_shares():
+    model = story_model("dmn", attention=dict(normalize="logistic"))
+    weights, entropy = measured(
+        model, random_batch(0, 3), lambda model, params, batch: model.answer(params, batch["source"]).hops
+    )
+    assert np.any(weights.sum(-1) > 1.1)
+    np.testing.assert_allclose(entropy.total, entropy_of_shares(weights).mean(-1), rtol=1e-4)
+
+
+LATENT = {
+    "contexts": dict(decoder="luong", input_feeding=False),
+    "trajectories": dict(decoder="bahdanau", attention=dict(feed="read")),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "baseline"), [("contexts", "learned"), ("contexts", "critic"), ("trajectories", "learned")]
+)
+def test_all_that_a_learned_baseline_adds_to_a_model_is_in_one_place(name, baseline):
+    """Where an optimizer finds it, to clip it by itself."""
+    batch = sentences([(5, 4), (3, 2)], 6, 5)
+    options = dict(objective="hard", cell="gru", bidirectional=False) | LATENT[name]
+
+    def paths(baseline):
+        attention = dict(options.get("attention", {}), read="reinforce", num_samples=2, baseline=baseline)
+        model = build(**options | {"attention": attention})
+        return set(flatten_dict(jax.eval_shape(model.init, jax.random.key(0), batch)))
+
+    added = paths(baseline) - paths("none")
+    assert added and all("baseline" in path for path in added)
 
 
 REFUSED = {

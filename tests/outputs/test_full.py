@@ -7,7 +7,7 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import build, sentences
 
-from attn_jax.outputs import FullSoftmax
+from attn_jax.outputs import FullSoftmax, nll_and_correct
 
 BATCH, TIME, WIDTH, VOCAB = 2, 3, 4, 7
 RNG = np.random.default_rng(0)
@@ -79,6 +79,15 @@ def test_bfloat16_computes_in_it_and_normalizes_in_float32():
     exact = built(tied=True)[1]("log_probs", HIDDEN, EMBEDDING)
     np.testing.assert_allclose(log_probs, exact, atol=0.1)
     assert np.any(log_probs != exact)
+
+
+def test_of_equally_probable_words_the_first_is_the_one_that_counts():
+    log_probs = jnp.full((VOCAB, VOCAB), -np.log(VOCAB))
+    nll, correct = nll_and_correct(log_probs, jnp.arange(VOCAB))
+    np.testing.assert_allclose(nll, np.log(VOCAB), rtol=1e-6)
+    np.testing.assert_array_equal(correct, np.arange(VOCAB) == 0)
+    two = log_probs.at[:, (3, 5)].set(-1.0)
+    np.testing.assert_array_equal(nll_and_correct(two, jnp.arange(VOCAB))[1], np.arange(VOCAB) == 3)
 
 
 def test_large_logits_stay_finite():

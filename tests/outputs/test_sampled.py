@@ -167,6 +167,10 @@ def test_a_word_that_is_never_sampled_is_an_error():
         unigram(COUNTS)
 
 
+def test_with_a_power_of_zero_words_that_never_occur_are_as_probable_as_others():
+    np.testing.assert_allclose(unigram(COUNTS, power=0.0), uniform(COUNTS))
+
+
 MANY = np.random.default_rng(0).dirichlet(np.full(30, 0.5))
 
 

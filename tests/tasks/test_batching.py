@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.batching import FILL, ROUND_UP, Batches, assign, encode_pairs, eval_batches
+from attn_jax.tasks.batching import FILL, ROUND_UP, Batches, assign, encode_pairs, eval_batches, round_up
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.token_ids import BOS, EOS, PAD
@@ -201,6 +201,31 @@ def test_evaluation_shapes_are_buckets_or_rounded_up(vocabulary):
     encoded = encode_pairs(pairs, vocabulary, vocabulary)
     shapes = [(batch["source"].shape[1], batch["target_in"].shape[1]) for _, batch in eval_batches(encoded, 1, BUCKETS)]
     assert shapes == [(4, 4), (8, 8), (ROUND_UP, 7 * ROUND_UP), (3 * ROUND_UP, ROUND_UP)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rounded"),
+    [
+        ((15, 5), (16, 11)),  # no further than the largest batch of training
+        ((16, 11), (16, 11)),
+        ((17, 11), (24, 11)),
+        ((24, 12), (24, 16)),  # as long as that, or longer
+        ((25, 17), (32, 32)),
+    ],
+)
+def test_lengths_up_to_those_of_the_largest_batch_are_not_rounded_beyond_it(lengths, rounded):
+    assert round_up(lengths, (24, 11)) == rounded
+    assert round_up(lengths) == tuple(ROUND_UP * int(np.ceil(n / ROUND_UP)) for n in lengths)
+
+
+def test_evaluation_without_buckets_has_no_larger_shapes_than_training(vocabulary):
+    pairs = Pairs(["s", "s " * 16, "s " * 19, "s " * 30], ["t", "t " * 10, "t " * 11, "t " * 40])
+    encoded = encode_pairs(pairs, vocabulary, vocabulary)
+    shapes = [
+        (batch["source"].shape[1], batch["target_in"].shape[1])
+        for _, batch in eval_batches(encoded, 1, largest=(20, 11))
+    ]
+    assert shapes == [(16, 11), (20, 11), (20, 16), (32, 48)]
 
 
 def test_sources_without_targets(vocabulary):

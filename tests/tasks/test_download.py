@@ -181,6 +181,14 @@ def test_no_network_is_one_line(site, dataset, tmp_path):
         download(dataset, tmp_path, base_url="here")
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://[::1/folder", "http://::1]/"])
+def test_brackets_of_no_address_are_one_line(tmp_path, capsys, url):
+    assert main(["enja", f"--data_dir={tmp_path}", f"--base_url={url}"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"download: {url.rstrip('/')}/") and err.count("\n") == 1
+    assert err.endswith(": not a URL such as https://host/folder/\n") and names(tmp_path) == []
+
+
 def test_folder_that_cannot_be_made(dataset, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file"):

@@ -6,7 +6,7 @@ from PIL import Image
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.picture_files import PictureFilesOptions
-from attn_jax.tasks.pictures import encode_pictures, read_image
+from attn_jax.tasks.pictures import check_image, encode_pictures, read_image
 
 LINES = ["0.png\ta cat", "1.png\ta dog", "1.png\tno cat", "2.png\ta cat", "3.png\ta dog"]
 
@@ -93,6 +93,22 @@ def test_bad_input_is_one_line(folder, lines, message):
     Image.fromarray(np.zeros((8, 12), np.uint16)).save(folder / "deep.png")
     with pytest.raises(UserError, match=message):
         build(folder, lines)
+
+
+@pytest.mark.parametrize("name", ["cut.jpg", "cut.png", "cut.gif", "cut.bmp"])
+def test_an_image_that_is_cut_in_its_data_is_found_before_training(folder, name):
+    """Its header, which has the size, is whole."""
+    path = folder / name
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 12, 3), np.uint8)).save(path)
+    assert check_image(path) == (8, 12)
+    build(folder, [*LINES, f"{name}\ta cat"])
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - 60])
+    with Image.open(path) as image:
+        assert image.size == (12, 8)
+    for use in (check_image, lambda path: build(folder, [*LINES, f"{path.name}\ta cat"])):
+        with pytest.raises(UserError, match=rf"{name}: not an image that can be read; expected a PNG file$"):
+            use(path)
 
 
 def test_an_image_too_large_to_be_safe_is_no_image(folder, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from tiny_model import optimizer
 
 from attn_jax.errors import UserError
-from attn_jax.training.optimizers import SCHEDULES, PlateauState, SinceBest, halve
+from attn_jax.training.optimizers import RUNNING_RATE, SCHEDULES, PlateauState, SinceBest, halve
 
 PARAMS = {"matrix": np.full((2, 3), 0.5, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
 RATE, WARMUP, STEPS = 0.1, 4, 20
@@ -58,6 +58,41 @@ def test_gradient_is_clipped_by_its_global_norm_or_array_by_array():
     for clip_norm in (100.0, 0.0):  # 0: no clipping
         same = updates_of(optimizer(clip_norm=clip_norm, **plain), grads)
         jax.tree.map(lambda u, g: np.testing.assert_allclose(u, -g, rtol=1e-6), same, grads)
+
+
+WITH_BASELINE = {
+    "cell": {"kernel": np.full((2, 3), 2.0, np.float32), "bias": np.array([3.0, 4.0], np.float32)},  # norm 7
+    "objective": {"baseline": {"inner": {"kernel": np.full(4, 60.0, np.float32)}, "running_mean": np.float32(500.0)}},
+}
+
+
+@pytest.mark.parametrize(("clip_norm", "of_cell"), [(3.5, 0.5), (14.0, 1.0)])
+def test_the_gradient_of_a_baseline_is_clipped_by_itself(clip_norm, of_cell):
+    """Its norm is 120, and that of all others 7; running means move by their own rate."""
+    tx = optimizer(clip_norm=clip_norm, learning_rate=1.0, momentum=0.0)
+    found = updates_of(tx, WITH_BASELINE, params=WITH_BASELINE)
+    jax.tree.map(
+        lambda u, g: np.testing.assert_allclose(u, -of_cell * g, rtol=1e-6), found["cell"], WITH_BASELINE["cell"]
+    )
+    of_baseline = found["objective"]["baseline"]
+    np.testing.assert_allclose(of_baseline["inner"]["kernel"], -60 * clip_norm / 120, rtol=1e-6)
+    np.testing.assert_allclose(of_baseline["running_mean"], -RUNNING_RATE * 500, rtol=1e-6)
+
+
+def test_array_by_array_a_baseline_is_clipped_as_any_other():
+    tx = optimizer(clip_norm=4.5, clip_each=True, learning_rate=1.0, momentum=0.0)
+    found = updates_of(tx, WITH_BASELINE, params=WITH_BASELINE)
+    np.testing.assert_allclose(found["cell"]["bias"], -WITH_BASELINE["cell"]["bias"] * 4.5 / 5, rtol=1e-6)
+    of_baseline = found["objective"]["baseline"]
+    np.testing.assert_allclose(of_baseline["inner"]["kernel"], -60 * 4.5 / 120, rtol=1e-6)
+    np.testing.assert_allclose(of_baseline["running_mean"], -RUNNING_RATE * 500, rtol=1e-6)
+
+
+@pytest.mark.parametrize("clip_each", [False, True])
+def test_clipping_keeps_no_state(clip_each):
+    """So that a training with a baseline goes on from the checkpoints of any version."""
+    clipped, plain = (optimizer(clip_norm=norm, clip_each=clip_each).init(WITH_BASELINE) for norm in (1.0, 0.0))
+    assert jax.tree.structure(clipped) == jax.tree.structure(plain)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""Runs of models of images are averaged whatever cells they see, and with glimpses in any order."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from arrays import fill
+
+from attn_jax.cli.options import change, default_config, resolve, schema_of
+from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
+from attn_jax.tasks.sizes import TextSizes
+from attn_jax.types import Picture
+
+SIZES = TextSizes(9, 8, image=(16, 16, 3))
+SMALL = {
+    "model.embedding_size": 6,
+    "model.hidden_size": 6,
+    "model.readout_size": 6,
+    "model.dropout": 0.0,
+    "model.encoder": "none",
+    "model.picture.grid": "patches",
+    "model.attention.features": 4,
+    "model.glimpse_features": 5,
+    "model.num_glimpses": 2,
+    "model.glimpse_size": 4,
+    "model.num_scales": 1,
+    "model.places": "grid",
+    "model.grid": (4, 4),
+    "model.baseline": "none",
+    "decode.max_length": 6,
+}
+MEMBERS = {
+    "coarse": ("seq2seq", {"model.picture.patch_size": 4}),
+    "fine": ("seq2seq", {"model.picture.patch_size": 2}),
+    "glimpses": ("glimpses", {}),
+    "more glimpses": ("glimpses", {"model.num_glimpses": 3}),
+    "coarse classifier": ("classifier", {"model.picture.patch_size": 4}),
+    "fine classifier": ("classifier", {"model.picture.patch_size": 2}),
+}
+
+
+def batch_of():
+    """Images without questions, and a word of each, with its end."""
+    pixels = jnp.asarray(np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)), jnp.uint8)
+    out = jnp.array([[4, 3], [6, 3]], jnp.int32)
+    shifted = jnp.array([[2, 4], [2, 6]], jnp.int32)
+    return {"source": Picture(pixels, jnp.zeros((2, 0), jnp.int32)), "target_in": shifted, "target_out": out}
+
+
+BATCH = batch_of()
+
+
+@functools.cache
+def member(name):
+    """(model, parameters)."""
+    family, changes = MEMBERS[name]
+    config = default_config("scenes", family)
+    values = {key: value for key, value in (SMALL | changes).items() if key in schema_of(config)}
+    model = resolve(change(config, values)).build_model(SIZES._replace(source_vocab_size=4))
+    return model, fill(jax.eval_shape(model.init, jax.random.key(0), BATCH), list(MEMBERS).index(name), 0.7)
+
+
+def mixed(*names):
+    """(ensemble, parameters) of runs of one seed each, as `restore` makes it of decode.runs."""
+    models, params = zip(*map(member, names), strict=True)
+    return MixedEnsemble(models[0].module, tuple(map(ensemble_of, models))), tuple(stacked([own]) for own in params)
+
+
+def test_models_with_other_cells_are_evaluated_as_a_mixture_with_the_weights_of_the_first():
+    ensemble, params = mixed("coarse", "fine")
+    metrics = jax.jit(ensemble.eval_fn)(params, BATCH)
+    found = [jax.jit(model._nll_and_weights)(p, BATCH) for model, p in zip(ensemble.members, params, strict=True)]
+    own, weights = zip(*found, strict=True)
+    assert [w.shape for w in weights] == [(2, 2, 16), (2, 2, 64)]
+    expected = -np.log(np.mean(np.exp(-np.array(own, np.float64)), axis=0))
+    np.testing.assert_allclose(metrics["loss"].compute(), expected.mean(), rtol=1e-5)
+    assert abs(own[0].mean() - own[1].mean()) > 0.01
+    np.testing.assert_allclose(jax.jit(ensemble.attention_weights)(params, BATCH), weights[0], rtol=1e-5)
+    scores = jax.jit(ensemble.score)(params, BATCH)
+    np.testing.assert_allclose(scores, -expected.sum(axis=1), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (("glimpses", "more glimpses"), "glimpses"),
+        (("more glimpses", "glimpses"), "more glimpses"),
+        (("glimpses", "fine"), "glimpses"),
+        (("coarse", "glimpses"), "glimpses"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " and ".join(value),
+)
+def test_the_path_of_an_ensemble_is_that_of_its_first_model_of_glimpses(names, first):
+    ensemble, params = mixed(*names)
+    model, own = member(first)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        ensemble.trajectory(params, BATCH["source"]),
+        model.trajectory(own, BATCH["source"]),
+    )
+    looks = ensemble.query_weights(params, BATCH["source"])
+    np.testing.assert_allclose(looks, model.query_weights(own, BATCH["source"]), rtol=1e-5)
+    assert looks.shape == (2, model.module.num_glimpses, 16)
+    assert np.isfinite(jax.jit(ensemble.eval_fn)(params, BATCH)["loss"].compute())
+
+
+def test_queries_are_those_of_classifiers_that_see_the_cells_of_the_first():
+    """Looks are no queries, and weights over other cells no columns."""
+    ensemble, params = mixed("coarse classifier", "fine classifier", "glimpses", "coarse classifier")
+    model, own = member("coarse classifier")
+    alone = model.query_weights(own, BATCH["source"])
+    found = ensemble.query_weights(params, BATCH["source"])
+    np.testing.assert_allclose(found, np.concatenate([alone, alone], axis=1), rtol=1e-5)

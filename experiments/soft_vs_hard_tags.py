@@ -18,10 +18,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.evaluation.tables import differences_table  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw, soft_vs_hard  # noqa: E402
 
 LANGUAGE = "german"
+COMPARED = ("exact_match", "loss")
 
 
 def sweep() -> Iterator[dict[str, Any]]:
@@ -34,8 +36,18 @@ def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
     found = record["results"]
     results = {(LANGUAGE, run["variant"]): run["result"]["metrics"] for run in found["runs"]}
-    head = f"# {__doc__.splitlines()[0]}\n\n{raw.circumstances(record)}\n\n"
-    return head + soft_vs_hard.report(results, {}, found["evaluations"])
+    trained = raw.training([run["result"] for run in found["runs"]])
+    head = f"# {__doc__.splitlines()[0]}\n\n{raw.circumstances(record)}\n{trained}\n\n"
+    return f"{head}{soft_vs_hard.report(results, {}, found['evaluations'])}\n{differences(found['runs'])}\n"
+
+
+def differences(runs: list[dict[str, Any]]) -> str:
+    """Formats the differences in exact match and nll to soft attention, paired by seed."""
+    results = {
+        run["variant"]: run["result"] | {"metrics": {name: run["result"]["metrics"][name] for name in COMPARED}}
+        for run in runs
+    }
+    return f"Paired differences:\n\n{differences_table(results)}"
 
 
 PAGES = (raw.Page("soft_vs_hard_tags", page),)
@@ -47,7 +59,10 @@ def main(argv=None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     folders = of_sweep.finished(pathlib.Path(__file__), soft_vs_hard.VARIANTS, args.runs)
-    runs = [{"variant": variant, "result": load_json(folder / "result.json")} for variant, folder in folders.items()]
+    runs = []
+    for variant, folder in folders.items():
+        result = load_json(folder / "result.json")
+        runs.append({"variant": variant, "result": {key: result[key] for key in of_sweep.KEPT}})
     counts = {
         variant: soft_vs_hard.evaluations(soft_vs_hard.config_of(LANGUAGE, variant, ""))
         for variant in soft_vs_hard.VARIANTS

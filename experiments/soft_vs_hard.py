@@ -186,17 +186,20 @@ def report(results: dict, times: dict[str, float], counts: dict[str, str]) -> st
         pairs = zip(metrics["exact_match"]["seeds"], metrics["loss"]["seeds"], strict=True)
         seeds = ", ".join(f"{exact:.1f} / {nll:.3f}" for exact, nll in pairs)
         lines.append(f"- {language}, {variant}: {seeds}")
-    lines += ["", "Part of the gap in nll between one sample without baseline and enumeration that is closed:", ""]
     ends = ("hard, 1 sample, no baseline", "hard, enumeration")
+    closing = []
     for variant in VARIANTS:
         shares = {}
         for language in languages:
             if all((language, name) in results for name in (*ends, variant)):
                 shares[language] = closed(*(results[language, name]["loss"]["seeds"] for name in (*ends, variant)))
         if shares and variant.startswith("hard") and variant not in ends:
-            lines.append(
+            closing.append(
                 f"- {variant}: " + ", ".join(f"{language} {share:.1f} %" for language, share in shares.items())
             )
+    if closing:
+        lines += ["", "Part of the gap in nll between one sample without baseline and enumeration that is closed:", ""]
+    lines += closing
     return "\n".join(lines) + "\n"
 
 

@@ -71,8 +71,8 @@ MUTATIONS = {
     ),
     "power_of_counts": Mutation(
         "outputs/frequencies.py",
-        "probs = counts**power",
-        "probs = counts * 1.0",
+        "np.asarray(counts, np.float64) ** power",
+        "np.asarray(counts, np.float64)",
         "outputs/test_sampled.py::test_proposals_are_distributions",
     ),
     "log_uniform_by_number": Mutation(

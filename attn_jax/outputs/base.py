@@ -109,7 +109,7 @@ class OutputLayer(nn.Module, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where no word is more probable than the target, else 0), exactly."""
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0); of equals one counts."""
         return nll_and_correct(self.log_probs(hidden, embedding), targets)
 
 

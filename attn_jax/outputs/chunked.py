@@ -52,11 +52,11 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where no word is more probable than the target, else 0)."""
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0); of equals the first counts."""
         rows, table, bias, axis = self._flat(hidden, embedding)
         sums = scan_words(rows, table, bias, targets.reshape(-1), axis=axis, chunk=self.chunk_size)
-        largest, total, target = (x.reshape(targets.shape) for x in sums)
-        return largest + jnp.log(total) - target, (target >= largest).astype(jnp.float32)
+        largest, total, target, best = (x.reshape(targets.shape) for x in sums)
+        return largest + jnp.log(total) - target, (targets == best).astype(jnp.float32)
 
     def _flat(self, hidden: Float[Array, "... d"], embedding: Embedding):
         """Returns (hidden [n, d], table, bias [v], axis)."""
@@ -154,6 +154,7 @@ class Sums(NamedTuple):
     largest: Float[Array, "n"]  # m = max_v logit_v
     total: Float[Array, "n"]  # sum_v exp(logit_v - m)
     target: Float[Array, "n"]  # logit of the target
+    best: Int[Array, "n"]  # the first word whose logit is m; evaluation alone reads it, and training drops it
 
 
 def scan_words(
@@ -168,13 +169,14 @@ def scan_words(
     """Computes the sums over all words."""
 
     def step(carry, part):
-        largest, total, target = carry
+        largest, total, target, best = carry
         logits = part.logits(hidden)
+        best = jnp.where(jnp.max(logits, axis=1) > largest, part.start + jnp.argmax(logits, axis=1), best)
         largest, total = add_to_sum(largest, total, logits)
-        return largest, total, target + jnp.sum(jnp.where(part.is_target(targets), logits, 0.0), axis=1)
+        return largest, total, target + jnp.sum(jnp.where(part.is_target(targets), logits, 0.0), axis=1), best
 
     n = len(hidden)
-    start = jnp.full(n, -jnp.inf), jnp.zeros(n), jnp.zeros(n)
+    start = jnp.full(n, -jnp.inf), jnp.zeros(n), jnp.zeros(n), jnp.zeros(n, jnp.int32)
     return Sums(*over_chunks(step, start, table, bias, axis=axis, chunk=chunk))
 
 

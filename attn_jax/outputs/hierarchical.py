@@ -111,10 +111,10 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where no word is more probable than the target, else 0), without all words."""
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0), without all words."""
         _, nll = self.loss(hidden, targets)
-        best, words = self.top_k(hidden, 1)
-        return nll, ((words[..., 0] == targets) | (-nll >= best[..., 0])).astype(jnp.float32)
+        _, words = self.top_k(hidden, 1)
+        return nll, (words[..., 0] == targets).astype(jnp.float32)
 
     def top_k(
         self, hidden: Float[Array, "... d"], k: int, embedding: Embedding = None

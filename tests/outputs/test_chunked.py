@@ -66,6 +66,10 @@ def test_of_equal_words_the_first_are_taken():
     params["params"]["dense"] = jax.tree.map(np.zeros_like, params["params"]["dense"])
     _, words = layer.apply(params, jnp.asarray(HIDDEN), 6, method="top_k")
     np.testing.assert_array_equal(words, np.broadcast_to(np.arange(6), (N, 6)))
+    everyone = jnp.arange(VOCAB)
+    hidden = jnp.broadcast_to(jnp.asarray(HIDDEN)[0], (VOCAB, WIDTH))
+    _, correct = layer.apply(params, hidden, everyone, method="nll_and_correct")
+    np.testing.assert_array_equal(correct, everyone == 0)
 
 
 def test_large_logits_stay_finite():

@@ -109,6 +109,14 @@ def test_the_search_finds_the_best_words(layer, k, scale):
     np.testing.assert_array_equal(correct, np.broadcast_to(np.arange(3) == 0, (2, 3)))
 
 
+def test_of_equal_words_one_is_correct(layer):
+    given = jax.tree.map(jnp.zeros_like, params(layer, 1.0))
+    hidden = jnp.broadcast_to(HIDDEN.reshape(-1, HIDDEN.shape[-1])[0], (VOCAB, HIDDEN.shape[-1]))
+    log_probs = layer.apply(given, hidden[0], method="log_probs")
+    _, correct = layer.apply(given, hidden, jnp.arange(VOCAB), method="nll_and_correct")
+    assert np.sum(correct) == 1 and log_probs[np.argmax(correct)] == np.max(log_probs)
+
+
 def test_a_search_without_enough_room_computes_all_words(layer, monkeypatch):
     given = params(layer, 0.1)
     expected = compiled(lambda hidden: layer.apply(given, hidden, 4, method="top_k"))(HIDDEN)

@@ -52,7 +52,7 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where the target is the most probable word, else 0); of equals the first counts."""
+        """Returns (-log p(target), 1 where the target is the most probable word, the first of equals, else 0)."""
         rows, table, bias, axis = self._flat(hidden, embedding)
         sums = scan_words(rows, table, bias, targets.reshape(-1), axis=axis, chunk=self.chunk_size)
         largest, total, target, best = (x.reshape(targets.shape) for x in sums)

@@ -8,7 +8,7 @@ from typing import Any
 from attn_jax.errors import UserError, lookup, nearest
 from attn_jax.options import option
 from attn_jax.tasks.options import VocabularyOptions
-from attn_jax.tasks.splits import hold_out
+from attn_jax.tasks.splits import hold_out, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary, Words
@@ -65,16 +65,12 @@ def labelled_text(
         valid_size=valid_size,
         num_examples=num_examples,
         seed=HELD_OUT,
-        same=lambda pairs: pairs.source,
+        same=_texts,
         what="lines",
     )
     stats = {} if "valid" in others else {"training lines with the text of a held-out one": cut.equal}
-    others = {"valid": cut.valid} | others
-    splits = {"train": cut.train} | others
-    known = set(splits["train"].source)
-    for name, split in others.items():
-        if count := sum(text in known for text in split.source):
-            stats[f"{name} texts that training has too"] = count
+    splits = {"train": cut.train, "valid": cut.valid} | others
+    stats |= seen_in_training(splits, _texts, "texts")
     if vocabularies is None:
         options = {"vocab_size": vocab_size[0], "min_count": min_count, "model_type": sentencepiece}
         vocabularies = kind.train(splits["train"].source, **options), labels
@@ -84,6 +80,10 @@ def labelled_text(
         *vocabularies,
         stats={name: len(split) for name, split in splits.items()} | {"labels": len(set(pairs.target))} | stats,
     )
+
+
+def _texts(pairs: Pairs) -> Sequence[str]:
+    return pairs.source
 
 
 def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:

@@ -8,7 +8,7 @@ from typing import Any
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.options import PIECES, VocabularyOptions
-from attn_jax.tasks.splits import hold_out
+from attn_jax.tasks.splits import hold_out, seen_in_training
 from attn_jax.tasks.tags import add_tags, unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
@@ -75,12 +75,13 @@ def parallel_text(
         valid_size=valid_size,
         num_examples=num_examples,
         seed=HELD_OUT,
-        same=lambda pairs: list(zip(pairs.source, pairs.target, strict=True)),
+        same=_both_sides,
         what="pairs",
     )
     stats = {} if held_out is not None else {"training pairs equal to a held-out one": cut.equal}
     pairs = cut.train
     splits = {"train": pairs, "valid": cut.valid} | ({"test": test_pairs} if test_pairs is not None else {})
+    stats |= seen_in_training(splits, _both_sides, "pairs")
 
     options = {"min_count": min_count, "model_type": sentencepiece}
     if vocabularies is None:
@@ -103,6 +104,10 @@ def parallel_text(
         *vocabularies,
         stats={name: len(split) for name, split in splits.items()} | stats,
     )
+
+
+def _both_sides(pairs: Pairs) -> list[tuple[str, str]]:
+    return list(zip(pairs.source, pairs.target, strict=True))
 
 
 def _read(

@@ -20,7 +20,7 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
 from attn_jax.tasks.pictures import PictureTask, check_image, read_image
 from attn_jax.tasks.scenes.scene import Box
-from attn_jax.tasks.splits import hold_out
+from attn_jax.tasks.splits import hold_out, seen_in_training
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.token_ids import SPECIAL
 from attn_jax.tasks.vocabulary import PictureQuestions, Words
@@ -69,7 +69,7 @@ def picture_files(
         valid_size=valid_size,
         num_examples=num_examples,
         seed=SHUFFLE_SEED,
-        same=lambda pairs: [os.path.realpath(image_of(source)) for source in pairs.source],
+        same=_images,
         what="captions",
     )
     splits = {"train": cut.train, "valid": cut.valid}
@@ -88,7 +88,12 @@ def picture_files(
     stats = {name: len(split) for name, split in splits.items()}
     if cut.equal:
         stats["training captions of a held-out image"] = cut.equal
+    stats |= seen_in_training(splits, _images, "captions with an image")
     return PictureTask("pictures", splits, *vocabularies, stats=stats)
+
+
+def _images(pairs: Pairs) -> list[str]:
+    return [os.path.realpath(image_of(source)) for source in pairs.source]
 
 
 def image_of(source: str) -> str:

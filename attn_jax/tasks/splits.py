@@ -63,6 +63,17 @@ def hold_out(
     return Cut(pairs.select(np.sort(order[: num_examples or None])), valid, equal)
 
 
+def seen_in_training(splits: dict[str, Pairs], same: Callable[[Pairs], list[Hashable]], what: str) -> dict[str, int]:
+    """Counts the examples of each other split that are in training too, where there are any.
+
+    Returns:
+        {"valid pairs that training has too": count, ...}, with `what` for "pairs": statistics of a task.
+    """
+    known = set(same(splits["train"]))
+    counts = {name: sum(key in known for key in same(split)) for name, split in splits.items() if name != "train"}
+    return {f"{name} {what} that training has too": count for name, count in counts.items() if count}
+
+
 def check_left(left: int, total: int, held_out: int, what: str) -> None:
     """Raises UserError if no training `what` is left."""
     if not left:

@@ -84,6 +84,18 @@ def test_given_files_are_the_splits(task):
     assert set(result.examples) <= set(result.splits["valid"].source)
 
 
+def test_pairs_of_given_files_that_training_has_are_counted(task, tmp_path):
+    for name, first in (("valid", 0), ("test", 2)):
+        for language in ("en", "ja"):  # of the sources four are in training, of the pairs three
+            lines = [f"{language}{i} x" for i in range(first, first + 3)]
+            (tmp_path / f"{name}.{language}").write_text(
+                "\n".join([*lines, f"{language * (language == 'ja')}9 x"]) + "\n"
+            )
+    stats = task(valid=("valid.en", "valid.ja"), test=("test.en", "test.ja")).stats
+    assert stats["valid pairs that training has too"] == stats["test pairs that training has too"] == 3
+    assert stats["train"] == 50  # they are counted, not dropped
+
+
 def test_fewer_examples_are_a_subset(task):
     small, large, everything = (together(task(num_examples=n).splits["train"]) for n in (10, 20, 0))
     assert len(small) == 10 and len(large) == 20 and len(everything) == 45

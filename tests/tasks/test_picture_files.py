@@ -37,6 +37,11 @@ def test_captions_of_images(folder):
     )
 
 
+def test_images_of_a_given_file_that_training_has_are_counted(folder):
+    (folder / "valid.tsv").write_text("1.png\ta hat\n./1.png\ta rat\n3.png\ta bat\n")
+    assert build(folder, LINES[:4], valid="valid.tsv").stats["valid captions with an image that training has too"] == 2
+
+
 def test_questions_and_boxes(folder):
     lines = ["0.png\twhat is it\tred cat\t1,1,4,4+0,0,2,2 -", "1.png\twhat is there\tdog", "2.png\twho\tcat"]
     task = build(folder, lines, questions=True)

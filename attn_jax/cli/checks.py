@@ -11,8 +11,8 @@ from attn_jax.cli.options import Options, resolve
 from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation.pictures import PictureEvaluator
 from attn_jax.evaluation.points import PointsEvaluator
-from attn_jax.evaluation.text import TextEvaluator, check_text_metrics
-from attn_jax.tasks import PictureTask, PointsTask, Task, task_class
+from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS, TextEvaluator, check_text_metrics
+from attn_jax.tasks import TASKS, PictureTask, PointsTask, Task, task_class
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.training.parallel import choose, group_size
 
@@ -55,6 +55,19 @@ def check_metrics(config: ConfigDict) -> None:
     if task_class(config.task.name).of_pairs:
         of_texts = [name for name in config.eval.metrics if name in TextEvaluator.metrics]
         check_text_metrics(of_texts, config.eval.tokenize)
+        if not TASKS[config.task.name].has_sources:
+            check_without_outputs(config)
+
+
+def check_without_outputs(config: ConfigDict) -> None:
+    """Raises a UserError for a metric of outputs where the task has no sources."""
+    for key, names in (("eval.metrics", config.eval.metrics), ("train.best_metric", (config.train.best_metric,))):
+        for name in names:
+            if name in TEXT_METRICS:
+                raise UserError(
+                    f"{key} {name} compares outputs with references, but task.name {config.task.name} has no sources "
+                    f"to write outputs for; expected {', '.join(TOKEN_METRICS)}"
+                )
 
 
 def check_ensemble(options: Options) -> None:

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from attn_jax.errors import UserError, lookup
-from attn_jax.evaluation.options import DecodeOptions, EvalOptions, PointDecodeOptions, PointEvalOptions
+from attn_jax.evaluation.options import (
+    DecodeOptions,
+    EvalOptions,
+    LanguageEvalOptions,
+    PointDecodeOptions,
+    PointEvalOptions,
+)
 from attn_jax.models.families import FAMILIES, family
 from attn_jax.models.setting import DTYPES, Setting
 from attn_jax.options import Option, defaults, flatten, option, options_of, read
@@ -117,7 +123,7 @@ def sections(task: str, model: str) -> dict[str, type]:
         "train": TrainOptions if points else texts,
         "optimizer": OptimizerOptions,
         "decode": PointDecodeOptions if points else DecodeOptions,
-        "eval": PointEvalOptions if points else EvalOptions,
+        "eval": PointEvalOptions if points else EvalOptions if task_options.has_sources else LanguageEvalOptions,
     }
 
 
@@ -154,7 +160,8 @@ def default_config(task: str = "parallel_text", model: str = "seq2seq") -> Confi
 def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict:
     """Returns a config of another task or family; options that both have keep their values.
 
-    An option of the task at its default takes that of the new task, such as the names of validation files.
+    An option of the task or of the evaluation at its default takes that of the new task, such as the names of
+    validation files.
     """
     task, model = task or config.task.name, model or config.model.name
     changed = default_config(task, model)
@@ -162,7 +169,7 @@ def switch(config: ConfigDict, *, task: str = "", model: str = "") -> ConfigDict
     kept = {
         key: value
         for key, value in flatten(config).items()
-        if key in known and not (key.startswith("task.") and key in before and value == before[key].default)
+        if key in known and not (key.startswith(("task.", "eval.")) and key in before and value == before[key].default)
     }
     changed.update_from_flattened_dict(kept | {"task.name": task, "model.name": model})
     return changed

@@ -93,7 +93,8 @@ def reference() -> str:
     parts += _page("Optimizer", options_of(OptimizerOptions, "optimizer."))
     parts += _page("Decoding", options_of(DecodeOptions, "decode."))
     parts += _page("Predictions of a regression", options_of(PointDecodeOptions, "decode."))
-    parts += _page("Measuring", options_of(EvalOptions, "eval."))
+    note = "A task without sources, such as plain_text, has perplexity and accuracy as its metrics."
+    parts += _page("Measuring", options_of(EvalOptions, "eval."), note)
     parts += _page("Measuring a regression", options_of(PointEvalOptions, "eval."))
     return "\n".join(parts).rstrip() + "\n"
 

@@ -115,3 +115,10 @@ class EvalOptions:
         "13a", "bleu: tokenizer of sacrebleu; none: the text is tokenized already", only=("metrics", ("bleu",))
     )
     num_pictures: int = option(8, "number of pictures to plot at the end of a run", at_least=0, affects="nothing")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageEvalOptions(EvalOptions):
+    """Options of evaluating a model of a task without sources: there is no output to compare with a reference."""
+
+    metrics: tuple = option(("perplexity", "accuracy"), "metrics to compute on the test split", each=str)

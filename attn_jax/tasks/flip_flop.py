@@ -12,7 +12,7 @@ wrongly has what they call attention glitches. With n instructions the entropy o
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -104,6 +104,8 @@ def _text(instructions: Int[np.ndarray, " k"], bits: Int[np.ndarray, " k"]) -> s
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlipFlopOptions(TextOptions):
     """Options of the task of predicting texts of the flip-flop language."""
+
+    has_sources: ClassVar[bool] = False
 
     name: str = option("flip_flop", "name of the task")
     num_instructions: int = option(64, "instructions of a text, each followed by a bit", at_least=2, at_most=100_000)

@@ -55,6 +55,7 @@ class TextOptions(TaskOptions):
     task_class: ClassVar[type] = Task  # class of the task that `build` returns
     # To build a model without data.
     any_sizes: ClassVar[TextSizes] = TextSizes(len(SPECIAL), len(SPECIAL), has_tags=True)
+    has_sources: ClassVar[bool] = True  # else a text is predicted, and there is nothing to translate
 
     buckets: tuple = option(
         (),

@@ -12,7 +12,7 @@ block of n tokens has n + 1 terms, of which eos is soon close to zero because it
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -216,6 +216,8 @@ def _read_text(path: pathlib.Path) -> str:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlainTextOptions(VocabularyOptions):
     """Options of the task of predicting a text, of the first of train, valid and test and the second of vocab_size."""
+
+    has_sources: ClassVar[bool] = False
 
     name: str = option("plain_text", "name of the task")
     block: int = option(0, "tokens per example; 0: each line is an example")

@@ -12,7 +12,7 @@ A model without context can reach H(pi) + sum_c pi_c H(words of c).
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -139,6 +139,8 @@ def _choose(probs: Float[np.ndarray, "n c"], rng: np.random.Generator) -> Int[np
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ZipfOptions(TextOptions):
     """Options of the task of predicting a generated text of known entropy."""
+
+    has_sources: ClassVar[bool] = False
 
     name: str = option("zipf", "name of the task")
     num_words: int = option(10_000, "number of words", at_least=2, at_most=10_000_000)

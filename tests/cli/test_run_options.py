@@ -2,6 +2,7 @@
 
 import pytest
 
+from attn_jax.cli.checks import check_metrics
 from attn_jax.cli.options import change, default_config, families_with, resolve, schema, switch
 from attn_jax.cli.reference import describe, reference
 from attn_jax.errors import UserError
@@ -88,3 +89,22 @@ def test_the_reference_has_every_option():
     for family in FAMILIES:
         for key in schema(FITTING.get(family, "dates"), family):
             assert f"`{key}`" in page or key.endswith(".name"), key
+
+
+@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if not getattr(kind, "has_sources", True)])
+def test_a_task_without_sources_has_no_outputs_to_measure(task):
+    config = switch(default_config(), task=task, model="language_model")
+    assert config.eval.metrics == ("perplexity", "accuracy")
+    check_metrics(config)
+    assert "bleu" in switch(config, task="dates").eval.metrics
+    config.eval.metrics = ("loss", "chrf")
+    with pytest.raises(UserError, match=f"^eval.metrics chrf compares .*{task} has no sources .* expected loss, perpl"):
+        check_metrics(config)
+    config.eval.metrics, config.train.best_metric = ("loss",), "bleu"
+    with pytest.raises(UserError, match=r"^train\.best_metric bleu compares "):
+        check_metrics(config)
+
+
+def test_what_was_set_of_the_evaluation_stays_with_another_task():
+    config = change(default_config(), {"eval.metrics": ("chrf",)})
+    assert switch(config, task="dates").eval.metrics == ("chrf",)

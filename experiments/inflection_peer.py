@@ -2,14 +2,15 @@
 
     git clone https://github.com/shijie-wu/neural-transducer && make -C neural-transducer
     pip install -r requirements-oracles.txt tqdm
-    python experiments/inflection_peer.py --program=neural-transducer --data_dir=data/sigmorphon2017
+    python experiments/inflection_peer.py --program=neural-transducer --data_dir=data/sigmorphon2017 --language=german
 
 The program of Wu & Cotterell 2019 (arXiv 1905.06319) at commit 8a2cb8e, with soft attention and with monotonic
-alignments of first order, German, 1,000 training forms, one seed, one thread. Sizes: embeddings 100, two encoder layers
-of 200 in each direction, one decoder layer of 200, dropout 0.4, batches of 20; the options of its example
-run-sigmorphon17task1-large-tag.sh else. It halves its learning rate, stops and chooses a model by the dev set, where
-its accuracy is measured; experiments/inflection.py chooses nothing there. Its own log is kept in --runs; a run that has
-ended is read again. Writes experiments/results/inflection_peer.json and .md.
+alignments of first order, from 1,000 training forms and with --forms=10000 from 10,000, one seed, one thread. Sizes:
+embeddings 100, two encoder layers of 200 in each direction, one decoder layer of 200, dropout 0.4, batches of 20, at
+most 40 epochs, or 20 of 10,000 forms; the options of its example run-sigmorphon17task1-large-tag.sh else. It halves its
+learning rate, stops and chooses a model by the dev set, where its accuracy is measured; experiments/inflection.py
+chooses nothing there. Its own log is kept in --runs; a run that has ended is read again. Writes
+experiments/results/inflection_peer.json and .md, with the rows that were there of other runs.
 """
 
 import argparse
@@ -17,34 +18,56 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import peers, raw  # noqa: E402
 
 READINGS = {"soft": ["--arch", "soft"], "monotonic, first order": ["--arch", "hmmfull", "--mono"]}
 OPTIONS = ["--dataset", "sigmorphon17task1", "--seed", "0", "--embed_dim", "100", "--src_hs", "200", "--trg_hs", "200"]
 OPTIONS += ["--dropout", "0.4", "--src_layer", "2", "--trg_layer", "1", "--max_norm", "5", "--estop", "1e-8"]
-OPTIONS += ["--epochs", "40", "--bs", "20", "--indtag"]
+OPTIONS += ["--bs", "20", "--indtag"]
+SIZES = {1000: ("medium", 40), 10_000: ("high", 20)}  # forms -> (size in the name of the file, epochs)
 ACCURACY = re.compile(r"- (\d+):(\d\d):(\d\d) - dev accuracy is ([\d.]+) at epoch (\d+)")
 CHOSEN = re.compile(r"loading \S*\.acc_([\d.]+)\.\S*epoch_(\d+) for testing")
 PARAMETERS = re.compile(r"number of parameter (\d+)")
 
 
-def train(program: pathlib.Path, data_dir: pathlib.Path, reading: str, folder: pathlib.Path) -> str:
+class Setting(NamedTuple):
+    """A run of the other program."""
+
+    language: str
+    reading: str
+    forms: int  # of training
+
+    @property
+    def name(self) -> str:
+        """Name of its files."""
+        return f"{self.language}_{self.forms}_{self.reading.replace(', ', '_').replace(' ', '_')}"
+
+
+def train(program: pathlib.Path, data_dir: pathlib.Path, run: Setting, folder: pathlib.Path) -> str:
     """Returns the log of a training that has ended, after running it if there is none."""
-    log = folder / f"{reading}.log"
+    log = folder / f"{run.name}.log"
     if log.exists() and CHOSEN.search(log.read_text()):
         return log.read_text()
     if not (program / "src" / "train.py").exists():
         raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
-    train_file, dev_file = (data_dir.absolute() / f"german-{part}" for part in ("train-medium", "dev"))
-    command = [sys.executable, "src/train.py", *OPTIONS, *READINGS[reading]]
-    command += ["--train", str(train_file), "--dev", str(dev_file)]
-    command += ["--model", str(folder.absolute() / reading.replace(", ", "_").replace(" ", "_"))]
+    size, epochs = SIZES[run.forms]
+    files = {
+        part: (data_dir / f"{run.language}-{name}").absolute()
+        for part, name in (("train", f"train-{size}"), ("dev", "dev"))
+    }
+    for file in files.values():
+        if not file.exists():
+            raise UserError(f"{file}: there is no such file; expected the files of --language={run.language}")
+    command = [sys.executable, "src/train.py", *OPTIONS, "--epochs", str(epochs), *READINGS[run.reading]]
+    command += [text for part, file in files.items() for text in (f"--{part}", str(file))]
+    command += ["--model", str(folder.absolute() / run.name)]
     return peers.run(command, log, folder=program, environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"})
 
 
@@ -67,15 +90,15 @@ def facts(text: str) -> dict[str, Any]:
     }
 
 
-def report(found: dict[str, dict[str, Any]]) -> str:
-    """Formats a table with a row for each reading."""
+def report(found: list[dict[str, Any]]) -> str:
+    """Formats a table with a row for each run."""
     rows = []
-    for reading, fact in found.items():
-        last = max(map(int, fact["accuracy"]))
+    for fact in found:
+        run, last = Setting(**fact["setting"]), max(map(int, fact["accuracy"]))
         chosen = f"{fact['chosen']['accuracy']:.1f} (epoch {fact['chosen']['epoch']})"
         cells = [f"{fact['num_parameters']:,}", chosen, f"{fact['accuracy'][str(last)]:.1f} (epoch {last})"]
-        rows.append([reading, *cells, f"{fact['seconds']:,}"])
-    return raw.table(["reading", "parameters", "chosen by dev", "last", "s"], rows)
+        rows.append([run.language, run.reading, f"{run.forms:,}", *cells, f"{fact['seconds']:,}"])
+    return raw.table(["language", "reading", "forms", "parameters", "chosen by dev", "last", "s"], rows, left=2)
 
 
 def page(record: dict[str, Any]) -> str:
@@ -87,7 +110,7 @@ def page(record: dict[str, Any]) -> str:
 Exact match on the dev set in percent, one seed; seconds with the evaluation after each epoch, one thread, beside other
 programs.
 
-{report(record["results"])}
+{report(record["results"]["runs"])}
 """
 
 
@@ -98,12 +121,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", type=pathlib.Path, required=True, help="clone of neural-transducer")
     parser.add_argument("--data_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--language", required=True, help="of the files, such as german")
+    parser.add_argument("--forms", type=int, choices=SIZES, default=1000)
+    parser.add_argument("--reading", choices=READINGS, default=None, help="default: all")
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection_peer")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(argv), raw.Begun.now()
-    found = {reading: facts(train(args.program, args.data_dir, reading, args.runs)) for reading in READINGS}
-    command = "python experiments/inflection_peer.py --program=neural-transducer --data_dir=data/sigmorphon2017"
-    print(PAGES[0].save(raw.write(args.out / "inflection_peer.json", found, command=command, begun=begun), args.out))
+    runs = [Setting(args.language, name, args.forms) for name in READINGS if args.reading in (None, name)]
+    found = [{"setting": run._asdict()} | facts(train(args.program, args.data_dir, run, args.runs)) for run in runs]
+    path = args.out / "inflection_peer.json"
+    earlier = load_json(path)["results"]["runs"] if path.exists() else []
+    kept = {Setting(**fact["setting"]): fact for fact in [*earlier, *found]}
+    command = f"python {' '.join(['experiments/inflection_peer.py', *(argv or sys.argv[1:])])}"
+    record = raw.write(path, {"runs": [kept[run] for run in sorted(kept)]}, command=command, begun=begun)
+    print(PAGES[0].save(record, args.out))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
-from experiments import babi, inflection, raw  # noqa: E402
+from experiments import babi, inflection, inflection_peer, raw  # noqa: E402
 
 PEER_OF = "enja_soft"  # the config that experiments/translation_peer.py trains JoeyNMT beside
 DEVELOPED = ("memnn", "dmn_supervised")  # their settings were changed after a first result on the test questions
@@ -69,10 +69,11 @@ def of_scenes(found: dict[str, Any]) -> Iterator[Row]:
 
 def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
     """Yields the rows of inflection; the peer stands beside the runs that are nearest to its size."""
+    others = {inflection_peer.Setting(**one["setting"]): one for one in peer["results"]["runs"]} if peer else {}
     for one in found["results"]["runs"]:
         run, result = inflection.Setting(**one["setting"]), one["result"]
-        other = (peer or {"results": {}})["results"].get(run.reading)
-        beside = run.language == "german" and run.width == inflection.LARGE and run.forms == 1000 and other
+        other = others.get(inflection_peer.Setting(run.language, run.reading, run.forms))
+        beside = other and run.place == "fed" and run.width == inflection.LARGE and not run.made
         theirs = f"{other['chosen']['accuracy']:.1f}, one seed, chosen by dev (neural-transducer)" if beside else ""
         task = (
             f"inflection, {run.language.capitalize()}, {run.forms:,} forms{' and synthetic ones' if run.made else ''}"

@@ -79,7 +79,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content 
     "attention": lambda found: translation.tables(found["results"]["runs"]),
     "attention_dropout": lambda found: translation.tables(found["results"]["runs"]),
     "inflection": lambda found: inflection.report(found["results"]["runs"]),
-    "inflection_peer": lambda found: inflection_peer.report(found["results"]),
+    "inflection_peer": lambda found: inflection_peer.report(found["results"]["runs"]),
     "decoders": lambda found: results_table(found["results"]),
     "null_differences": lambda found: null_differences.table(found["results"]),
     "kernels": lambda found: f"{kernels.error_table(found['results'], kernels.MINOR)}\n\n{kernels.NOTE}",

@@ -12,6 +12,7 @@ from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.sweep import jobs
 from attn_jax.errors import UserError
+from attn_jax.tasks.files import load_json
 from experiments import captions, inflection, inflection_peer, soft_vs_hard_tags, translation
 
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]
@@ -138,14 +139,30 @@ INFO - 11/25/26 01:16:11 - 1:09:34 - loading /tmp/m.nll_0.2106.acc_68.1.dist_0.9
 
 
 def test_the_log_of_the_other_program_is_read_once_it_has_ended(tmp_path):
+    run = inflection_peer.Setting("german", "soft", 1000)
     found = inflection_peer.facts(LOG)
     assert found["accuracy"] == {"25": 67.4, "28": 67.6} and found["seconds"] == 3600 + 9 * 60 + 34
-    assert inflection_peer.report({"soft": found}).splitlines()[-1] == (
-        "| soft | 2,206,487 | 68.1 (epoch 19) | 67.6 (epoch 28) | 4,174 |"
+    assert inflection_peer.report([{"setting": run._asdict()} | found]).splitlines()[-1] == (
+        "| german | soft | 1,000 | 2,206,487 | 68.1 (epoch 19) | 67.6 (epoch 28) | 4,174 |"
     )
     with pytest.raises(UserError, match="has ended"):
         inflection_peer.facts(LOG[:-120])
     with pytest.raises(UserError, match="expected a clone of neural-transducer"):
-        inflection_peer.train(tmp_path, tmp_path, "soft", tmp_path)
-    (tmp_path / "soft.log").write_text(LOG)
-    assert inflection_peer.train(tmp_path, tmp_path, "soft", tmp_path) == (tmp_path / "soft.log").read_text()
+        inflection_peer.train(tmp_path, tmp_path, run, tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    with pytest.raises(UserError, match="german-train-medium: there is no such file"):
+        inflection_peer.train(tmp_path, tmp_path, run, tmp_path)
+    (tmp_path / "german_1000_soft.log").write_text(LOG)
+    assert inflection_peer.train(tmp_path, tmp_path, run, tmp_path) == (tmp_path / "german_1000_soft.log").read_text()
+
+
+def test_a_run_of_the_other_program_is_put_beside_the_earlier_ones(tmp_path):
+    for language, reading in (("german", "soft"), ("finnish", "monotonic, first order"), ("german", "soft")):
+        run = inflection_peer.Setting(language, reading, 10_000)
+        (tmp_path / f"{run.name}.log").write_text(LOG)
+        arguments = ["--program=there", "--data_dir=data", f"--language={language}", "--forms=10000"]
+        inflection_peer.main([*arguments, f"--reading={reading}", f"--runs={tmp_path}", f"--out={tmp_path}"])
+    record = load_json(tmp_path / "inflection_peer.json")
+    assert [fact["setting"]["language"] for fact in record["results"]["runs"]] == ["finnish", "german"]
+    assert (tmp_path / "inflection_peer.md").read_text().count("| 68.1 (epoch 19) |") == 2

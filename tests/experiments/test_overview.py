@@ -6,15 +6,17 @@ RUN = {
     "setting": inflection.Setting("german", "fed", "soft", width=inflection.LARGE)._asdict(),
     "result": {"metrics": {"exact_match": {"seeds": [60.0, 62.0, 64.0]}}, "train_seconds": 99.6},
 }
-PEER = {"results": {"soft": {"chosen": {"accuracy": 68.1, "epoch": 19}}}}
+PEER_SETTING = {"language": "german", "reading": "soft", "forms": 1000}
+PEER = {"results": {"runs": [{"setting": PEER_SETTING, "chosen": {"accuracy": 68.1, "epoch": 19}}]}}
 
 
 def test_the_peer_stands_beside_the_run_of_its_size():
     (row,) = overview.of_inflection({"results": {"runs": [RUN]}}, PEER)
     # t of two degrees of freedom, 4.3027, times 2 / sqrt(3)
     assert row.ours == "62.0 [57.0, 67.0], 3 seeds" and row.peer.startswith("68.1, one seed, chosen by dev")
-    small = RUN | {"setting": RUN["setting"] | {"width": 128}}
-    assert [row.peer for row in overview.of_inflection({"results": {"runs": [small]}}, PEER)] == [""]
+    for change in ({"width": 128}, {"language": "finnish"}, {"made": True}, {"forms": 10_000}):
+        other = RUN | {"setting": RUN["setting"] | change}
+        assert [row.peer for row in overview.of_inflection({"results": {"runs": [other]}}, PEER)] == [""]
     assert [row.peer for row in overview.of_inflection({"results": {"runs": [RUN]}}, None)] == [""]
     assert "| German" not in overview.report([row]) and "inflection, German, 1,000 forms" in overview.report([row])
 

@@ -279,12 +279,12 @@ def round_up(lengths: tuple[int, int], largest: tuple[int, int] = (0, 0)) -> tup
     A length up to that of `largest`, the largest batches of training, is not rounded beyond it: there may be no more
     positions.
     """
-    rounded = [_round_up(length, ROUND_UP) for length in lengths]
+    rounded = [_to_multiple(length, ROUND_UP) for length in lengths]
     own = zip(lengths, rounded, largest, strict=True)
     return tuple(min(most, up) if length <= most else up for length, up, most in own)
 
 
-def _round_up(n: int, multiple: int) -> int:
+def _to_multiple(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
@@ -292,7 +292,7 @@ def _rows_of_sentences(batch_size: int, row_multiple: int, target_length: int) -
     if batch_size % row_multiple:
         raise UserError(
             f"batch_size {batch_size} cannot be shared equally by {row_multiple} devices; the next size that can is "
-            f"{_round_up(batch_size, row_multiple)}"
+            f"{_to_multiple(batch_size, row_multiple)}"
         )
     return batch_size
 

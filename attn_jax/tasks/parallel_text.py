@@ -83,19 +83,9 @@ def parallel_text(
     splits = {"train": pairs, "valid": cut.valid} | ({"test": test_pairs} if test_pairs is not None else {})
     stats |= seen_in_training(splits, _both_sides, "pairs")
 
-    options = {"min_count": min_count, "model_type": sentencepiece}
     if vocabularies is None:
-        texts = [text.partition("\t")[0] for text in pairs.source] if tagged else pairs.source
-        if joint_vocabulary:
-            both = _train(kind, [*texts, *pairs.target], "joint", vocab_size=vocab_size[0], **options)
-            vocabularies = both, both
-        else:
-            vocabularies = tuple(
-                _train(kind, lines, side, vocab_size=size, **options)
-                for side, lines, size in zip(("source", "target"), (texts, pairs.target), vocab_size, strict=True)
-            )
-        if tagged:
-            vocabularies = TaggedTexts.of_lines(vocabularies[0], pairs.source), vocabularies[1]
+        sizes = (vocab_size[0],) if joint_vocabulary else vocab_size
+        vocabularies = _train(kind, pairs, sizes, tagged, min_count=min_count, model_type=sentencepiece)
     if tagged:
         stats |= unseen_tags(splits, "sources")
     return Task(
@@ -125,11 +115,20 @@ def _read(
     return Pairs(add_tags(source, folder / names[0], folder / tags) if tagged else source, target)
 
 
-def _train(kind: type, lines: list[str], side: str, **options) -> Vocabulary:
-    try:
-        return kind.train(lines, **options)
-    except UserError as error:
-        raise UserError(f"the {side} vocabulary: {error}") from None
+def _train(
+    kind: type[Vocabulary], pairs: Pairs, sizes: Sequence[int], tagged: bool, **options: Any
+) -> tuple[Vocabulary, Vocabulary]:
+    """Trains the vocabularies of source and target; of one size, one vocabulary on both."""
+    texts = [text.partition("\t")[0] for text in pairs.source] if tagged else pairs.source
+    sides = {"joint": [*texts, *pairs.target]} if len(sizes) == 1 else {"source": texts, "target": pairs.target}
+    found = []
+    for (side, lines), size in zip(sides.items(), sizes, strict=True):
+        try:
+            found.append(kind.train(lines, vocab_size=size, **options))
+        except UserError as error:
+            raise UserError(f"the {side} vocabulary: {error}") from None
+    source = TaggedTexts.of_lines(found[0], pairs.source) if tagged else found[0]
+    return source, found[-1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -88,7 +88,8 @@ def test_letters_with_tags_are_tagged_lemmas():
 def test_files_of_tags_are_read_beside_the_sources(folder, tmp_path):
     task = build(folder)
     assert task.splits["train"].source == [f"{line}\t{tags}" for line, tags in zip(LINES, TAGS, strict=True)]
-    assert task.splits["valid"].target == TARGETS[-2:] and task.stats == {"train": 4, "valid": 2}
+    assert task.splits["valid"].target == TARGETS[-2:]
+    assert task.stats == {"train": 4, "valid": 2, "valid pairs that training has too": 2}
     plain = build(folder, tag_files=("", "", ""))
     assert task.source_vocabulary.texts.to_json() == plain.source_vocabulary.to_json()
     assert task.target_vocabulary.to_json() == plain.target_vocabulary.to_json()

@@ -6,7 +6,8 @@
 The first command trains every run that RUNS names, three seeds in one program; finished runs are skipped. The second
 collects the finished ones, and writes experiments/results/inflection.json and .md. The last checkpoint is measured on
 the dev set, which chooses nothing; if `launch.py --mode=eval --workdir=... --config.decode.ensemble=True` has measured
-the mean of the probabilities of a run's seeds, the page has it, too.
+the mean of the probabilities of a run's seeds, the page has it, too. Ensembles of several runs, that is with
+--config.decode.runs, are named by --ensembles, a folder each.
 
 The tags are the first tokens of the source, or beside it: fed to every step of the decoder, or read by a second
 attention. Readings: soft attention, hard attention by enumeration, and the exact marginal likelihood of independent
@@ -23,11 +24,16 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.errors import one_line  # noqa: E402
+from attn_jax.cli.checks import seeds_of  # noqa: E402
+from attn_jax.cli.workdir import load_config  # noqa: E402
+from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
+from attn_jax.options import flatten  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -180,6 +186,54 @@ def of_ensemble(workdir: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]
     return {"ensemble": measured["metrics"]} if same and decoded else {}
 
 
+def of_runs(workdir: pathlib.Path) -> dict[str, Any]:
+    """Returns {"language", "members", "metrics", ...} of a run whose last --mode=eval had decode.runs and all seeds.
+
+    Raises:
+        UserError: it had not, or the runs differ in language or training forms.
+    """
+    measured, configs = load_json(workdir / "eval.json"), [load_config(workdir)]
+    if not measured["decode"]["runs"] or not measured["decode"]["ensemble"]:
+        raise UserError(f"{workdir / 'eval.json'} is of no ensemble of several runs; see --help")
+    configs += [load_config(pathlib.Path(path)) for path in measured["decode"]["runs"]]
+    data = {(config.task.language, config.task.size) for config in configs}
+    if len(data) != 1:
+        raise UserError(f"{workdir}: the runs of the ensemble are of {sorted(data)}; expected one language and size")
+    task, kept = configs[0].task, ("split", "sentences", "metrics", "commit", "date", "machine")
+    members = [member(config) for config in configs]
+    return {"language": task.language, "size": task.size, "members": members} | {key: measured[key] for key in kept}
+
+
+def member(config: ConfigDict) -> dict[str, Any]:
+    """Returns the reading, the width and the seeds of a run of the ensemble."""
+    values = flatten(config)
+    # The readings with more settings come last: the last that fits says all.
+    *_, reading = (name for name, own in READINGS.items() if own.items() <= values.items())
+    return {"reading": reading, "width": config.model.hidden_size, "seeds": list(seeds_of(config))}
+
+
+def ensembles(found: list[dict[str, Any]]) -> str:
+    """Formats a Markdown table with a row per ensemble of several runs."""
+    rows = [
+        [
+            one["language"],
+            one["size"],
+            "; ".join(
+                f"{m['reading']}, width {m['width']}, seeds {', '.join(map(str, m['seeds']))}" for m in one["members"]
+            ),
+            f"{one['metrics']['exact_match']['mean']:.1f}",
+            f"{one['metrics']['loss']['mean']:.3f}",
+        ]
+        for one in found
+    ]
+    return raw.table(["language", "size", "members", "exact match", "nll"], rows, left=3)
+
+
+def names(ensemble: dict[str, Any]) -> dict[str, Any]:
+    """Returns what an ensemble is of."""
+    return {key: ensemble[key] for key in ("language", "size", "members")}
+
+
 def added(results: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the results with those of an earlier record whose settings are not among them, in the order of RUNS."""
     rows = {Setting(**found["setting"]): found for found in [*earlier, *results]}
@@ -205,6 +259,10 @@ whole training of all three seeds, beside other programs.
 
 {report(runs)}
 
+Ensembles of several runs: the mean of the probabilities of all members.
+
+{ensembles(record["results"].get("ensembles", []))}
+
 Differences, paired by seed. With three seeds no exact test can tell a difference; the interval takes them to be normal.
 Width 320 comes with batches of 20 in place of 32, synthetic examples with twice as many steps, and 10,000 forms with 20
 epochs in place of 40.
@@ -220,6 +278,7 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--ensembles", type=pathlib.Path, nargs="*", default=[], help="runs measured with others")
     parser.add_argument("--add", action="store_true", help="keep the rows that the page has of runs that are not here")
     args, begun = parser.parse_args(argv), raw.Begun.now()
     found = []
@@ -227,10 +286,14 @@ def main(argv=None) -> None:
         result = load_json(folder / "result.json")
         kept = {key: result[key] for key in KEPT} | {"batch_size": result["config"]["task"]["batch_size"]}
         found.append({"setting": setting._asdict(), "result": kept} | of_ensemble(folder, result))
-    path, command = args.out / "inflection.json", f"python experiments/inflection.py{' --add' * args.add}"
+    path = args.out / "inflection.json"
+    command = f"python experiments/inflection.py{' --ensembles ...' * bool(args.ensembles)}{' --add' * args.add}"
+    together = [of_runs(folder) for folder in args.ensembles]
     if args.add:
-        found = added(found, load_json(path)["results"]["runs"])
-    record = raw.write(path, {"runs": found}, command=command, begun=begun)
+        earlier = load_json(path)["results"]
+        found = added(found, earlier["runs"])
+        together = [one for one in earlier.get("ensembles", []) if names(one) not in map(names, together)] + together
+    record = raw.write(path, {"runs": found, "ensembles": together}, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 
 

@@ -79,6 +79,38 @@ def test_an_ensemble_is_that_of_an_evaluation_of_all_seeds_on_the_same_sentences
         assert inflection.of_ensemble(tmp_path, result) == found
 
 
+def test_an_ensemble_of_runs_has_its_members(tmp_path, monkeypatch):
+    runs = {}
+    for reading, values in inflection.READINGS.items():
+        config = load_file(ROOT / "configs/inflection_wide.py", "get_config")
+        changes = {
+            "model.objective": "soft",
+            "model.attention.read": "expectation",
+            "model.attention.transition": "independent",
+        }
+        runs[reading] = change(config, {"task.language": "finnish", "seeds": (3, 4)} | changes | values)
+    monkeypatch.setattr(inflection, "load_config", lambda path: runs[path.name])
+    first, *others = runs
+    (tmp_path / first).mkdir()
+    measured = {
+        "decode": {"runs": others, "ensemble": True},
+        "metrics": {"exact_match": {"mean": 94.6}, "loss": {"mean": 0.02}},
+    }
+    measured |= {"split": "valid", "sentences": 9, "commit": "0a", "date": "2026", "machine": "m"}
+    (tmp_path / first / "eval.json").write_text(json.dumps(measured))
+    found = inflection.of_runs(tmp_path / first)
+    assert [member["reading"] for member in found["members"]] == list(inflection.READINGS)
+    row = inflection.ensembles([found | {"members": found["members"][-1:]}]).splitlines()[-1]
+    assert row == "| finnish | high | monotonic, first order, width 320, seeds 3, 4 | 94.6 | 0.020 |"
+    runs["hard"].task.language = "german"
+    with pytest.raises(UserError, match="expected one language and size"):
+        inflection.of_runs(tmp_path / first)
+    measured["decode"]["runs"] = []
+    (tmp_path / first / "eval.json").write_text(json.dumps(measured))
+    with pytest.raises(UserError, match="no ensemble of several runs"):
+        inflection.of_runs(tmp_path / first)
+
+
 def test_the_difference_of_readings_is_to_soft_whichever_is_first():
     def run(reading, values):
         setting = inflection.RUNS[0]._replace(reading=reading)._asdict()

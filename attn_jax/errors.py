@@ -61,7 +61,7 @@ def check_known(name: str, names: Iterable[str], what: str) -> None:
         UserError: it is not; the message gives the nearest name, or all names.
     """
     if name not in names:
-        raise UserError(f"unknown {what} {name!r}; {nearest(name, names)}")
+        raise UserError(f"unknown {what} {name!r}; {nearest(str(name), names)}")
 
 
 def lookup(table: dict, name: str, what: str):

@@ -12,6 +12,7 @@ the tests run; otherwise they cost nothing.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jaxtyping import Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
@@ -26,6 +27,11 @@ class Picture(NamedTuple):
 
     pixels: UInt8[Array, "b y x c"]
     words: Int[Array, "b s"]
+
+
+def floating(x: Array | np.ndarray) -> Array:
+    """Returns integers and truth values as float32, and other numbers as they are."""
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.asarray(x, jnp.float32)
 
 
 Batch = dict[str, Array | np.ndarray | Picture]  # see attn_jax.tasks.batching
@@ -45,4 +51,5 @@ __all__ = [
     "Picture",
     "PyTree",
     "Source",
+    "floating",
 ]

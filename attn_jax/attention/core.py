@@ -24,7 +24,7 @@ from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.selection import top_keys_mask
 from attn_jax.attention.signed import LocalLine, halves
-from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray
+from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, floating
 
 SOFT, MOST_PROBABLE = expectation(), top()
 
@@ -179,9 +179,10 @@ class Attention(nn.Module, kw_only=True):
         if mask is not None:
             check_boolean(mask)
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
+        keys, values = floating(keys), floating(keys if values is None else values)
         parts = [keys] if self.difference is None else halves(keys)
         projected = [self.score.project_keys(part) for part in parts]
-        return Memory(jnp.concatenate(projected, axis=-1), keys if values is None else values, mask)
+        return Memory(jnp.concatenate(projected, axis=-1), values, mask)
 
     def __call__(
         self,
@@ -219,6 +220,7 @@ class Attention(nn.Module, kw_only=True):
             memory = self.prepare(memory, values)
         elif values is not None:
             raise ValueError("a Memory has its values already; give mask=... by its name")
+        query = floating(query)
         given = mask(*_positions(query, memory)) if callable(mask) else mask
         allowed = memory.mask[..., None, :] if given is None else joint_mask(memory.mask, given)
         check_mask(allowed, query, memory.keys, hint="" if given is None else mask_hint(given, memory.mask))

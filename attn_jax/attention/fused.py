@@ -60,7 +60,9 @@ def fused_attention(
 
     own = (heads[0], 1) if shared else heads
     num_queries, num_keys, width = query.shape[-2], keys.shape[-2], values.shape[-1]
-    kernel = implementation_of(query.dtype, query.shape[-1], num_queries, num_keys)
+    kernel, dtype = implementation_of(query.dtype, query.shape[-1], num_queries, num_keys), values.dtype
+    if kernel == "xla" and dtype == jnp.float16:  # a product of float16 with sums in float32 is not compiled on a CPU
+        query, keys, values = (x.astype(jnp.float32) for x in (query, keys, values))
     of_keys = mask.shape[-2] == 1 and jnp.broadcast_shapes(mask.shape[:-2], keys.shape[:-2]) == keys.shape[:-2]
     fits = query.shape[-1] + CUDNN_STEP <= CUDNN_WIDTH and scale > SMALLEST_SCALE
     if kernel == "cudnn" and of_keys and bias is None and fits:
@@ -90,7 +92,7 @@ def fused_attention(
         implementation=kernel,
     )
     context = jnp.swapaxes(context, 1, 2).reshape(*lead, num_queries, -1)[..., :width]
-    return jnp.where(empty, 0, context)
+    return jnp.where(empty, 0, context).astype(dtype)
 
 
 def mask_by_column(

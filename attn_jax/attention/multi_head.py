@@ -73,7 +73,7 @@ class MultiHead(nn.Module, kw_only=True):
         values = self._split(self.value(keys if values is None else values), groups)
         keys = self._rotated(self._split(self.key(keys), groups), rotate)
         memory = self.attention.prepare(keys, values, jnp.broadcast_to(mask[..., None, :], keys.shape[:-1]))
-        selected = jnp.zeros(memory.mask.shape, self.dtype) if self.selective else None
+        selected = jnp.zeros(memory.mask.shape, jnp.float32) if self.selective else None
         return memory.replace(log_gates=log_gates, selected=selected)
 
     def __call__(

@@ -26,6 +26,7 @@ def selections(
     """
     own = jnp.arange(scores.shape[-1]) == positions[..., :, None]
     others = mask & ~own & (jnp.cumsum(mask, axis=-1) > 1) & jnp.any(mask & own, axis=-1, keepdims=True)
+    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))  # sums of many small ones keep their digits
     return jnp.where(others, jax.nn.relu(jnp.where(others, scores, 0.0)), 0.0)
 
 

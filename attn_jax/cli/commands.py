@@ -24,14 +24,15 @@ from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
 from attn_jax.cli.results import read_result
 from attn_jax.cli.run_state import Run
-from attn_jax.cli.snapshot import Snapshot, ensembled, measure, own_split, restore, split_of
+from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, measure, own_split, restore, split_of
 from attn_jax.cli.unread import check_read
+from attn_jax.cli.workdir import measured_otherwise
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.tasks import Pairs, task_class
-from attn_jax.tasks.files import check_links, load_json, save_json
+from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.training.loop import Reason
@@ -52,9 +53,15 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         say(header(config, workdir, files.overrides))
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
         say(table(read_result(path), path))
+        if other := measured_otherwise(workdir, config):
+            key, before, now = other
+            how = f"with {key} {short(before)}, not {short(now)}"
+            say(f"{'measured':<14}{how}; measure with --mode=eval --workdir={workdir}")
         return
     run = runs.open_run(config, workdir)
     with run.checkpoints:
+        for path in config.decode.get("runs", ()):  # before the training, which may take long
+            check_other_run(path, config, run.task.kept)
         say(header(config, workdir, files.overrides))
         for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
@@ -285,7 +292,11 @@ COMMANDS = {
 }
 
 
-def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
+IN_TRAINING = ("optimizer.", "train.")  # sections that a trained model reads nothing of, but for:
+AFTERWARDS = ("train.average", "train.best_metric")
+
+
+def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str = "train") -> None:
     """Checks that every option set on the command line has an effect.
 
     Raises:
@@ -293,7 +304,10 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str]) -> None:
     """
     if overrides:
         check(config)
-        check_read(config, overridden_keys(overrides))
+        check_read(config, keys := overridden_keys(overrides))
+        late = [key for key in keys if key.startswith(IN_TRAINING) and key not in AFTERWARDS]
+        if late and mode != "train":
+            raise UserError(f"--mode={mode} trains nothing, and --config.{late[0]} has no effect there; leave it out")
 
 
 SILENCE = 45  # seconds without a sign of life, after which a process is lost and the others end

@@ -9,6 +9,8 @@ Prints a row for each metric of both, and writes comparison.json. It reads resul
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from attn_jax.cli import results
 from attn_jax.cli.checks import EVALUATORS
 from attn_jax.cli.results import read_result
@@ -46,6 +48,10 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
         UserError: a file is missing or damaged, or the two have no metric, no seed or not the sentences in common.
     """
     name, statistics = FILES[measured]
+    for folder in (workdir, baseline):
+        if (folder / "config.json").exists() and not (folder / name).exists():
+            first = "--mode=eval" if measured == "eval" else "--mode=train"
+            raise UserError(f"{folder} has no {name} yet; run --workdir={folder} {first} before")
     ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
     check_same_split(workdir, ours, baseline, theirs)
     common = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
@@ -70,8 +76,8 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     rows = [
         {
             "metric": metric,
-            "value": ours["metrics"][metric]["mean"],
-            "baseline": theirs["metrics"][metric]["mean"],
+            "value": _mean(ours, metric, seeds),
+            "baseline": _mean(theirs, metric, seeds),
             "seeds": _plain(of_seeds[metric], adjusted[0].get(metric)),
             "order": order(ours, theirs, metric),
             "sentences": _plain(of_sentences[metric], adjusted[1].get(metric)),
@@ -83,6 +89,12 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     about |= {"left_out": {metric: [signature_of(result, metric) for result in (theirs, ours)] for metric in left_out}}
     about |= {"decode": _differing(theirs.get("decode") or {}, ours.get("decode") or {})}
     return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
+
+
+def _mean(result: Result, metric: str, seeds: list[int]) -> float:
+    """Returns the mean over the seeds in common, which the difference is of; of an ensemble its value."""
+    values = by_seed(result, metric)
+    return float(np.mean([values[seed] for seed in seeds])) if values else result["metrics"][metric]["mean"]
 
 
 def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, list[Any]]:

@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 from attn_jax.errors import UserError, one_line
+from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.indexing import IndexOptions, write_index
 from attn_jax.tasks.token_index import read_index, verify
 from attn_jax.tasks.vocabulary import VOCABULARIES
@@ -34,6 +35,10 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError("expected --source=FILE --target=FILE --out=DIR, or --check=DIR")
     if min(options.vocab_size) < 1 or options.sample < 1 or options.max_length < 2:
         raise UserError("--vocab_size and --sample have to be at least 1, --max_length at least 2")
+    if options.min_count < 1:
+        raise UserError(f"--min_count {options.min_count}: expected at least 1")
+    if options.buckets:
+        make_buckets(options.buckets)  # before hours of encoding
     given = IndexOptions(
         vocabulary=options.vocabulary,
         vocab_size=tuple(options.vocab_size),

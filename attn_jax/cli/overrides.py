@@ -140,8 +140,10 @@ def _check_options(given: dict[str, Any]) -> None:
     for name in SWEEP_OPTIONS:
         if name in given and not given.get("sweep"):
             raise UserError(f"--{name}={given[name]} is for --sweep=FILE, a single run has nothing beside it")
-    if given.get("at_once", 1) < 1:
-        raise UserError(f"--at_once={given['at_once']}: expected at least 1")
+    if "sweep" in given:
+        _check_sweep(given)
+    if given.get("at_once", 0) < 0:
+        raise UserError(f"--at_once={given['at_once']}: expected at least 1, or 0: as the engine does")
     if given.get("num_examples", 1) < 1:
         raise UserError(f"--num_examples={given['num_examples']}: expected at least 1")
     for name, modes in MODES.items():
@@ -162,9 +164,23 @@ def _check_options(given: dict[str, Any]) -> None:
             f"--num_processes={number} needs --coordinator=HOST:PORT (of process 0) and --process_id, 0 to "
             f"{number - 1}; got {coordinator!r} and {place}"
         )
+    port = coordinator.rpartition(":")[2]
+    if number > 1 and not (":" in coordinator and port.isdecimal() and 0 < int(port) < 65536):
+        raise UserError(f"--coordinator={coordinator}: expected HOST:PORT, such as node1:1234 (a port is 1 to 65535)")
     if number == 1 and (coordinator or place):
         name = "coordinator" if coordinator else "process_id"
         raise UserError(f"--{name}={given[name]} is for several processes; say how many: --num_processes=2 or more")
+
+
+def _check_sweep(given: dict[str, Any]) -> None:
+    """Raises a UserError for an option that a sweep does not read."""
+    if not given["sweep"]:
+        raise UserError("--sweep is empty; expected a file such as experiments/scores.py")
+    for name in ("mode", "config", "options", "num_processes"):
+        if given.get(name, "train" if name == "mode" else "") not in ("train", "", False, 1):
+            raise UserError(
+                f"--sweep={given['sweep']} takes no --{name}={given[name]}: it trains the runs that the file names"
+            )
 
 
 def _is_own(name: str) -> bool:

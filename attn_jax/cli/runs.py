@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -25,7 +26,16 @@ from attn_jax.tasks.data_files import has_checksums
 from attn_jax.tasks.files import check_links
 from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
-from attn_jax.training.loop import Diverged, FitResult, Reason, TrainState, fit, make_train_step, stop_on_signals
+from attn_jax.training.loop import (
+    Diverged,
+    FitResult,
+    Reason,
+    TrainState,
+    check_rows,
+    fit,
+    make_train_step,
+    stop_on_signals,
+)
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import plateau_scale
 from attn_jax.training.options import ON_NAN
@@ -86,6 +96,9 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         devices = len(jax.devices()) if strategy.across_devices else 1
         batches = task.batches(**setup.batch_options, seeds=seeds, row_multiple=devices)
         check_num_samples(config, batches.longest, cells=setup.cells)
+        if options.train.microbatches > 1:
+            for rows, *_ in batches.shapes:
+                check_rows(rows // devices, options.train.microbatches)
         num_steps = config.train.num_steps or max(1, round(config.train.num_epochs * batches.steps_per_epoch))
         tx = options.optimizer.build(num_steps)
         lazy = options.train.lazy_rows
@@ -184,25 +197,35 @@ def train(run: Run) -> FitResult:
     Raises:
         UserError: the model does not fit into memory, the loss is not finite, or the disk is full.
     """
-    while True:
-        try:
-            return _train(run)
-        except Diverged as error:
-            saved = run.checkpoints.latest_step()
-            from_step = f"step {saved}" if saved else "none"
-            if not ON_NAN[run.config.train.on_nan]:
-                raise UserError(f"{error}; last good checkpoint: {from_step}") from error
-            if len(run.skipped) >= ON_NAN[run.config.train.on_nan]:
-                raise UserError(f"{error}; {len(run.skipped)} batches were left out before it; no more are") from error
-            run.skipped.add(error.step)
-            notice(
-                f"{'rewind':<14}the loss or the gradient of step {error.step} is not finite: going back to "
-                f"{from_step if saved else 'the beginning'}, without the batch of that step"
-            )
-            run.begin_again()
+    with stop_on_signals() as should_stop:  # around all attempts: a signal before a rewind counts after it
+        while True:
+            try:
+                return _train(run, should_stop)
+            except Diverged as error:
+                _rewind(run, error)
 
 
-def _train(run: Run) -> FitResult:
+def _rewind(run: Run, error: Diverged) -> None:
+    """Sends a run back to its newest checkpoint.
+
+    Raises:
+        UserError: train.on_nan does not ask for it, or too many batches are left out already.
+    """
+    saved = run.checkpoints.latest_step()
+    from_step = f"step {saved}" if saved else "none"
+    if not ON_NAN[run.config.train.on_nan]:
+        raise UserError(f"{error}; last good checkpoint: {from_step}") from error
+    if len(run.skipped) >= ON_NAN[run.config.train.on_nan]:
+        raise UserError(f"{error}; {len(run.skipped)} batches were left out before it; no more are") from error
+    run.skipped.add(error.step)
+    notice(
+        f"{'rewind':<14}the loss or the gradient of step {error.step} is not finite: going back to "
+        f"{from_step if saved else 'the beginning'}, without the batch of that step"
+    )
+    run.begin_again()
+
+
+def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     """Trains from the newest checkpoint, or from the beginning, without the batches that are to be left out.
 
     The beginning is random, or the parameters of another run, train.start_from, with a new state of the optimizer.
@@ -248,31 +271,30 @@ def _train(run: Run) -> FitResult:
                 states = [TrainState.create(x, run.tx, state.rng) for x, state in zip(params, states, strict=True)]
             state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states) if several else states[0]
         callbacks = Callbacks(run=run, writer=writer, progress=progress)
-        return _fit(run, callbacks, run.parallel.put_state(state), start)
+        return _fit(run, callbacks, run.parallel.put_state(state), start, should_stop)
 
 
-def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int) -> FitResult:
+def _fit(run: Run, callbacks: Callbacks, state: PyTree, start: int, should_stop: Callable[[int], int]) -> FitResult:
     """Trains from step `start`, with evaluations and checkpoints between the steps."""
     config = run.config
     every = [(config.train.eval_every or run.batches.steps_per_epoch, callbacks.on_evaluation)]
     if config.train.checkpoint_every:
         every.append((config.train.checkpoint_every, lambda step, state: callbacks.save(step, state)))
-    with stop_on_signals() as should_stop:
-        run.start_clock()
-        result = fit(
-            run.parallel,
-            state,
-            run.batches.batch_at,
-            start=start,
-            num_steps=run.num_steps,
-            every=every,
-            on_step=callbacks.on_step,
-            should_stop=should_stop,
-            skip=run.skipped,
-        )
-        if result.reason is Reason.INTERRUPTED:
-            callbacks.save(result.step, result.state)
-        run.checkpoints.wait()
+    run.start_clock()
+    result = fit(
+        run.parallel,
+        state,
+        run.batches.batch_at,
+        start=start,
+        num_steps=run.num_steps,
+        every=every,
+        on_step=callbacks.on_step,
+        should_stop=should_stop,
+        skip=run.skipped,
+    )
+    if result.reason is Reason.INTERRUPTED:
+        callbacks.save(result.step, result.state)
+    run.checkpoints.wait()
     run.stop_clock()
     return result
 
@@ -288,8 +310,11 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     parts = group_size(devices, run.config.replicas) if strategy.divides_state else 1
     logits = 0
     if "target_out" in batch:  # else it predicts no words
-        positions = batch["target_out"].size // resolve(run.config).train.microbatches // devices
-        logits = positions * len(run.task.target_vocabulary) * jnp.dtype(run.config.dtype).itemsize
+        options = resolve(run.config)
+        positions = batch["target_out"].size // options.train.microbatches // devices
+        output, vocab_size = getattr(options.model, "output", None), len(run.task.target_vocabulary)
+        width = vocab_size if output is None else output.chosen.stored_logits(vocab_size)
+        logits = positions * width * jnp.dtype(run.config.dtype).itemsize
     several = len(run.seeds) > 1
     size = model_size.measure(
         state.params,
@@ -319,7 +344,10 @@ def final_params(config: ConfigDict, checkpoints: Checkpoints, setup: Setup) -> 
     target = jax.eval_shape(jax.vmap(init), rngs) if len(seeds) > 1 else jax.eval_shape(init, rngs[0])
     if config.train.average:
         params, steps = checkpoints.average(target, config.train.average)
-        used = f"mean of the last {len(steps)} checkpoints" if len(steps) > 1 else f"last checkpoint (step {steps[0]})"
+        which = ", ".join(map(str, steps))
+        used = (
+            f"mean of {len(steps)} checkpoints (steps {which})" if len(steps) > 1 else f"last checkpoint (step {which})"
+        )
     else:
         params, steps = checkpoints.restore_params(target)
         used = f"best checkpoint (step {steps[0]})"

@@ -138,6 +138,23 @@ def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
         UserError: it is no run with a checkpoint, or has other vocabularies.
     """
     try:
+        other = check_other_run(path, config, kept)
+        with other.unlocked():
+            other.decode = config.decode.copy_and_resolve_references()
+            other.decode.runs, other.decode.ensemble = (), False
+        return restore(other, pathlib.Path(path))
+    except UserError as error:
+        text = str(error)
+        raise UserError(text if text.startswith("decode.runs ") else f"decode.runs {path}: {text}") from error
+
+
+def check_other_run(path: str, config: ConfigDict, kept: Any) -> ConfigDict:
+    """Checks that a run of decode.runs has the task and the vocabularies of this run; returns its config.
+
+    Raises:
+        UserError: it has not, or is no run.
+    """
+    try:
         folder = pathlib.Path(path)
         other = load_config(folder)
         kind = task_class(config.task.name)
@@ -150,10 +167,7 @@ def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
                     f"its {what} vocabulary is another one: {difference}; expected equal vocabularies, since "
                     "probabilities of equal tokens are averaged"
                 )
-        with other.unlocked():
-            other.decode = config.decode.copy_and_resolve_references()
-            other.decode.runs, other.decode.ensemble = (), False
-        return restore(other, folder)
+        return other
     except UserError as error:
         raise UserError(f"decode.runs {path}: {error}") from error
 
@@ -205,7 +219,8 @@ def measure(
     sentences = None
     if found.statistics and isinstance(split, Pairs):
         content = text_checksum([split.source, split.target])
-        sentences = sentences_of(seeds, found.statistics, found.outputs, content)
+        together = bool(config.decode.ensemble or config.decode.runs)
+        sentences = sentences_of(seeds, found.statistics, found.outputs, content, ensemble=together)
     result = {
         "name": config.name,
         "split": name,

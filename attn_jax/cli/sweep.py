@@ -74,16 +74,26 @@ def named(runs: Iterable[Any], path: pathlib.Path) -> Iterator[Job]:
             raise UserError(f"{path}: sweep() yielded {name} twice")
         if name in seen or len(short) < len(overrides):
             name = _name(config.removesuffix(".py"), overrides)
+        if name in seen:  # values that differ in a character that a name does not have
+            name = _shortened(f"{name},{_digest(repr(sorted(overrides.items())))}")
         seen[name] = overrides | {"config": config}
         yield Job(name, config, overrides)
 
 
 def _name(config: str, values: dict[str, Any]) -> str:
     parts = [config, *(f"{key}={value}" for key, value in values.items())]
-    name = ",".join(parts).replace("/", "_").replace(" ", "")
-    if len(name.encode()) > LONGEST_NAME:  # file systems allow 255 bytes
-        name = f"{name[: LONGEST_NAME // 2]},{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
-    return name
+    return _shortened(",".join(parts).replace("/", "_").replace(" ", ""))
+
+
+def _shortened(name: str) -> str:
+    """Returns a name that file systems, which allow 255 bytes, take; a long one ends with its digest."""
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    return f"{name.encode()[: LONGEST_NAME // 2].decode(errors='ignore')},{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def run_sweep(
@@ -123,7 +133,10 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
     """
     for job in todo:
         own = overrides_of(job)
+        both = [key for key in overridden_keys(common) if key in job.overrides]
         try:
+            if both:
+                raise UserError(f"--config.{both[0]} is set by the sweep itself; leave it out, or change the file")
             config = override(load_config_file(job.config), [*common, *own])
             check_read(config, overridden_keys([*common, *own]))
         except UserError as error:

@@ -191,6 +191,12 @@ def check_result(workdir: pathlib.Path, config: ConfigDict) -> None:
         raise other(workdir, *different)
 
 
+def measured_otherwise(workdir: pathlib.Path, config: ConfigDict) -> tuple[str, Any, Any] | None:
+    """Returns (key, value of the finished run, value now) of a different option of decoding or metrics, else None."""
+    stored, _ = _stored_config(workdir)
+    return _difference(stored, flatten(config), schema_of(config), ("decode.", "eval."), ("results",))
+
+
 def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[str, int]) -> None:
     """Checks that config.json and vocabularies.json (or points.npz) belong to a checkpoint.
 

@@ -19,20 +19,28 @@ Result = Mapping[str, Any]  # content of a result.json: {"metrics": {name: {"mea
 Sentences = Mapping[str, Any]  # content of a sentences.json, see `sentences_of`
 
 
-def sentences_of(seeds: list[int], statistics: Mapping[str, list[np.ndarray]], outputs: Any, checksum: int) -> dict:
+def sentences_of(
+    seeds: list[int],
+    statistics: Mapping[str, list[np.ndarray]],
+    outputs: Any,
+    checksum: int,
+    ensemble: bool = False,
+) -> dict:
     """Returns the content of sentences.json.
 
     Args:
         seeds: of the run.
         statistics, outputs: of attn_jax.evaluation.base.Results.
         checksum: of the sentences, by which two runs know that they were measured on the same.
+        ensemble: whether the one table of each metric is that of an ensemble, and not of a seed.
 
     Returns:
         {"layout": 1, "seeds", "checksum", "statistics": {metric: [seeds, n, k]}, "outputs": [seeds, n]}. Metrics with
         the same statistics, such as loss and perplexity, each have them.
     """
     tables = {name: [_plain(one) for one in of_seeds] for name, of_seeds in statistics.items()}
-    return {"layout": LAYOUT, "seeds": seeds, "checksum": checksum, "statistics": tables, "outputs": list(outputs)}
+    found = {"layout": LAYOUT, "seeds": seeds, "checksum": checksum, "statistics": tables, "outputs": list(outputs)}
+    return found | ({"ensemble": True} if ensemble else {})
 
 
 def _plain(table: np.ndarray) -> list[list[float | int]]:
@@ -43,7 +51,9 @@ def _plain(table: np.ndarray) -> list[list[float | int]]:
 
 def by_seed(result: Result, metric: str) -> dict[Any, float]:
     """Returns {seed: value} of a metric; {} if there is no value for each seed, as for an ensemble."""
-    values = result["metrics"].get(metric, {"seeds": []})["seeds"]
+    decode, values = result.get("decode", {}), result["metrics"].get(metric, {"seeds": []})["seeds"]
+    if decode.get("ensemble") or decode.get("runs"):  # also of a run of one seed with other runs
+        return {}
     return dict(zip(result["seeds"], values, strict=True)) if len(values) == len(result["seeds"]) else {}
 
 
@@ -108,5 +118,6 @@ def _for_each(tables: dict[Any, list], others: dict[Any, list]) -> dict[Any, lis
 
 def _statistics(sentences: Sentences, metric: str) -> dict[Any, list]:
     tables = sentences["statistics"].get(metric, [])
-    names = sentences["seeds"] if len(tables) == len(sentences["seeds"]) else [ENSEMBLE] * len(tables)
+    by_seed = len(tables) == len(sentences["seeds"]) and not sentences.get("ensemble")
+    names = sentences["seeds"] if by_seed else [ENSEMBLE] * len(tables)
     return dict(zip(names, tables, strict=True))

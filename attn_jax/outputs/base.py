@@ -43,6 +43,10 @@ class OutputOptions:
         """
         raise NotImplementedError
 
+    def stored_logits(self, vocab_size: int) -> int:
+        """Returns how many logits of a position training has in memory at least; a layer may leave out those of few."""
+        return 0
+
 
 Embedding = RowTable | Array | None  # of the target tokens
 

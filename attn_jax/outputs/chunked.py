@@ -92,6 +92,9 @@ class ChunkedOptions(OutputOptions):
     def build(self, setting: OutputSetting) -> ChunkedSoftmax:
         return ChunkedSoftmax(chunk_size=self.chunk_size, **full_fields(setting))
 
+    def stored_logits(self, vocab_size: int) -> int:
+        return min(self.chunk_size, vocab_size)
+
 
 def product(x: Float[Array, "a b"], y: Float[Array, "b c"]) -> Float[Array, "a c"]:
     """Matrix product with sums in float32."""

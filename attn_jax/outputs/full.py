@@ -85,6 +85,9 @@ class FullOptions(OutputOptions):
     def build(self, setting: OutputSetting) -> FullSoftmax:
         return FullSoftmax(**full_fields(setting))
 
+    def stored_logits(self, vocab_size: int) -> int:
+        return vocab_size
+
 
 def full_fields(setting: OutputSetting) -> dict[str, Any]:
     """Returns the fields of FullSoftmax."""

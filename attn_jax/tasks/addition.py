@@ -7,8 +7,9 @@ sums of three digits. The target without `reverse` begins with the digit that de
 depends on two digits and a carry (Lee 2023, arXiv 2307.03381, section 3). Longer numbers in the test ask whether the
 rule was learned.
 
-The hash of a sum decides its split, whatever the seed and the sizes, so no test sum is in any training split, except
-for numbers of so few digits that training soon sees all sums; the stats of the task count them.
+The hash of a sum decides its split, whatever the seed and the sizes, so no test sum is in any training split, with two
+exceptions, which the stats of the task count: numbers of so few digits that training soon sees all sums, and in a test
+of other sizes than those of training the sums with leading zeros, which are written as those of shorter numbers.
 """
 
 import dataclasses

@@ -30,6 +30,7 @@ from attn_jax.tasks.vocabulary import Vocabulary
 PART = 20_000  # pairs
 MOST_PAIRS = 2**32 - 1
 EMPTY = "expected one sentence per line"
+LATE = ("buckets", "max_length")  # options that nothing depends on before the end: they may change when it goes on
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
 
@@ -129,6 +130,7 @@ def _resumed(folder: pathlib.Path, given: dict[str, Any]) -> dict[str, Any] | No
     if not (folder / PROGRESS).exists():
         return None
     state, _ = load_checked(folder / PROGRESS)
+    state["given"] |= {name: given[name] for name in LATE}
     for name, value in given.items():
         if state["given"][name] != value:
             what = (

@@ -113,6 +113,8 @@ def read_points(
         raise UserError(f"{path}: only empty lines; expected a line with the names of the columns, then numbers")
     (start, first), *rows = rows
     header = [name.strip() for name in first]
+    if all(map(_is_number, header)):
+        raise UserError(f"{path}, line {start}: only numbers; expected a first line with the names of the columns")
     if len(set(header)) != len(header) or "" in header:
         raise UserError(
             f"{path}, line {start}: expected different names of columns, got {', '.join(map(repr, header))}"
@@ -157,6 +159,13 @@ def find_separator(text: str) -> str:
     """Separator of the cells: a comma, or one of OTHERS if the first line that is not empty has it and no comma."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return "," if "," in first else next((other for other in OTHERS if other in first), ",")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def number(text: str, where: str) -> float:

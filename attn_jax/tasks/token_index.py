@@ -96,11 +96,14 @@ def verify(folder: pathlib.Path, progress: Callable[[int, int], None] = lambda d
     for name, about in files.items():
         size_of(folder / name)
         found = 0
-        with open(folder / name, "rb") as file:
-            while block := file.read(BLOCK):
-                found = zlib.crc32(block, found)
-                done += len(block)
-                progress(done, total)
+        try:
+            with open(folder / name, "rb") as file:
+                while block := file.read(BLOCK):
+                    found = zlib.crc32(block, found)
+                    done += len(block)
+                    progress(done, total)
+        except OSError as error:
+            raise UserError(f"cannot read {folder / name}: {(error.strerror or str(error)).lower()}") from error
         if found != about["crc32"]:
             raise UserError(f"{folder / name} was changed since it was written (wrong checksum): index the text again")
     return total

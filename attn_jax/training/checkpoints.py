@@ -179,9 +179,18 @@ class Checkpoints:
 
         The checkpoint is `step`, or the best one that is not damaged, or the newest one if none has metrics. `target`
         is as in `restore`.
+
+        Raises:
+            UserError: the checkpoints have other metrics than the one that says which is best.
         """
         if step is None:
             self._report_unmeasured()
+            known = {name for each in self.all_steps() for name in self.metrics(each)}
+            if known and self.best_name not in known:
+                raise UserError(
+                    f"no checkpoint in {self.directory} was measured by train.best_metric {self.best_name}; expected "
+                    f"{' or '.join(sorted(known))}"
+                )
         good = next(self._good(self._by_merit() if step is None else [step], only_params=True))
         return fit_into({"params": target}, good.state, f"{self.directory}/{good.step}")["params"], (good.step,)
 

@@ -123,13 +123,18 @@ def make_train_step(
 def split_rows(x, parts: int):
     """Splits [B, ...] into [parts, B / parts, ...], row i into part i modulo `parts`; rows stay on their device."""
     rows = x.shape[0]
+    check_rows(rows, parts)
+    return x.reshape(rows // parts, parts, *x.shape[1:]).swapaxes(0, 1)
+
+
+def check_rows(rows: int, parts: int) -> None:
+    """Raises a UserError if `parts` microbatches of equal size cannot have the rows of a batch on a device."""
     if rows % parts:
         below, above = rows - rows % parts, rows + parts - rows % parts
         raise UserError(
             f"train.microbatches={parts} does not divide the {rows} rows of a batch on a device; "
             f"rows that would do: {f'{below} or ' if below else ''}{above}"
         )
-    return x.reshape(rows // parts, parts, *x.shape[1:]).swapaxes(0, 1)
 
 
 class Meter:

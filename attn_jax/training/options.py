@@ -19,7 +19,7 @@ class TrainOptions:
 
     num_steps: int = option(0, "number of optimizer steps; 0: set by num_epochs", at_least=0)
     num_epochs: float = option(
-        20.0, "number of passes over the training examples", at_least=0, only=("num_steps", (0,))
+        20.0, "number of passes over the training examples", at_least=0, at_most=1e9, only=("num_steps", (0,))
     )
     log_every: int = option(50, "number of steps between log lines", at_least=1, affects="nothing")
     eval_every: int = option(0, "number of steps between evaluations; 0: once an epoch", at_least=0)

@@ -119,3 +119,12 @@ def test_what_cannot_select():
     )
     with pytest.raises(ValueError, match="two scores for each key; selective attention needs one"):
         two.init(jax.random.key(0), X, X, positions=PLACES)
+
+
+def test_in_bfloat16_many_small_selections_add_up():
+    """Beside a sum of 16 a bfloat16 has steps of 1 / 8."""
+    scores = jnp.full((2000, 2000), 0.01, jnp.bfloat16)
+    mask = jnp.tril(jnp.ones((2000, 2000), bool))
+    chosen = selections(scores, mask, jnp.arange(2000))
+    assert chosen.dtype == jnp.float32
+    np.testing.assert_allclose(selected_before(chosen)[-1, 1], 1997 * float(scores[0, 0]), rtol=1e-3)

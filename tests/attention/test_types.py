@@ -1,11 +1,15 @@
 """Types of arrays: what comes out has the type of what went in, also where JAX has 64 bits, and the rest is told."""
 
+import subprocess
+import sys
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax import attend
 from attn_jax.attention import MultiHead
 from attn_jax.attention.core import Attention
 from attn_jax.attention.hard.readings import READINGS, log_of
@@ -117,3 +121,27 @@ def test_float16_does_not_overflow_before_scores_are_scaled(score):
         expected = attention.apply(params, *wide, train=train, rngs={"dropout": jax.random.key(1)})
         np.testing.assert_allclose(attended.weights, expected.weights, atol=1e-3)
         np.testing.assert_allclose(attended.context, expected.context, atol=0.2)
+
+
+INTEGERS = """
+import jax.numpy as jnp
+from attn_jax import attend, entmax15, softmax
+query, keys = jnp.array([[1, 2]]), jnp.array([[1, 0], [0, 3], [2, 2]])
+for normalize in (softmax, entmax15):
+    found, wide = attend(query, keys, normalize=normalize), attend(1.0 * query, 1.0 * keys, normalize=normalize)
+    assert jnp.allclose(found.context, wide.context) and jnp.allclose(found.weights, wide.weights)
+    assert jnp.allclose(normalize(keys), normalize(1.0 * keys)) and jnp.sum(wide.weights) > 0.99
+"""
+
+
+def test_integers_are_numbers():
+    """Where annotations are not checked, unlike in the tests."""
+    subprocess.run([sys.executable, "-c", INTEGERS], check=True)
+
+
+def test_float16_is_computed_under_jit():
+    query, keys, values = (normal(3, 8).astype(jnp.float16) for _ in range(3))
+    found = jax.jit(lambda *x: attend(*x).context)(query, keys, values)
+    expected = attend(*(x.astype(jnp.float32) for x in (query, keys, values))).context
+    assert found.dtype == jnp.float16
+    np.testing.assert_allclose(found, expected, atol=2e-3)

@@ -170,7 +170,7 @@ def test_each_kind_of_metric_has_an_order(tmp_path):
 
 
 def test_the_numbers_of_eval_are_compared_on_demand(runs):
-    with pytest.raises(UserError, match=r"eval\.json does not exist"):
+    with pytest.raises(UserError, match=r"has no eval\.json yet; run"):
         compare_runs(runs / "b", runs / "a", "eval")
 
 
@@ -236,3 +236,22 @@ def test_options_of_a_comparison_are_checked(runs, fresh_flags, given, message):
     with pytest.raises(UserError) as error:
         parse(["launch.py", f"--workdir={runs / 'b'}", *given])
     assert message in str(error.value)
+
+
+def test_a_run_that_was_not_measured_yet_is_told_how(runs, tmp_path):
+    copy = edited(runs, tmp_path, "result.json", lambda found: found)
+    for measured, name, mode in (("result", "result.json", "train"), ("eval", "eval.json", "eval")):
+        (copy / name).unlink(missing_ok=True)
+        with pytest.raises(UserError, match=rf"{copy} has no {name} yet; run --workdir={copy} --mode={mode} before"):
+            compare_runs(copy, runs / "a", measured)
+
+
+def test_the_means_are_over_the_seeds_of_the_difference(tmp_path):
+    for name, values in (("ours", [11.0, 13.0]), ("theirs", [10.0, 12.0, 50.0, 60.0])):
+        metric = {"mean": float(np.mean(values)), "std": 1.0, "seeds": values}
+        result = {"name": name, "split": "test", "sentences": 9, "seeds": list(range(len(values)))}
+        result |= {"metrics": {"bleu": metric}, "signatures": {}, "decode": {}}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    (row,) = compare_runs(tmp_path / "ours", tmp_path / "theirs")["rows"]
+    assert (row["value"], row["baseline"], row["seeds"]["difference"]) == (12.0, 11.0, 1.0)

@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import os
+import re
 import shutil
+import signal
 import time
 from types import SimpleNamespace
 
@@ -19,6 +22,7 @@ from attn_jax.cli.inputs import Files
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import Batches
+from attn_jax.training import model_size
 from attn_jax.training.loop import make_train_step
 from attn_jax.training.optimizers import PlateauState, halve, plateau_scale
 
@@ -99,7 +103,7 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
             finals.append(runs.final_params(config, checkpoints, run.setup))
             assert checkpoints.best_step() == 10
     tiny.assert_same(finals[0][0], finals[1][0])
-    assert finals[0][1] == finals[1][1] == "mean of the last 2 checkpoints"
+    assert finals[0][1] == finals[1][1] == "mean of 2 checkpoints (steps 10, 9)"
 
 
 def test_the_average_is_that_of_the_last_checkpoints(whole):
@@ -504,3 +508,57 @@ def test_a_wrong_option_is_one_clear_line_before_anything_is_read_or_written(tmp
     with pytest.raises(UserError, match=words) as error:
         runs.open_run(tiny_config(**changes), tmp_path / "run")
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+
+
+def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
+    """The signal comes while the step that will be NaN is computed."""
+    poison(monkeypatch, [5])
+
+    class Batches:
+        def __init__(self, batches):
+            self.batches = batches
+
+        def __getattr__(self, name):
+            return getattr(self.batches, name)
+
+        def batch_at(self, step):
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return self.batches.batch_at(step)
+
+    run = runs.open_run(tiny_config(train__on_nan="rewind"), tmp_path)
+    run.batches = Batches(run.batches)
+    with run.checkpoints:
+        fitted = runs.train(run)
+    assert (fitted.reason, fitted.signal, run.skipped) == ("interrupted", signal.SIGTERM, {5}) and fitted.step < 10
+
+
+def test_microbatches_that_do_not_divide_a_bucket_are_told_before_anything_is_written(tmp_path):
+    changes = {"task__batch_size": 9, "train__microbatches": 2}
+    with pytest.raises(UserError, match=r"train\.microbatches=2 does not divide the 9 rows"):
+        runs.open_run(tiny_config(**changes), tmp_path / "new")
+    assert not (tmp_path / "new" / "config.json").exists()
+
+
+def test_the_best_checkpoint_by_a_metric_that_was_not_measured_is_told(whole):
+    run, _ = whole
+    config = tiny_config(**(WHOLE | {"train__average": 0, "train__best_metric": "edit_distance"}))
+    with (
+        runs.open_checkpoints(config, run.workdir, read_only=True) as checkpoints,
+        pytest.raises(UserError, match=r"was measured by train\.best_metric edit_distance; expected"),
+    ):
+        runs.final_params(config, checkpoints, run.setup)
+
+
+def test_the_logits_of_an_output_layer_in_chunks_are_those_of_a_chunk(tmp_path, capsys):
+    """The full layer has the logits of all words."""
+    told = []
+    for changes in ({}, {"model__output__name": "chunked", "model__output__chunk_size": 2}):
+        run = runs.open_run(tiny_config(**changes), tmp_path / str(len(told)))
+        with run.checkpoints:
+            state = {"params": {}, "opt_state": {}}
+            batch = {"target_out": np.zeros((1000, 1000))}
+            runs.check_size(run, type("State", (), state), batch)
+        told.append(re.search(r"at least (\S+ \S+)", capsys.readouterr().err)[1])
+    words = len(run.task.target_vocabulary)
+    assert told == [model_size.text_of(4_000_000 * words), model_size.text_of(4_000_000 * 2)]

@@ -289,3 +289,19 @@ def test_a_long_name_is_cut_and_stays_its_own(tmp_path):
     names = [job.name for job in sweep.jobs(path)]
     assert len(set(names)) == 2 and all(len(name) < 255 for name in names)
     assert names == [job.name for job in sweep.jobs(path)]
+
+
+def test_runs_whose_values_differ_in_a_character_that_names_lack_have_names_of_their_own(tmp_path):
+    rows = [{"config": "configs/quickstart.py", "data_dir": name} for name in ("d/x", "d_x", "d x")]
+    names = [job.name for job in sweep.named(rows, tmp_path)]
+    assert len(set(names)) == 3 and names == [job.name for job in sweep.named(rows, tmp_path)]
+    (job,) = sweep.named([{"config": "configs/quickstart.py", "data_dir": "訳" * 100}], tmp_path)
+    assert len(job.name.encode()) < 255
+
+
+def test_an_option_that_the_sweep_sets_itself_is_refused(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text("def sweep():\n    yield {'config': 'configs/quickstart.py', 'train.num_steps': 2}\n")
+    with pytest.raises(UserError, match=r"--config\.train\.num_steps is set by the sweep itself"):
+        sweep.run_sweep(path, str(tmp_path / "runs"), ["--config.train.num_steps=3"])
+    assert not (tmp_path / "runs").exists()

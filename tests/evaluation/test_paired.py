@@ -6,7 +6,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.paired import SCORES, can_compare, over_seeds, over_sentences, sentences_of
+from attn_jax.evaluation.paired import SCORES, by_seed, can_compare, over_seeds, over_sentences, sentences_of
 from attn_jax.evaluation.tables import sentence_differences_table
 from attn_jax.evaluation.text import TEXT_METRICS
 
@@ -104,3 +104,15 @@ def test_the_table_marks_what_differs_over_sentences():
     del tables["same"]
     assert sentence_differences_table(results, tables).splitlines()[3] == "| same |  |  |  |  |"
     assert sentence_differences_table(results, {}) == "" and sentence_differences_table({}, {}) == ""
+
+
+def test_an_ensemble_with_other_runs_is_no_seed_even_of_a_run_of_one_seed():
+    """It has one table, as a seed has; it is compared with the mean over all seeds of the other run."""
+    together, seeds = spoilt(0.1, 1), [spoilt(share, 2) for share in (0.5, 0.2, 0.3)]
+    table = [TEXT_METRICS["bleu"].statistics(together, REFERENCES, "13a")]
+    ours = sentences_of([0], {"bleu": table}, [together], 1, ensemble=True)
+    found = over_sentences(ours, sentences(seeds, (0, 1, 2)), "bleu", num_resamples=10)
+    value = lambda outputs: TEXT_METRICS["bleu"].compute(outputs, REFERENCES, "13a")[0]  # noqa: E731
+    assert found.difference.mean == pytest.approx(value(together) - np.mean([value(one) for one in seeds]))
+    of_runs = result([together]) | {"decode": {"ensemble": False, "runs": ["other"]}}
+    assert by_seed(of_runs, "bleu") == {} and by_seed(result([together]), "bleu") == {0: value(together)}

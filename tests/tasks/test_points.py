@@ -117,6 +117,7 @@ def test_spirals_are_three_arms_that_a_turn_by_a_third_exchanges():
         ("x y\n1 2\n", {}, r"line 1: one column only, 'x y'; expected several, with commas between them \(or, without"),
         ("x;y\n1,5;2\n", {}, r"line 2, column 'x': '1,5' is not a number; write a point for the decimal comma$"),
         (TABLE.replace("3,7,12.5", "3,7"), {}, r"points.csv, line 5: 2 cells, but the first line names 3 columns"),
+        ("1,2.5\n3,4\n", {}, r"line 1: only numbers; expected a first line with the names of the columns"),
         ("x,x\n1,2\n", {}, r"line 1: expected different names of columns, got 'x', 'x'"),
         ("x,y\n", {}, r"there are 0 rows of data"),
         ("x,y\n1,2\n2,3\n", {}, r"points.csv: 1 training points; expected at least 2"),

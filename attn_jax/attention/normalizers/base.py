@@ -18,7 +18,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Bool, Float
+from attn_jax.types import Array, Bool, Float, floating
 
 Scores = Float[Array, "... k"]
 Weights = Float[Array, "... k"]
@@ -41,10 +41,14 @@ def takes_infinite(normalize: Callable) -> bool:
 
 
 def in_float32(normalize: Callable) -> Callable:
-    """Wraps a normalizer to compute float16 and bfloat16 scores in float32; the weights have the scores' type."""
+    """Wraps a normalizer to compute float16 and bfloat16 scores in float32; the weights have the scores' type.
+
+    Of integers the weights are float32.
+    """
 
     @functools.wraps(normalize)
     def wide(scores, mask=None, *args, **kwargs):
+        scores = floating(scores)
         computed = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
         return normalize(computed, mask, *args, **kwargs).astype(scores.dtype)
 

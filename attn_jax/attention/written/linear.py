@@ -65,7 +65,8 @@ class Linear:
 
 def empty(writes: Writes, columns: int) -> Float[Array, "... dk c"]:
     """Returns a memory of zeros with a row for each column of the keys."""
-    lead = jnp.broadcast_shapes(writes.keys.shape[:-2], writes.values.shape[:-2], writes.rates.shape[:-1])
+    arrays = writes.keys, writes.values, writes.log_decay
+    lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays), writes.rates.shape[:-1])
     return jnp.zeros((*lead, writes.keys.shape[-1], columns), writes.keys.dtype)
 
 

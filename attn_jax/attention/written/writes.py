@@ -7,7 +7,9 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, Float
 
-STRONGEST = -100.0  # log decay: e^-100 erases all, and differences of sums of it keep their digits
+# Log decay: e^-30 is less than the last digit of float32. Cumulated sums of n of them have an error of about 2e-6 n in
+# their differences, and so have the faded products.
+STRONGEST = -30.0
 
 
 class Writes(NamedTuple):

@@ -14,6 +14,10 @@ import jax.numpy as jnp
 
 from attn_jax.types import Array, Float, Int
 
+# Mean square that counts as none: what float32 does not tell apart from a perfect fit of targets of unit size. Its
+# logarithm is finite.
+SMALLEST_ERROR = 2.0**-46
+
 
 class Criterion(NamedTuple):
     """A criterion to minimize, with the properties that differ between criteria.
@@ -47,12 +51,11 @@ def aicc(
 ) -> Float[Array, ""]:
     """Corrected Akaike criterion of all points; inf if the fit has as many parameters as there are points."""
     weights = smoother()
-    error = jnp.mean(jnp.sum(jnp.square(targets - weights @ targets), axis=-1))
+    error = jnp.maximum(jnp.mean(jnp.sum(jnp.square(targets - weights @ targets), axis=-1)), SMALLEST_ERROR)
     num_parameters, n = jnp.trace(weights), len(targets)
     freedom = n - num_parameters - 2
-    is_finite = (freedom > 0) & (error > 0)
     penalty = 1 + 2 * (num_parameters + 1) / jnp.where(freedom > 0, freedom, 1.0)
-    return jnp.where(is_finite, jnp.log(jnp.where(is_finite, error, 1.0)) + penalty, jnp.inf)
+    return jnp.where(freedom > 0, jnp.log(error) + penalty, jnp.inf)
 
 
 CRITERIA = {

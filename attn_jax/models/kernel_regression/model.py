@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
-from attn_jax.models.kernel_regression.criteria import CRITERIA, Criterion
+from attn_jax.models.kernel_regression.criteria import CRITERIA, SMALLEST_ERROR, Criterion
 from attn_jax.models.kernel_regression.local_polynomial import effective_weights, read, streamed_moments
 from attn_jax.models.metrics import Mean
 from attn_jax.types import Array, Batch, Bool, Callable, Float, Int, Metrics, Params, PRNGKeyArray, PyTree
@@ -101,7 +101,7 @@ class KernelRegression:
 
         def log_criterion(degree: int, factor: Array) -> Array:
             value = self._criterion(params, inputs, targets, index, degree, factor)
-            return value if self.criterion.is_log else jnp.log(value)
+            return value if self.criterion.is_log else jnp.log(jnp.maximum(value, SMALLEST_ERROR))
 
         return -0.5 * len(inputs) * self.each(log_criterion, len(inputs))
 
@@ -119,7 +119,9 @@ class KernelRegression:
         """Weights of the components, which sum to one."""
         if len(self.components) == 1:
             return jnp.ones(1)
-        return jax.nn.softmax(self.log_evidence(params, inputs, targets))
+        evidence = self.log_evidence(params, inputs, targets)
+        # So few points that the criterion is infinite for every component say nothing about any.
+        return jax.nn.softmax(jnp.where(jnp.max(evidence) > -jnp.inf, evidence, 0.0))
 
     def predict(
         self,

@@ -184,3 +184,23 @@ def test_the_value_of_a_masked_key_may_be_anything():
     mask = jnp.arange(LENGTH) != 2
     writes = make_writes(keys, jnp.where(mask[:, None], values, jnp.nan), mask)
     assert np.all(np.isfinite(writes.values))
+
+
+def test_a_decay_may_have_axes_that_the_keys_lack():
+    query, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
+    decays = -jnp.exp(jnp.asarray(np.random.default_rng(1).normal(size=(3, LENGTH, 1)), jnp.float32))
+    contexts, _ = forms_of(Linear(), query, make_writes(keys, values, log_decay=decays))
+    for context in contexts:
+        for head in range(3):
+            alone = dense(Linear(), query, make_writes(keys, values, log_decay=decays[head]))[0]
+            np.testing.assert_allclose(context[head], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_many_resets_leave_the_digits_of_what_comes_after():
+    rng = np.random.default_rng(2)
+    query, keys, values = (jnp.asarray(rng.normal(size=(512, n)), jnp.float32) for n in (4, 4, 3))
+    decays = np.where(np.arange(512) % 8 == 0, -np.inf, -0.01)[:, None]
+    writes = make_writes(keys, values, log_decay=jnp.asarray(decays, jnp.float32))
+    exact = recurrent(Linear(), query, writes)[1]
+    np.testing.assert_allclose(dense(Linear(), query, writes)[0], exact, atol=1e-2)
+    np.testing.assert_allclose(chunked(Linear(), query, writes, 64)[1], exact, atol=1e-3)

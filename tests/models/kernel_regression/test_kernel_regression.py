@@ -257,3 +257,19 @@ def test_statsmodels_predicts_the_same_and_has_the_same_leave_one_out_error(degr
     function = {"lc": theirs._est_loc_constant, "ll": theirs._est_loc_linear}[kind]
     loss = compiled(lambda batch: kernel.loss_fn(params_of(), batch)[0])(ALL)
     np.testing.assert_allclose(loss / N, theirs.cv_loo(np.array([WIDTH, WIDTH]), function), rtol=1e-2)
+
+
+@pytest.mark.parametrize("criterion", ["leave_one_out", "aicc"])
+def test_a_mixture_of_perfect_fits_is_finite(criterion):
+    mixture = model(degrees=(0,), widths=(0.5, 1.0, 2.0), criterion=CRITERIA[criterion])
+    none = jnp.zeros_like(JY)
+    weights = compiled(lambda: mixture.mixture_weights(params_of(), JX, none))()
+    assert np.isclose(weights.sum(), 1) and np.all(weights >= 0)
+    batch = {"inputs": JX, "targets": none, "index": jnp.arange(len(JX))}
+    loss, slope = compiled(jax.value_and_grad(lambda p: mixture.loss_fn(p, batch)[0]))(params_of())
+    assert np.isfinite(loss) and all(np.all(np.isfinite(x)) for x in jax.tree.leaves(slope))
+
+
+def test_too_few_points_for_aicc_say_nothing_about_any_component():
+    mixture = model(degrees=(0,), widths=(1.0, 2.0), criterion=CRITERIA["aicc"])
+    np.testing.assert_allclose(mixture.mixture_weights(params_of(), JX[:2], JY[:2]), [0.5, 0.5])

@@ -27,6 +27,12 @@ CASES = {
 }
 
 
+def pooled(module, source):
+    """The states of the encoder, and what pooling makes of them."""
+    _, states = module.encoder(module.embedding(source) * module.embedding_size**0.5, source != PAD)
+    return {"states": states, "pooled": module.pooling(states, source != PAD)}
+
+
 @functools.cache
 def measured(name):
     model = build(**SMALL | CASES[name])
@@ -51,6 +57,7 @@ def measured(name):
                 functools.partial(model.step_top_k, params), *model.start(params, batch["source"]), **options
             ),
             "read": model.module.apply({"params": params}, batch["source"], method="read"),
+            **model.module.apply({"params": params}, batch["source"], method=pooled),
         }
 
     return params, run(params, BATCH)
@@ -95,6 +102,14 @@ def test_structured_pooling_is_its_formula():
     """A = softmax(Q tanh(W H + b)'), M = A H, and |A A' - I|^2."""
     params, result = measured("recurrent, structured")
     _, weights, penalty = result["read"]
+    states, (vector, *_) = result["states"], result["pooled"]
+    key = params["pooling"]["attention"]["score"]["key"]
+    scores = np.einsum("qd,bsd->bqs", params["pooling"]["queries"], np.tanh(states @ key["kernel"] + key["bias"]))
+    powers = np.exp(scores[:3]) * np.asarray(BATCH["source"] != PAD)[:3, None]
+    expected = powers / powers.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights[:3], expected, rtol=1e-5, atol=1e-7)
+    contexts = np.einsum("bqs,bsd->bqd", expected, states[:3])
+    np.testing.assert_allclose(vector[:3], contexts.reshape(3, -1), rtol=1e-4, atol=1e-6)
     overlap = np.einsum("bqs,bks->bqk", weights, weights) - np.eye(3)
     np.testing.assert_allclose(penalty, np.square(overlap).sum((1, 2)), rtol=1e-5)
     assert np.all(np.abs(result["train"][1]["pooling"]["queries"]) > 0)

@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arrays import compiled, fill
+from arrays import compiled, fill, params_of
 
 from attn_jax.attention.hard.baselines import LearnedBaseline
 from attn_jax.cli.options import change, default_config, resolve
 from attn_jax.errors import UserError
 from attn_jax.layers.glimpses import PlaceGrid, corner, crop, looked_at
-from attn_jax.models.glimpses.policies import GaussianPlaces
+from attn_jax.models.glimpses.policies import GaussianPlaces, GridPlaces
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Picture
 
@@ -205,6 +205,51 @@ def test_the_gaussian_score_differentiates_expectations():
     log_prob = policy.apply(params, jnp.repeat(hidden, 64, axis=0), None, mean(hidden) + 0.4 * jnp.asarray(points))
     density = np.exp(-0.5 * (points**2).sum(-1)) / (2 * np.pi * 0.16)
     np.testing.assert_allclose(np.exp(log_prob.log_prob), density, rtol=1e-4)
+
+
+# ---- samples of the policies
+
+HIDDEN = np.array([[-0.9, 0.4, 0.3]], np.float32)
+
+
+def samples_of(policy, count=20_000):
+    """(parameters, a place of each of so many rngs)."""
+    params = params_of(policy, HIDDEN)
+    rngs = jax.random.split(jax.random.key(0), count)
+    sample = compiled(jax.vmap(lambda rng: policy.apply({"params": params}, jnp.asarray(HIDDEN), rng).place[0]))
+    return params, sample(rngs)
+
+
+def test_cells_are_sampled_as_often_as_the_softmax_of_their_logits_says():
+    params, places = samples_of(GridPlaces(grid=PlaceGrid(2, 3)))
+    powers = np.exp(HIDDEN[0] @ params["logits"]["kernel"] + params["logits"]["bias"])
+    centres = itertools.product([-1 / 2, 1 / 2], [-2 / 3, 0, 2 / 3])
+    found = [np.mean(np.all(np.isclose(places, centre, atol=1e-6), axis=1)) for centre in centres]
+    assert powers.max() > 2 * powers.min()
+    np.testing.assert_allclose(found, powers / powers.sum(), atol=0.015)
+
+
+def test_places_of_the_plane_are_sampled_around_their_mean_with_their_sigma():
+    params, places = samples_of(GaussianPlaces(sigma=0.1))
+    mean = np.tanh(HIDDEN[0] @ params["mean"]["kernel"] + params["mean"]["bias"])
+    assert np.all(np.abs(mean) > 0.1) and np.all(np.abs(mean) < 0.6)  # four sigma from the edge
+    np.testing.assert_allclose(places.mean(0), mean, atol=0.003)
+    np.testing.assert_allclose(np.cov(places.T), 0.01 * np.eye(2), atol=5e-4)
+
+
+@pytest.mark.parametrize("places", ["grid", "gaussian"])
+def test_the_glimpses_of_one_rng_are_sampled_apart(places):
+    """By a policy that does not see the state, so that the rng alone tells one glimpse from another."""
+    model, batch = build(places=places, num_glimpses=3), batch_of(count=1)
+    params = fill(jax.eval_shape(model.init, jax.random.key(0), batch))
+    params["policy"] = jax.tree.map(np.zeros_like, params["policy"])
+
+    def path(rng):
+        return model.module.apply({"params": params}, batch["source"], rng=rng, method="follow").places[0]
+
+    found = compiled(jax.vmap(path))(jax.random.split(jax.random.key(0), 40))
+    for first, second in itertools.combinations(range(3), 2):
+        assert np.mean(np.any(found[:, first] != found[:, second], axis=-1)) > 0.5
 
 
 # ---- the methods of a model

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arrays import compiled
+from arrays import compiled, params_of
 from tiny_seq2seq import PAD, build, random_params, sentences
 
 from attn_jax.attention.masks import causal
@@ -110,6 +110,52 @@ def test_what_does_not_go_together_is_told_in_one_line(options, message):
     with pytest.raises(UserError, match=message) as raised:
         build(**options)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["linear", "gated_linear", "gated_delta", "mesa"])
+def test_heads_are_their_formula_from_the_input_to_the_output(name):
+    """f(q), f(k), v, rate and decay of the input; a write and a read at each position; norm, gate, projection."""
+    kind, n, width = WRITTEN[name], 5, 3
+    heads = WrittenHeads(kind=kind, num_heads=2, features=2 * width, chunk_size=2, gate=True)
+    x, mask = np.random.default_rng(0).normal(size=(1, n, 2 * width)).astype(np.float32), np.ones((1, n), bool)
+    options = dict(allowed=causal, method="self_attend")
+    params = params_of(heads, x, mask, scale=1.0, **options)
+    found = compiled(lambda x, mask: heads.apply({"params": params}, x, mask, **options)[1].context)(x, mask)
+
+    def dense(layer, y=x[0]):
+        return y @ layer["kernel"] + layer.get("bias", 0)
+
+    sigmoid = lambda y: 1 / (1 + np.exp(-y))  # noqa: E731
+    query, keys, values = (dense(params[part]).reshape(n, 2, width) for part in ("query", "key", "value"))
+    if kind.maps:
+        query, keys = (np.where(y > 0, y + 1, np.exp(y)) for y in (query, keys))
+    else:
+        query, keys = (y * sigmoid(y) for y in (query, keys))
+        query, keys = (y / np.linalg.norm(y, axis=-1, keepdims=True) for y in (query, keys))
+    rates = sigmoid(dense(params["rates"]["Dense_0"])) if kind.rated else np.ones((n, 2))
+    kept = sigmoid(dense(params["decay"]["Dense_0"])) ** (1 / 16) if kind.decay else np.ones((n, 2))
+    kept = kept.reshape(n, 2, -1)
+
+    contexts = np.zeros((n, 2, width))
+    for h in range(2):
+        of_keys, memory, total = np.zeros((width, width)), np.zeros((width, width)), np.zeros(width)
+        for t in range(n):
+            q, k, v, rate, keep = query[t, h], keys[t, h], values[t, h], rates[t, h], kept[t, h][:, None]
+            memory, of_keys, total = keep * memory, keep * of_keys, total + k
+            v = v - k @ memory if name == "gated_delta" else v
+            memory, of_keys = memory + rate * np.outer(k, v), of_keys + rate * np.outer(k, k)
+            if name == "linear":
+                contexts[t, h] = q @ memory / (q @ total)
+            elif name == "mesa":
+                ridge = 0.25 + np.log1p(np.exp(params["ridge"][h]))
+                contexts[t, h] = np.linalg.solve(of_keys + np.diag(ridge), q) @ memory
+            else:
+                contexts[t, h] = q @ memory
+    if name != "linear":
+        contexts /= np.sqrt(np.mean(contexts**2, axis=-1, keepdims=True) + 1e-5)
+        contexts *= params["norm"]["scale"]
+    gated = contexts.reshape(n, -1) * sigmoid(dense(params["context_gate"]["Dense_0"]))
+    np.testing.assert_allclose(found[0], dense(params["out"], gated), rtol=1e-4, atol=1e-4)
 
 
 def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():

@@ -140,6 +140,23 @@ def test_peephole_lstm_is_its_formula():
         assert_close([part[b] for part in last], [h, c])
 
 
+@pytest.mark.parametrize(
+    ("name", "activation"),
+    [("relu_rnn", lambda x: np.maximum(x, 0)), ("sigmoid_rnn", lambda x: 1 / (1 + np.exp(-x)))],
+    ids=["relu_rnn", "sigmoid_rnn"],
+)
+def test_a_cell_without_gates_is_its_activation_of_input_and_state(name, activation):
+    params, ways = layer(name)
+    last, outputs = ways(X, MASK)["forward"]
+    for b, length in enumerate(LENGTHS):
+        h = np.zeros(WIDTH)
+        for t in range(length):
+            h = activation(X[b, t] @ params["input"]["kernel"] + params["input"]["bias"] + h @ params["kernel"])
+            np.testing.assert_allclose(outputs[b, t], h, rtol=1e-4, atol=1e-5)
+        assert_close(last[0][b], h)
+    assert np.mean(outputs[MASK] > 0) > 0.2
+
+
 def test_forget_gates_start_open_and_every_gate_starts_orthogonal():
     params = compiled(Recurrence(cell=CELLS["lstm"], features=WIDTH).init)(jax.random.key(0), X, MASK)["params"]
     np.testing.assert_array_equal(params["input"]["bias"].reshape(4, WIDTH), np.eye(4)[1][:, None].repeat(WIDTH, 1))

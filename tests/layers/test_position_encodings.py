@@ -39,6 +39,21 @@ def test_relative_buckets():
     assert len(set(np.asarray(both.buckets(jnp.array([-1, 1]))))) == 2
 
 
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (8, 16), (64, 1000)])
+@pytest.mark.parametrize("causal", [True, False])
+def test_relative_buckets_are_those_of_t5(causal, num_buckets, max_distance):
+    """Raffel 2020 (arXiv 1910.10683), in the form of its published program."""
+    distances = np.arange(-600, 601)
+    side = num_buckets if causal else num_buckets // 2
+    back = np.maximum(-distances, 0) if causal else np.abs(distances)
+    exact = side // 2
+    share = np.log(np.maximum(back, 1) / exact) / np.log(max_distance / exact)
+    far = np.minimum(np.trunc(exact + share * (side - exact)).astype(int), side - 1)
+    expected = np.where(back < exact, back, far) + np.where(distances > 0, 0 if causal else side, 0)
+    module = Relative(num_heads=1, causal=causal, num_buckets=num_buckets, max_distance=max_distance)
+    np.testing.assert_array_equal(module.buckets(jnp.asarray(distances)), expected)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
     module = Relative(num_heads=2, causal=causal, num_buckets=8, max_distance=16)

@@ -100,6 +100,10 @@ def test_parameters_and_query_get_gradients_by_finite_differences(kind):
         ahead, behind = (value(params | {name: leaf + sign * step * direction}, QUERY) for sign in (1, -1))
         assert np.all(gradient[0][name] != 0)
         np.testing.assert_allclose(np.sum(gradient[0][name] * direction), (ahead - behind) / (2 * step), atol=5e-3)
+    direction = RNG.normal(size=QUERY.shape).astype(np.float32)
+    ahead, behind = (value(params, QUERY + sign * step * direction) for sign in (1, -1))
+    assert np.any(gradient[1]) == (kind is ScalableEntmax)
+    np.testing.assert_allclose(np.sum(gradient[1] * direction), (ahead - behind) / (2 * step), atol=5e-3)
 
 
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 3e38])

@@ -247,8 +247,6 @@ def test_a_normalizer_that_reads_the_query_gets_it_with_the_axes_of_the_scores(n
 def test_without_keys_the_context_is_zero(normalize):
     query, keys = jnp.ones((2, 3, WIDTH)), jnp.ones((2, 0, WIDTH))
     for block_size in (0, 4):
-        if block_size and normalize == "kernel_sum":
-            continue  # has no form for blocks
         attended = Attention(score="dot", normalize=normalize, block_size=block_size).apply({}, query, keys)
         assert attended.weights.shape == (2, 3, 0) and not np.any(attended.context)
 

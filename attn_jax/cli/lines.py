@@ -26,7 +26,7 @@ def header(config: ConfigDict, workdir: pathlib.Path, overrides: tuple[str, ...]
     devices, seeds = jax.devices(), seeds_of(config)
     where = f"{len(devices)} {devices[0].platform} device{'s' * (len(devices) > 1)}"
     seeds = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    what = f"{config.description}{changes(config, overrides)}"
+    what = f"{config.description or f'{config.model.name}, {config.task.name}'}{changes(config, overrides)}"
     return f"{config.name:<13} {what}    {where}, {config.dtype}, {seeds}    {workdir}"
 
 

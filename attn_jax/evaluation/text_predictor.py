@@ -129,8 +129,11 @@ class TextPredictor:
         return pairs
 
     def report(self, sources: Sequence[str]) -> None:
-        """Gives a notice if there are source tokens that training has not seen; they are read as unk."""
+        """Gives a notice of source tokens that training has not seen, which are read as unk, and of missing tags."""
         vocabulary = self.translator.source_vocabulary
+        form = getattr(vocabulary, "form", "")
+        if form and (bare := sum("\t" not in text for text in sources if text.strip())):
+            notice(f"{'tags':<14}{bare:,} of {len(sources):,} sources have no tags; expected {form}")
         tokens = [
             pair for text in sources for pair in zip(vocabulary.tokenize(text), vocabulary.encode(text), strict=True)
         ]

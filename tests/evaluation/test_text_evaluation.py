@@ -247,6 +247,14 @@ def test_a_source_with_tags_has_one_tab():
     assert setup().predictor.read_lines(lines) == lines[1:]  # words have no such form
 
 
+def test_sources_without_tags_are_told(capsys):
+    predictor = build_setup(tiny_config(), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor
+    predictor.report(["ab\tN", "b", "", "a"])
+    assert "tags          2 of 4 sources have no tags; expected lemma TAB TAG;TAG" in capsys.readouterr().err
+    predictor.report(["ab\tN", ""])
+    assert "no tags" not in capsys.readouterr().err
+
+
 def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
     """Also in the middle of a chunk."""
     predictor = build_setup(tiny_config(), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor

@@ -1,14 +1,19 @@
 """Entry point: `python -m attn_jax.cli` and `attn-jax` are the same as `python launch.py`."""
 
+import sys
+
 from attn_jax.cli.allocator import use_huge_pages
 
 
 def main() -> None:
     """Runs the command line of this process and exits."""
-    use_huge_pages()
-    from attn_jax.cli.main import run  # after a new start, not before it as well
+    try:
+        use_huge_pages()
+        from attn_jax.cli.main import run  # after a new start, not before it as well
 
-    run()
+        run()
+    except KeyboardInterrupt:  # Ctrl-C while the libraries are imported
+        sys.exit(130)
 
 
 if __name__ == "__main__":

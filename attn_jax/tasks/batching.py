@@ -31,6 +31,7 @@ from attn_jax.types import Picture
 ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step
 ROUND_UP = 16  # sides of evaluation batches that no bucket holds are rounded up to a multiple of this
 FILL = -1  # index of a row that is no pair
+LONG, LONG_SHARE = 1000, 20  # tokens of a bucket, and times the mean length, beyond which a message says so
 LARGEST_SHARE = 0.2  # of unk among the tokens of training, beyond which a message says so
 
 
@@ -194,6 +195,16 @@ class Batches:
                     "data",
                     f"{self.dropped:,} of {len(self._pairs):,} training pairs are longer than any bucket and left out; "
                     "see task.buckets",
+                )
+            )
+        longest = max(self.shapes, key=lambda shape: max(shape[1:]))
+        mean = max(float(side.lengths.mean()) for side in (self._pairs.source, self._pairs.target))
+        if max(longest[1:]) > max(LONG, LONG_SHARE * mean):
+            found.append(
+                (
+                    "data",
+                    f"batches of the longest pairs are {longest[0]} x {longest[1]:,} source and {longest[2]:,} target "
+                    f"tokens, and the mean pair has {mean:.0f}; smaller task.buckets leave out what is longer",
                 )
             )
         for side in ("source", "target"):

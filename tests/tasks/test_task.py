@@ -44,6 +44,15 @@ def test_pairs_that_fit_no_bucket_are_counted():
     assert task.batches(batch_size=1).messages == []  # buckets chosen by the lengths
 
 
+def test_a_pair_much_longer_than_the_others_is_told():
+    """One such pair makes a bucket of its own, which may not fit into memory."""
+    texts = ["a b"] * 99 + ["a " * 2000]
+    task = Task("mine", {"train": Pairs(texts, ["a"] * 100)}, *[Words.train(["a b"], vocab_size=9)] * 2)
+    ((topic, message),) = task.batches(batch_size=4).messages
+    assert topic == "data" and message.startswith("batches of the longest pairs are 4 x 2,0")
+    assert message.endswith("; smaller task.buckets leave out what is longer") and "the mean pair has 23;" in message
+
+
 def test_statements_shorter_than_in_training_get_as_many_tokens():
     vocabulary = StoryWords([".", "?", "mary", "went", "home", "where", "is"], shortest=4)
     pairs = Pairs(["mary went . mary . where is mary ?", "mary went home . where is mary ?"], ["home", "home"])

@@ -26,11 +26,12 @@ from attn_jax.cli.results import read_result
 from attn_jax.cli.run_state import Run
 from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, measure, own_split, restore, split_of
 from attn_jax.cli.unread import check_read
-from attn_jax.cli.workdir import measured_otherwise
+from attn_jax.cli.workdir import load_config, measured_otherwise
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.provenance import provenance
+from attn_jax.options import flatten
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
@@ -296,8 +297,8 @@ IN_TRAINING = ("optimizer.", "train.")  # sections that a trained model reads no
 AFTERWARDS = ("train.average", "train.best_metric")
 
 
-def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str = "train") -> None:
-    """Checks that every option set on the command line has an effect.
+def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
+    """Checks that every option set on the command line has an effect, or is that of the trained run.
 
     Raises:
         UserError: an override has no effect, or the config is wrong.
@@ -306,8 +307,12 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str = "t
         check(config)
         check_read(config, keys := overridden_keys(overrides))
         late = [key for key in keys if key.startswith(IN_TRAINING) and key not in AFTERWARDS]
-        if late and mode != "train":
-            raise UserError(f"--mode={mode} trains nothing, and --config.{late[0]} has no effect there; leave it out")
+        if late and mode != "train" and (workdir / "config.json").exists():
+            trained, given = flatten(load_config(workdir)), flatten(config)
+            if other := [key for key in late if given[key] != trained.get(key)]:
+                raise UserError(
+                    f"--mode={mode} trains nothing, and --config.{other[0]} has no effect there; leave it out"
+                )
 
 
 SILENCE = 45  # seconds without a sign of life, after which a process is lost and the others end

@@ -126,7 +126,7 @@ def _run_mode(config: ConfigDict, overrides: list[str]) -> None:
     with told_in_one_line(NUM_PROCESSES.value):
         if NUM_PROCESSES.value > 1:
             commands.join(COORDINATOR.value, NUM_PROCESSES.value, PROCESS_ID.value)
-        commands.check_overrides(config, overrides, MODE.value)
+        commands.check_overrides(config, overrides, MODE.value, workdir)
         files = commands.Files(
             source=SOURCE.value,
             target=TARGET.value,

@@ -340,6 +340,16 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=predict", at, "--source=/nowhere"], "/nowhere: no such file or directory"),
         (["--mode=predict", at, "--config.model.hidden_size=16"], "holds the run of another config: model.hidden_"),
         (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "attention.normalize is 'softmax' there"),
+        (["--mode=eval", at, "--config.optimizer.learning_rate=7"], "optimizer.learning_rate has no effect there; lea"),
+        (
+            ["--sweep=experiments/scores.py", "--mode=eval"],
+            "--sweep=experiments/scores.py takes no --mode=eval: it trai",
+        ),
+        (["--sweep=", at], "--sweep is empty; expected a file such as experiments/scores.py"),
+        (
+            [*train, "--num_processes=2", "--coordinator=here"],
+            "--coordinator=here: expected HOST:PORT, such as node1:1",
+        ),
         (["--mode=predict", at, "--config.decode.n_best=3"], "decode.n_best 3 needs decode.method=beam and a decode."),
         (["--mode=predict", at, "--config.decode.method=beem"], "unknown decode.method 'beem'; did you mean beam?"),
         (["--mode=eval", at, "--config.eval.metrics=('blue',)"], "unknown metric 'blue'; did you mean bleu?"),

@@ -27,7 +27,7 @@ HARD = {"model__objective": "hard", "model__attention__read": "reinforce", "mode
 def first_state(config, workdir, *, saved=False):
     """The state before the first step, compiled without the step; `saved` as a checkpoint of step 7."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_fit", lambda run, callbacks, state, start: FitResult(state, start, Reason.DONE))
+        patch.setattr(runs, "_fit", lambda run, callbacks, state, start, _: FitResult(state, start, Reason.DONE))
         run, fitted = train(config, workdir)
     state = on_host(run, fitted)
     if saved:

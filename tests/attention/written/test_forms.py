@@ -199,8 +199,8 @@ def test_a_decay_may_have_axes_that_the_keys_lack():
 def test_many_resets_leave_the_digits_of_what_comes_after():
     rng = np.random.default_rng(2)
     query, keys, values = (jnp.asarray(rng.normal(size=(512, n)), jnp.float32) for n in (4, 4, 3))
-    decays = np.where(np.arange(512) % 8 == 0, -np.inf, -0.01)[:, None]
+    decays = np.where(np.arange(512) % 2 == 0, -np.inf, -0.01)[:, None]
     writes = make_writes(keys, values, log_decay=jnp.asarray(decays, jnp.float32))
     exact = recurrent(Linear(), query, writes)[1]
-    np.testing.assert_allclose(dense(Linear(), query, writes)[0], exact, atol=1e-2)
+    np.testing.assert_allclose(dense(Linear(), query, writes)[0], exact, atol=8e-3)
     np.testing.assert_allclose(chunked(Linear(), query, writes, 64)[1], exact, atol=1e-3)

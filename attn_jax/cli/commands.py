@@ -61,7 +61,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         return
     run = runs.open_run(config, workdir)
     with run.checkpoints:
-        for path in config.decode.get("runs", ()):  # before the training, which may take long
+        for path in resolve(config).decode.runs:  # before the training, which may take long
             check_other_run(path, config, run.task.kept)
         say(header(config, workdir, files.overrides))
         for what, count in run.task.stats.items():

@@ -176,8 +176,8 @@ def _check_sweep(given: dict[str, Any]) -> None:
     """Raises a UserError for an option that a sweep does not read."""
     if not given["sweep"]:
         raise UserError("--sweep is empty; expected a file such as experiments/scores.py")
-    for name in ("mode", "config", "options", "num_processes"):
-        if given.get(name, "train" if name == "mode" else "") not in ("train", "", False, 1):
+    for name, unset in {"mode": "train", "config": None, "options": False, "num_processes": 1}.items():
+        if name in given and given[name] != unset:
             raise UserError(
                 f"--sweep={given['sweep']} takes no --{name}={given[name]}: it trains the runs that the file names"
             )

@@ -137,15 +137,14 @@ def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
     Raises:
         UserError: it is no run with a checkpoint, or has other vocabularies.
     """
+    other = check_other_run(path, config, kept)
+    with other.unlocked():
+        other.decode = config.decode.copy_and_resolve_references()
+        other.decode.runs, other.decode.ensemble = (), False
     try:
-        other = check_other_run(path, config, kept)
-        with other.unlocked():
-            other.decode = config.decode.copy_and_resolve_references()
-            other.decode.runs, other.decode.ensemble = (), False
         return restore(other, pathlib.Path(path))
     except UserError as error:
-        text = str(error)
-        raise UserError(text if text.startswith("decode.runs ") else f"decode.runs {path}: {text}") from error
+        raise UserError(f"decode.runs {path}: {error}") from error
 
 
 def check_other_run(path: str, config: ConfigDict, kept: Any) -> ConfigDict:

@@ -9,6 +9,7 @@ import pytest
 from arrays import compiled
 from tiny_run import tiny_config, train
 
+from attn_jax.cli import commands
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.cli.load import load
 from attn_jax.cli.options import change
@@ -171,6 +172,13 @@ def test_runs_that_cannot_be_averaged(runs):
     stories = tiny_config(**FAMILIES["memn2n"], decode__runs=(str(runs / "rnn"),))
     with pytest.raises(UserError, match=r"^decode.runs averages models of texts or images.*expected decode.ensemble$"):
         train(stories, runs / "stories")
+
+
+def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_path):
+    config = change(load_config(runs / "rnn"), {"decode.runs": (str(runs / "fewer"),)})
+    with pytest.raises(UserError, match=r"^decode\.runs .*fewer: its source vocabulary is another one"):
+        commands.train(config, tmp_path / "new", commands.Files())
+    assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
 
 
 def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):

@@ -51,9 +51,13 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     path = workdir / "result.json"
     if (steps := runs.finished_before(config, workdir)) is not None:
+        try:
+            result = read_result(path)
+        except UserError as error:
+            raise UserError(f"{error}; delete it, and the same command measures the finished run again") from None
         say(header(config, workdir, files.overrides))
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
-        say(table(read_result(path), path))
+        say(table(result, path))
         if other := measured_otherwise(workdir, config):
             key, before, now = other
             how = f"with {key} {short(before)}, not {short(now)}"

@@ -255,6 +255,8 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     vectors = {} if restored is not None else vectors_of(config, run.task.kept)
     for side, found in vectors.items():
         notice(f"{'word vectors':<14}{found} of the {side} from {config.train[f'{side}_vectors']}")
+    if vectors:  # do they fit? before anything is compiled
+        jax.eval_shape(lambda rng: with_vectors(create(rng).params, vectors), rngs[0])
     if start:
         notice(f"{'resuming':<14}from step {start} of {run.num_steps}")
     opened = MetricsWriter(run.workdir, start) if jax.process_index() == 0 else contextlib.nullcontext()

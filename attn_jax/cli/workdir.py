@@ -290,6 +290,8 @@ def lock(workdir: pathlib.Path) -> TextIO:
         UserError: another process holds the lock, or the directory is not writable.
     """
     path = workdir / "lock"
+    if workdir.exists() and not workdir.is_dir():
+        raise UserError(f"--workdir={workdir} is a file; expected a folder, or a name that is not taken")
     try:
         workdir.mkdir(parents=True, exist_ok=True)
         file = open_plain(path)  # never written to: the path may be a hard link to another file

@@ -284,13 +284,16 @@ class Checkpoints:
     def _read_items(self, step: int, **items: Any) -> dict:
         """Reads items of a checkpoint with orbax; raises Damaged if it cannot."""
         self.wait()
-        with self._read_errors(step):
+        for name in items:
+            if not (self.directory / str(step) / name).is_dir():
+                raise Damaged(f"it has no folder {name}")
+        with self._read_errors(step, " and ".join(items)):
             found = self.manager.restore(step, args=ocp.args.Composite(**items))
             return {name: found[name] for name in items}
 
     @contextlib.contextmanager
-    def _read_errors(self, step: int):
-        """Turns what orbax raises about the files of a checkpoint into Damaged."""
+    def _read_errors(self, step: int, items: str):
+        """Turns what orbax raises about the files of some items of a checkpoint into Damaged."""
         try:
             yield
         except PermissionError as error:  # no fault of the checkpoint, nor is a lack of memory
@@ -298,7 +301,7 @@ class Checkpoints:
         except MemoryError:
             raise
         except Exception as error:  # broken files raise errors of many types
-            raise Damaged(" ".join(f"{type(error).__name__}: {error}".split())[:160]) from error
+            raise Damaged(f"the files of {items} cannot be read") from error
 
     def _read_meta(self, step: int) -> dict:
         meta = self._read_items(step, meta=ocp.args.JsonRestore())["meta"]
@@ -342,7 +345,7 @@ class Checkpoints:
 
     def _targets(self, step: int, names: Iterable[str], places: dict) -> dict[str, PyTree]:
         """Returns for each item what orbax should make of its arrays: numpy, or arrays on the devices of `places`."""
-        with self._read_errors(step):
+        with self._read_errors(step, " and ".join(names)):
             handler = ocp.StandardCheckpointHandler()
             stored = arrays_of({name: handler.metadata(self.directory / str(step) / name).tree for name in names})
         wholes = {path: np.broadcast_to(np.zeros((), x.dtype), x.shape) for path, x in stored.items()}

@@ -133,6 +133,17 @@ def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
     assert (again.code, again.out.splitlines()[1:]) == (0, out.splitlines()[1:])
 
 
+def test_a_finished_run_with_a_damaged_result_says_how_to_have_it_again(server, workdir, tmp_path):
+    copy = shutil.copytree(workdir, tmp_path / "copy")
+    (copy / "result.json").write_text('{"metrics": 3')
+    code, out, err = server.run("--mode=train", f"--workdir={copy}")
+    assert (code, out) == (1, "") and "delete it, and the same command measures the finished run again" in err
+    (copy / "result.json").unlink()
+    assert server.run("--mode=train", f"--workdir={copy}").code == 0
+    before, after = (json.loads((folder / "result.json").read_text()) for folder in (workdir, copy))
+    assert after["metrics"] == before["metrics"] and after["steps"] == before["steps"]
+
+
 def test_eval(server, workdir, data):
     before = json.loads((workdir / "result.json").read_text())
     code, out, err = server.run("--mode=eval", f"--workdir={workdir}")

@@ -64,3 +64,12 @@ def test_a_run_begins_with_the_vectors_of_a_file(tmp_path, capsys):
         changed = np.any(x != plain[path], axis=-1) if x.ndim > 1 else np.any(x != plain[path])
         assert np.sum(changed) == (1 if path == ("source_embedding", "embedding") else 0)
     assert any((row == np.arange(8)).all() for row in made["source_embedding", "embedding"])
+
+
+def test_vectors_of_another_width_are_refused_before_anything_is_compiled(tmp_path, capsys):
+    write_pairs(tmp_path)
+    (tmp_path / "vectors.txt").write_text("bird 1 2 3\n", encoding="utf-8")
+    config = files_config(tmp_path, task__valid_size=8, decode__max_length=8, train__source_vectors="vectors.txt")
+    with pytest.raises(UserError, match=r"vectors of 3 numbers, and the embedding has 8"):
+        first_state(config, tmp_path / "made")
+    assert "compiling" not in capsys.readouterr().err

@@ -174,22 +174,35 @@ def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-DAMAGE = {
-    "flipped bit in an array": lambda step: flip_a_bit(largest_array_file(step / "params")),
-    "truncated array": lambda step: truncate(largest_array_file(step / "state")),
-    "flipped bit in the config": lambda step: (step / "meta" / "metadata").write_text(
-        (step / "meta" / "metadata").read_text().replace('"seed": 1', '"seed": 0')
+DAMAGE = {  # what is done to a checkpoint, and what is said of it
+    "flipped bit in an array": (
+        lambda step: flip_a_bit(largest_array_file(step / "params")),
+        "the files of params and state cannot be read",
     ),
-    "truncated config": lambda step: truncate(step / "meta" / "metadata"),
-    "no arrays": lambda step: shutil.rmtree(step / "params"),
-    "empty directory": lambda step: [shutil.rmtree(path) for path in step.iterdir() if path.is_dir()],
+    "truncated array": (
+        lambda step: truncate(largest_array_file(step / "state")),
+        "the files of params and state cannot be read",
+    ),
+    "flipped bit in the config": (
+        lambda step: (step / "meta" / "metadata").write_text(
+            (step / "meta" / "metadata").read_text().replace('"seed": 1', '"seed": 0')
+        ),
+        "wrong checksum of meta",
+    ),
+    "truncated config": (lambda step: truncate(step / "meta" / "metadata"), "the files of meta cannot be read"),
+    "no arrays": (lambda step: shutil.rmtree(step / "params"), "it has no folder params"),
+    "empty directory": (
+        lambda step: [shutil.rmtree(path) for path in step.iterdir() if path.is_dir()],
+        "it has no folder meta",
+    ),
 }
 
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(three, tmp_path, capfd, how):
     shutil.copytree(three, tmp_path, dirs_exist_ok=True)
-    DAMAGE[how](tmp_path / "3")
+    damage, said = DAMAGE[how]
+    damage(tmp_path / "3")
     (tmp_path / "7").mkdir()  # and a leftover of something else
     with Checkpoints(tmp_path, keep=3) as checkpoints:
         restored = checkpoints.restore(state_of(0))
@@ -199,7 +212,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(three, tmp_
         assert checkpoints.save(3, state_of(3, 3), config={})
     out, err = capfd.readouterr()
     assert out == "" and len(err.splitlines()) == 2
-    assert f"{tmp_path}/3 is damaged" in err and err.count("going on from step 2") == 2
+    assert f"{tmp_path}/3 is damaged ({said})" in err and err.count("going on from step 2") == 2
 
 
 def test_a_flipped_bit_that_only_the_checksum_sees(tmp_path, capsys):

@@ -5,11 +5,13 @@ one sampled key.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.errors import ScopeParamNotFoundError
 
+from attn_jax.attention.arguments import check_bias, check_memory, check_query
 from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
 from attn_jax.attention.dropout import drop
 from attn_jax.attention.fused import fused_attention
@@ -29,6 +31,18 @@ from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, floating
 SOFT, MOST_PROBABLE = expectation(), top()
 
 
+class _Call(NamedTuple):
+    """Arguments of a call of Attention, checked."""
+
+    memory: Memory
+    mask: Bool[Array, "..."] | PositionFunction | None  # as it was given
+    allowed: Bool[Array, "..."]  # of keys and queries together
+    bias: Float[Array, "..."] | None  # with that of forget gates
+    positions: Int[Array, "..."] | None
+    previous: Float[Array, "..."] | None
+    rng: PRNGKeyArray | None
+
+
 class Attention(nn.Module, kw_only=True):
     """context = read(normalize(score(query, keys)), values), together with the weights.
 
@@ -37,11 +51,12 @@ class Attention(nn.Module, kw_only=True):
         (5, 8)
 
     Softmax of a scaled dot product or of QK norm, read by the expectation, is computed by the fused kernel (see
-    fused.py). With `block_size` every score and most normalizers are computed block by block, in memory linear in the
-    sequence length, without a [q, k] matrix (see blockwise.py). The weights are computed separately; under jit this
-    costs nothing where they are not used.
+    fused.py). With `block_size` every score and most normalizers are computed block by block, under jit in memory
+    linear in the sequence length, without a [q, k] matrix (see blockwise.py). The weights are computed separately;
+    under jit this costs nothing where they are not used. The context has the type of the values.
 
-    A reading that samples takes a key sampled with the rng of the call, and without an rng the most probable key. With
+    A reading that samples takes a key sampled with the rng of the call; outside of training, and without an rng, it
+    takes the most probable key. With
     the relaxed and straight-through readings (gumbel_softmax, reinmax, ...) the context has a gradient with respect to
     scores, query and keys. With the others that sample (reinforce, stratified, systematic) it has none: train with the
     surrogate loss that estimators.combine makes of `Attended.log_prob` or of a sample of `Attended.weights` (see
@@ -75,18 +90,41 @@ class Attention(nn.Module, kw_only=True):
         self.score = from_name("score", self.score, SCORES)
         self.normalize = from_name("normalize", self.normalize, NORMALIZERS)
         self.read = from_name("read", self.read, READINGS)
+        self._check_kinds()
+        self._check_numbers()
+        self._check_signed()
+        self._check_reading()
+        if self.block_size:
+            self._check_blocks()
+        super().__post_init__()
+
+    def _check_kinds(self) -> None:
+        """Raises a TypeError for a part of the wrong kind, a ValueError for parts that exclude each other."""
         if not isinstance(self.score, Score):
             raise TypeError(f"score is {self.score!r}; expected a Score, or a name: {', '.join(SCORES)}")
         if not callable(self.normalize):
             raise TypeError(f"normalize is {self.normalize!r}; expected a function, a module, or a name")
         if not isinstance(self.read, Reading):
             raise TypeError(f"read is {self.read!r}; expected a Reading, such as expectation(), or a name")
-        if self.monotonic is not None and (self.window is not None or self.normalize is not softmax):
-            raise ValueError("monotonic already computes the weights; do not combine it with window or normalize")
         if getattr(self.score, "compact", False) and not takes_infinite(self.normalize):
             raise ValueError(
                 f"the {type(self.score).__name__} score is -inf outside its support; use normalize='kernel_sum'"
             )
+        if self.monotonic is None:
+            return
+        others = {
+            "window": self.window is not None,
+            "normalize": self.normalize is not softmax,
+            "top_keys": self.top_keys > 0,
+            "iterations": self.iterations > 1,
+            "fit": self.fit is not None,
+            "difference": self.difference is not None,
+        }
+        if found := [name for name, is_there in others.items() if is_there]:
+            raise ValueError(f"monotonic already computes the weights; do not combine it with {' and '.join(found)}")
+
+    def _check_numbers(self) -> None:
+        """Raises a ValueError for a number out of range."""
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; expected at least 0 and less than 1")
         if self.top_keys < 0:
@@ -95,41 +133,51 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError(f"keys_per_block is {self.keys_per_block}; expected at least 1")
         if self.iterations < 1:
             raise ValueError(f"iterations is {self.iterations}; expected at least 1, which is attention itself")
-        signed = {"fit": self.fit is not None, "difference": self.difference is not None}
-        several = {"top_keys": self.top_keys > 0, "iterations": self.iterations > 1} | signed
-        if self.monotonic is not None and any(several.values()):
-            raise ValueError(f"monotonic already computes the weights; do not combine it with {', '.join(several)}")
+
+    def _check_signed(self) -> None:
+        """Raises a ValueError for parts that weights below zero do not go together with."""
         if self.difference is not None and (self.fit is not None or self.iterations > 1):
             raise ValueError("the difference of two maps has two queries; it takes neither fit nor iterations")
-        if any(signed.values()) and not self.read.is_soft:
-            name = "fit" if self.fit is not None else "difference"
+        name = "fit" if self.fit is not None else "difference" if self.difference is not None else ""
+        if name and not self.read.is_soft:
             raise ValueError(f"{name} gives weights that may be negative; they cannot be read by {self.read.name}")
         if isinstance(self.fit, LocalLine) and is_negative(self.normalize):
             raise ValueError(
                 "fit=line needs weights that are not negative; expected another normalize, such as softmax"
             )
-        if self.read.random and not sums_to_one(self.normalize):
+
+    def _check_reading(self) -> None:
+        """Raises a ValueError for a reading that samples from weights that need not sum to one."""
+        if not self.read.random:
+            return
+        if not sums_to_one(self.normalize):
             raise ValueError(f"read={self.read.name} samples keys, and needs weights that sum to one")
         restricted = "a window" if self.window is not None else "monotonic" if self.monotonic is not None else ""
-        if self.read.random and restricted:
+        if restricted:
             raise ValueError(
                 f"read={self.read.name} samples keys, and needs weights that sum to one, which those of {restricted} "
                 "need not"
             )
-        if self.block_size:
-            self._check_blocks()
-        super().__post_init__()
 
     def setup(self):
         if self.gate:
             self.context_gate = ContextGate()
 
     @property
+    def needs_rng(self) -> bool:
+        """Tells whether a call in training needs an rng: it samples keys, or adds noise to monotonic scores."""
+        return self.read.random or self.monotonic is not None
+
+    @property
     def fusible(self) -> bool:
         """Tells whether the fused kernel computes the same context, except for dropout in training."""
-        others = self.window, self.monotonic, self.fit, self.difference
-        plain = all(other is None for other in others) and self.read.is_soft and not self.top_keys
+        plain = self._is_plain and self.read.is_soft and not self.top_keys
         return plain and self.normalize is softmax and self.score.fused_scale(1) is not None
+
+    @property
+    def _is_plain(self) -> bool:
+        """Tells whether the normalizer alone makes the weights of the scores."""
+        return all(other is None for other in (self.window, self.monotonic, self.fit, self.difference))
 
     def _check_blocks(self) -> None:
         """Checks that the context can be computed block by block.
@@ -157,10 +205,7 @@ class Attention(nn.Module, kw_only=True):
     @property
     def sums_to_one(self) -> bool:
         """Tells whether the weights of every query with a key sum to one, as sampling keys from them needs."""
-        others = self.window, self.monotonic, self.fit, self.difference
-        if any(other is not None for other in others) or getattr(self.score, "compact", False):
-            return False
-        return sums_to_one(self.normalize)
+        return self._is_plain and not getattr(self.score, "compact", False) and sums_to_one(self.normalize)
 
     def prepare(
         self,
@@ -174,12 +219,15 @@ class Attention(nn.Module, kw_only=True):
         the parameters that belong to the keys.
 
         Raises:
-            ValueError: the mask is not boolean.
+            ValueError: not one value or entry of the mask for each key; the mask is not boolean.
+            TypeError: no arrays.
         """
+        values = keys if values is None else values
+        check_memory(keys, values, mask)
         if mask is not None:
             check_boolean(mask)
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
-        keys, values = floating(keys), floating(keys if values is None else values)
+        keys, values = floating(keys), floating(values)
         parts = [keys] if self.difference is None else halves(keys)
         projected = [self.score.project_keys(part) for part in parts]
         return Memory(jnp.concatenate(projected, axis=-1), values, mask)
@@ -206,58 +254,34 @@ class Attention(nn.Module, kw_only=True):
             mask: True where a query may attend to a key; broadcasts to [..., q, k]. A mask of keys alone, [..., k], is
                 mask[..., None, :]. Or a function of places in these arrays, counted from 0 (query [q, 1], key [k]),
                 such as `causal`, which block by block, and in the fused kernel of a GPU, needs no array of this size.
-            bias: is added to the scores.
+            bias: is added to the scores, [..., q, k] or what broadcasts to it; finite, since the mask leaves out keys.
             positions: of the queries, counted like those of the keys; for a window and for forget gates.
             previous: weights of the step before, for monotonic attention.
-            rng: for a reading that samples.
+            rng: for a reading that samples; without it, and not in training, it reads the most probable key.
             train: whether weights are dropped, with the rng stream "dropout".
 
+        Masked keys and values have no effect as long as they are finite.
+
         Raises:
-            ValueError: shapes that do not fit; values with a Memory; a reading of several rows, which is used outside
-                (see hard/readings.py); parameters made by `init` with method="prepare" alone.
+            TypeError: no arrays.
+            ValueError: shapes that do not fit; values with a Memory; training without the rng of a reading that
+                samples; a reading of several rows, which is used outside (see hard/readings.py); parameters made by
+                `init` with method="prepare" alone.
         """
         if not isinstance(memory, Memory):
             memory = self.prepare(memory, values)
         elif values is not None:
             raise ValueError("a Memory has its values already; give mask=... by its name")
+        check_query(query, memory.keys)
+        if train and rng is None and self.read.random:
+            raise ValueError(f"read={self.read.name} samples keys in training, and needs an rng: rng=jax.random.key(0)")
         query = floating(query)
-        given = mask(*_positions(query, memory)) if callable(mask) else mask
-        allowed = memory.mask[..., None, :] if given is None else joint_mask(memory.mask, given)
-        check_mask(allowed, query, memory.keys, hint="" if given is None else mask_hint(given, memory.mask))
-        if memory.log_gates is not None:
-            if positions is None:
-                raise ValueError("a memory with forget gates needs the positions of the queries: positions=...")
-            faded = forgetting_bias(memory.log_gates, positions)
-            bias = faded if bias is None else bias + faded
-        state = query  # what the keys are compared with
-        for i in range(self.iterations):
-            state = state if i == 0 else _next_query(weights, memory, state)
-            if self.difference is None:
-                scores, weights = self._map(state, memory, allowed, bias, positions, previous, rng)
-            else:
-                both = zip(halves(state), halves(memory.keys), strict=True)
-                maps = [self._map(q, memory.replace(keys=k), allowed, bias, positions, None, rng)[1] for q, k in both]
-                weights = self.difference(*maps, features=state.shape[-1] // 2)
-        if self.fit is not None:
-            weights = self.fit(weights, self.score.place_query(state), memory.keys)
-        log_prob = jnp.zeros(weights.shape[:-1], weights.dtype)
-        dropping = train and self.dropout > 0
-        one_type = state.dtype == memory.keys.dtype == memory.values.dtype != jnp.float64  # it computes in float32
-        fits = one_type and memory.values.shape[-1] == state.shape[-1]
-        if self.block_size:
-            context = self._by_blocks(state, memory, mask if callable(mask) else allowed, bias, scores)
-        elif self.fusible and not dropping and fits:
-            scale = self.score.fused_scale(state.shape[-1])
-            state = self.score.project_query(state)
-            in_order = mask is causal  # a kernel leaves out later keys without an array of all pairs
-            of_keys = memory.mask[..., None, :] if in_order else allowed
-            context = fused_attention(state, memory.keys, memory.values, of_keys, bias, scale, in_order)
-        else:
-            rows, log_prob = self._rows(weights, rng)
-            weights = weights if self.read.random else rows  # a fixed choice, such as the largest, is what was read
-            if dropping:
-                rows = drop(self.make_rng("dropout"), self.dropout, rows)
-            context = weighted_sum(rows, memory.values)
+        allowed = _allowed(query, memory, mask)
+        bias = _with_gates(bias, query, memory, positions)
+        call = _Call(memory, mask, allowed, bias, positions, previous, rng)
+        state, scores, weights = self._iterate(query, call)
+        context, weights, log_prob = self._read(state, scores, weights, call, train)
+        context = context.astype(memory.values.dtype)
         return Attended(self.context_gate(context, query) if self.gate else context, weights, log_prob)
 
     def scores(self, query: Float[Array, "... q dq"], keys: Float[Array, "... k dk"]) -> Float[Array, "... q k"]:
@@ -270,41 +294,71 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError("the difference of two maps has two scores for each key; selective attention needs one")
         return self._scores(query, keys)
 
-    def _map(
-        self,
-        query: Float[Array, "... q dq"],
-        memory: Memory,
-        allowed: Bool[Array, "..."],
-        bias: Array | None,
-        positions: Array | None,
-        previous: Array | None,
-        rng: PRNGKeyArray | None,
-    ) -> tuple[Float[Array, "... q k"], Float[Array, "... q k"]]:
-        """Computes (scores, weights)."""
-        scores = self._scores(query, memory.keys)
-        scores = scores if bias is None else scores + bias.astype(scores.dtype)
-        return scores, self._weights(scores, allowed, memory, query, positions, previous, rng)
+    def _iterate(self, query: Float[Array, "... q dq"], call: _Call):
+        """Computes (the query of the last iteration, its scores, its weights)."""
+        scores, weights = self._map(query, call)
+        for _ in range(self.iterations - 1):
+            query = _next_query(weights, call.memory, query)
+            scores, weights = self._map(query, call)
+        if self.fit is not None:
+            weights = self.fit(weights, self.score.place_query(query), call.memory.keys)
+        return query, scores, weights
 
-    def _by_blocks(
+    def _map(self, query: Float[Array, "... q dq"], call: _Call):
+        """Computes (scores, weights); of a difference of two maps the scores are None."""
+        if self.difference is None:
+            return self._single_map(query, call.memory.keys, call)
+        both = zip(halves(query), halves(call.memory.keys), strict=True)
+        maps = [self._single_map(half, keys, call)[1] for half, keys in both]
+        return None, self.difference(*maps, features=query.shape[-1] // 2)
+
+    def _single_map(self, query: Float[Array, "... q dq"], keys: Float[Array, "... k dk"], call: _Call):
+        scores = self._scores(query, keys)
+        scores = scores if call.bias is None else scores + call.bias.astype(scores.dtype)
+        return scores, self._weights(scores, query, call)
+
+    def _read(
         self,
         query: Float[Array, "... q dq"],
-        memory: Memory,
-        mask: Bool[Array, "..."] | PositionFunction,
-        bias: Float[Array, "... #q k"] | None,
-        scores: Float[Array, "... q k"],
+        scores: Float[Array, "... q k"] | None,
+        weights: Float[Array, "... q k"],
+        call: _Call,
+        train: bool,
+    ) -> tuple[Float[Array, "... q dv"], Float[Array, "... q k"], Float[Array, "... q"]]:
+        """Computes (context, weights, log-probability of what was read), in the way that takes the least memory."""
+        dropping = train and self.dropout > 0
+        if self.block_size:
+            return self._read_blocks(query, scores, call), weights, _certain(weights)
+        if self.fusible and not dropping and _fits_kernel(query, call.memory):
+            return self._read_fused(query, call), weights, _certain(weights)
+        rows, log_prob = self._rows(weights, call.rng)
+        weights = weights if self.read.random else rows  # a fixed choice, such as the largest, is what was read
+        if dropping:
+            rows = drop(self.make_rng("dropout"), self.dropout, rows)
+        return weighted_sum(rows, call.memory.values), weights, log_prob
+
+    def _read_blocks(
+        self, query: Float[Array, "... q dq"], scores: Float[Array, "... q k"], call: _Call
     ) -> Float[Array, "... q dv"]:
         """Computes the context block by block; `scores` are used for their shape alone."""
-        real = memory.mask[..., None, :]
+        memory, mask, real = call.memory, call.mask, call.memory.mask[..., None, :]
         return blockwise_attention(
             self.score.bound(),
             query,
             memory.keys,
             memory.values,
-            (lambda q, k: mask(q, k) & real[..., k]) if callable(mask) else mask,
+            (lambda q, k: mask(q, k) & real[..., k]) if callable(mask) else call.allowed,
             normalize=form_of(self.normalize, scores),
-            bias=bias,
+            bias=call.bias,
             block_size=self.block_size,
         ).context
+
+    def _read_fused(self, query: Float[Array, "... q dq"], call: _Call) -> Float[Array, "... q dv"]:
+        """Computes the context with the fused kernel."""
+        scale, query = self.score.fused_scale(query.shape[-1]), self.score.project_query(query)
+        in_order = call.mask is causal  # a kernel leaves out later keys without an array of all pairs
+        of_keys = call.memory.mask[..., None, :] if in_order else call.allowed
+        return fused_attention(query, call.memory.keys, call.memory.values, of_keys, call.bias, scale, in_order)
 
     def _scores(self, query: Array, keys: Array) -> Float[Array, "... q k"]:
         try:
@@ -315,27 +369,18 @@ class Attention(nn.Module, kw_only=True):
                 'init(rng, query, keys, values), not with method="prepare"'
             ) from error
 
-    def _weights(
-        self,
-        scores: Float[Array, "... q k"],
-        allowed: Bool[Array, "..."],
-        memory: Memory,
-        query: Array,
-        positions: Array | None,
-        previous: Array | None,
-        rng: PRNGKeyArray | None,
-    ) -> Float[Array, "... q k"]:
+    def _weights(self, scores: Float[Array, "... q k"], query: Array, call: _Call) -> Float[Array, "... q k"]:
         if self.monotonic is not None:
-            if previous is None:
+            if call.previous is None:
                 raise ValueError("monotonic attention needs the weights of the step before: previous=...")
-            return self.monotonic(scores, previous, allowed, rng)
+            return self.monotonic(scores, call.previous, call.allowed, call.rng)
         if self.window is None:
-            return self._normalized(scores, allowed, query)
-        if positions is None:
+            return self._normalized(scores, call.allowed, query)
+        if call.positions is None:
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
-        near, factor = self.window(query, positions, memory.mask)
+        near, factor = self.window(query, call.positions, call.memory.mask)
         # The factor is applied after normalizing, without normalizing again (Luong 2015, equation 10).
-        return self._normalized(scores, allowed & near, query) * factor.astype(scores.dtype)
+        return self._normalized(scores, call.allowed & near, query) * factor.astype(scores.dtype)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
         if self.top_keys:
@@ -347,7 +392,7 @@ class Attention(nn.Module, kw_only=True):
 
     def _rows(self, weights: Float[Array, "... q k"], rng: PRNGKeyArray | None):
         if self.read.is_soft:
-            return weights, jnp.zeros(weights.shape[:-1], weights.dtype)
+            return weights, _certain(weights)
         reading = MOST_PROBABLE if rng is None and self.read.random else self.read
         sample = reading(rng, log_of(weights))
         if sample.rows.shape[-2] != 1:
@@ -359,8 +404,38 @@ class Attention(nn.Module, kw_only=True):
         return sample.rows[..., 0, :], sample.log_prob[..., 0]
 
 
-def _positions(query: Array, memory: Memory) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
-    return jnp.arange(query.shape[-2])[:, None], jnp.arange(memory.keys.shape[-2])
+def _allowed(query: Array, memory: Memory, mask: Bool[Array, "..."] | PositionFunction | None) -> Bool[Array, "..."]:
+    """Combines the mask of the keys with that of a call; raises a ValueError where they do not fit."""
+    if callable(mask):
+        mask = mask(jnp.arange(query.shape[-2])[:, None], jnp.arange(memory.keys.shape[-2]))
+    allowed = memory.mask[..., None, :] if mask is None else joint_mask(memory.mask, mask)
+    check_mask(allowed, query, memory.keys, hint="" if mask is None else mask_hint(mask, memory.mask))
+    return allowed
+
+
+def _with_gates(
+    bias: Float[Array, "..."] | None, query: Array, memory: Memory, positions: Int[Array, "..."] | None
+) -> Float[Array, "..."] | None:
+    """Adds what forget gates add to the scores to a bias; raises a ValueError for a bias that does not fit."""
+    if bias is not None:
+        check_bias(bias, query, memory.keys)
+    if memory.log_gates is None:
+        return bias
+    if positions is None:
+        raise ValueError("a memory with forget gates needs the positions of the queries: positions=...")
+    faded = forgetting_bias(memory.log_gates, positions)
+    return faded if bias is None else bias + faded
+
+
+def _fits_kernel(query: Array, memory: Memory) -> bool:
+    """Tells whether the fused kernel, which computes in float32 at most, takes arrays of these types and widths."""
+    one_type = query.dtype == memory.keys.dtype == memory.values.dtype != jnp.float64
+    return one_type and memory.values.shape[-1] == query.shape[-1]
+
+
+def _certain(weights: Float[Array, "... q k"]) -> Float[Array, "... q"]:
+    """Returns the log-probability of what was read where nothing is sampled: 0."""
+    return jnp.zeros(weights.shape[:-1], weights.dtype)
 
 
 def _next_query(weights: Float[Array, "... q k"], memory: Memory, query: Array) -> Array:

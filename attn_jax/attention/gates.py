@@ -12,12 +12,13 @@ def forgetting_bias(log_gates: Float[Array, "... k"], positions: Int[Array, "...
 
     Lin 2025 (arXiv 2503.02130), equation 5: the weight of key j is multiplied by the gates of all positions after it up
     to the query. It is ALiBi with a slope that depends on the data; where all gates are exp(-slope) it is ALiBi.
-    Because of the absolute value it also decreases for keys after the query, where there is no causal mask.
+    Because of the absolute value it also decreases for keys after the query, where there is no causal mask. A position
+    after the last key counts as that of the last key.
     """
     total = jnp.cumsum(log_gates, axis=-1)
     lead = jnp.broadcast_shapes(total.shape[:-1], positions.shape[:-1])
     index = jnp.broadcast_to(positions, (*lead, positions.shape[-1]))
-    at_query = jnp.take_along_axis(jnp.broadcast_to(total, (*lead, total.shape[-1])), index, axis=-1)
+    at_query = jnp.take_along_axis(jnp.broadcast_to(total, (*lead, total.shape[-1])), index, axis=-1, mode="clip")
     return -jnp.abs(at_query[..., :, None] - total[..., None, :])
 
 

@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.arguments import check_array, check_memory
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
@@ -44,6 +45,18 @@ class MultiHead(nn.Module, kw_only=True):
     selective: bool = False  # of causal self-attention; `positions` are then needed, see selective.py
     dtype: Dtype = jnp.float32  # of the projections
 
+    def __post_init__(self):
+        if not isinstance(self.attention, Attention):
+            raise TypeError(
+                f"attention is {self.attention!r}; expected an Attention, such as Attention(score='scaled_dot')"
+            )
+        if self.attention.monotonic is not None:
+            raise ValueError("monotonic attention reads one query after the other, heads all; expected monotonic=None")
+        if self.attention.gate:
+            raise ValueError("the gate of heads is their own: expected MultiHead(gate=True), not Attention(gate=True)")
+        head_width(self.features, self.num_heads, self.num_kv_heads)
+        super().__post_init__()
+
     def setup(self):
         width = head_width(self.features, self.num_heads, self.num_kv_heads)
         groups = self.num_kv_heads or self.num_heads
@@ -68,9 +81,13 @@ class MultiHead(nn.Module, kw_only=True):
     ) -> Memory:
         """Builds a Memory with an axis of key/value heads before the keys; `rotate` rotates keys by their positions."""
         groups = self.num_kv_heads or self.num_heads
+        values = keys if values is None else values
+        check_memory(keys, values, mask)
         mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
-        log_gates = self.forget_gates(keys) if self.forgets else None
-        values = self._split(self.value(keys if values is None else values), groups)
+        log_gates = None
+        if self.forgets:  # a masked key forgets nothing, as if it were not there
+            log_gates = jnp.where(mask[..., None, :], self.forget_gates(keys), 0)
+        values = self._split(self.value(values), groups)
         keys = self._rotated(self._split(self.key(keys), groups), rotate)
         memory = self.attention.prepare(keys, values, jnp.broadcast_to(mask[..., None, :], keys.shape[:-1]))
         selected = jnp.zeros(memory.mask.shape, jnp.float32) if self.selective else None
@@ -113,12 +130,15 @@ class MultiHead(nn.Module, kw_only=True):
             memory = self.prepare(memory, values, rotate=rotate)
         elif values is not None:
             raise ValueError("a Memory has its values already; give mask=... by its name")
+        check_array("query", query, "queries, features")
         heads = self._queries(query, rotate)
         if self.selective:
             left_out = selected_before(self._selections(heads, memory, mask, positions), memory.selected[..., :1, :])
             left_out = jnp.broadcast_to(left_out, (*left_out.shape[:-3], self.num_heads, *left_out.shape[-2:]))
             bias = -left_out if bias is None else bias - left_out
-        mask = mask if mask is None or callable(mask) else mask[..., None, :, :]
+        if mask is not None and not callable(mask):
+            check_array("mask", mask, "queries, keys")
+            mask = mask[..., None, :, :]
         positions = None if positions is None else positions[..., None, :]
         if bias is not None and bias.ndim > 2 and bias.shape[-3] not in (1, self.num_heads):
             raise ValueError(
@@ -165,7 +185,7 @@ class MultiHead(nn.Module, kw_only=True):
     @property
     def samples(self) -> bool:
         """Tells whether reading needs an rng in training."""
-        return self.attention.read.random
+        return self.attention.needs_rng
 
     def empty_cache(self, batch_size: int, length: int) -> Memory:
         """Makes a memory of `length` masked keys, into which `self_attend` writes."""
@@ -267,6 +287,8 @@ def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
     Raises:
         ValueError: num_heads does not divide features, or num_kv_heads does not divide num_heads.
     """
+    if features < 1:
+        raise ValueError(f"features is {features}; expected at least 1")
     if num_heads < 1 or features % num_heads:
         near = min((n for n in range(1, features + 1) if features % n == 0), key=lambda n: abs(n - num_heads))
         raise ValueError(f"num_heads {num_heads} does not divide the width {features}; the nearest that does is {near}")

@@ -50,7 +50,7 @@ class StructuredPooling(nn.Module, kw_only=True):
         init = nn.initializers.normal(self.features**-0.5)
         queries = self.param("queries", init, (self.num_queries, self.features)).astype(states.dtype)
         queries = jnp.broadcast_to(queries, (len(states), *queries.shape))
-        rng = self.make_rng("sample") if train and self.attention.read.random else None
+        rng = self.make_rng("sample") if train and self.attention.needs_rng else None
         attended = self.attention(queries, self.attention.prepare(states, mask=mask), rng=rng, train=train)
         weights = attended.weights.astype(jnp.float32)
         overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries)

@@ -39,6 +39,26 @@ def test_derivatives_in_float64():
     check_derivatives(total, RNG.normal(size=(2, 5)))
 
 
+def test_a_position_after_the_last_key_counts_as_that_of_the_last():
+    log_gates = jnp.log(jnp.array([0.5, 0.25, 0.5]))
+    np.testing.assert_array_equal(
+        forgetting_bias(log_gates, jnp.array([2, 9]))[0], forgetting_bias(log_gates, jnp.array([2, 9]))[1]
+    )
+
+
+def test_a_masked_key_forgets_nothing_as_if_it_were_not_there():
+    heads = heads_of(forgets=True)
+    params = {"params": params_of(heads, X, X, positions=PLACES)}
+    masked = heads.apply(params, X, method="prepare", mask=jnp.arange(LENGTH) != 1)
+    deleted = heads.apply(params, jnp.delete(X, 1, axis=1), method="prepare")
+    after = jnp.full((BATCH, 1), LENGTH - 1)
+    contexts = [
+        heads.apply(params, X[:, -1:], memory, positions=positions).context
+        for memory, positions in ((masked, after), (deleted, after - 1))
+    ]
+    np.testing.assert_allclose(*contexts, rtol=1e-5)
+
+
 def heads_of(groups=0, **options):
     attention = Attention(score="scaled_dot", normalize=options.pop("normalize", "softmax"))
     return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=groups, **options)

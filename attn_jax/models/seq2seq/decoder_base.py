@@ -269,5 +269,4 @@ class Decoder(nn.Module, kw_only=True):
 
     def sample_rng(self, train: bool):
         """Returns the rng of attention that samples in training; None for any other."""
-        random = self.attention.read.random or self.attention.monotonic is not None
-        return self.make_rng("sample") if train and random else None
+        return self.make_rng("sample") if train and self.attention.needs_rng else None

@@ -1,0 +1,76 @@
+"""Checks of the arrays that attention is called with: each error says which array, its shape, and what was expected."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from attn_jax.types import Array
+
+
+def check_array(name: str, x: Any, axes: str) -> None:
+    """Checks that x is an array with at least the named axes, such as "queries, features".
+
+    Raises:
+        TypeError: it is no array.
+        ValueError: it has too few axes.
+    """
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"{name}: expected an array [..., {axes}], got a {type(x).__name__}; jnp.asarray makes one")
+    if len(x.shape) < len(axes.split(", ")):
+        raise ValueError(f"{name}: expected [..., {axes}], got the shape {x.shape}")
+
+
+def check_memory(keys: Any, values: Any, mask: Any) -> None:
+    """Checks that there is one value, and one entry of the mask, for each key.
+
+    Raises:
+        TypeError, ValueError: there is not; see check_array.
+    """
+    check_array("keys", keys, "keys, features")
+    check_array("values", values, "keys, features")
+    if values.shape[-2] != keys.shape[-2]:
+        raise ValueError(
+            f"values of shape {values.shape} do not fit keys of shape {keys.shape}: {values.shape[-2]} values, "
+            f"{keys.shape[-2]} keys; expected one value for each key"
+        )
+    if mask is None:
+        return
+    check_array("mask", mask, "keys")
+    if mask.shape[-1] != keys.shape[-2]:
+        raise ValueError(
+            f"a mask of shape {mask.shape} does not fit keys of shape {keys.shape}; expected [..., keys], one entry "
+            "for each key; a mask of queries and keys belongs to the call"
+        )
+
+
+def check_query(query: Any, keys: Array) -> None:
+    """Checks that queries have an axis of their own, and that leading axes broadcast with those of the keys.
+
+    Raises:
+        TypeError, ValueError: they do not; see check_array.
+    """
+    check_array("query", query, "queries, features")
+    try:
+        jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"queries of shape {query.shape} and keys of shape {keys.shape}: the axes before the last two do not "
+            "broadcast; expected the same batch and heads, or 1"
+        ) from None
+
+
+def check_bias(bias: Any, query: Array, keys: Array) -> None:
+    """Checks that a bias broadcasts to the scores [..., queries, keys].
+
+    Raises:
+        TypeError, ValueError: it does not; see check_array.
+    """
+    check_array("bias", bias, "queries, keys")
+    own = query.shape[-2], keys.shape[-2]
+    try:
+        lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
+        fits = jnp.broadcast_shapes(bias.shape, (*lead, *own))[-2:] == own
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"a bias of shape {bias.shape} does not broadcast to the scores, {own} [..., queries, keys]")

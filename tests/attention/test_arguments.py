@@ -1,0 +1,71 @@
+"""Arrays that attention cannot read are refused in one line that says what was expected.
+
+The functions are called by themselves: within attention the annotations, which tests check, refuse most of these first.
+"""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention.arguments import check_array, check_bias, check_memory, check_query
+from attn_jax.attention.hard.monotonic import MonotonicSelection
+from attn_jax.attention.scores import Gaussian
+
+QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
+
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "message"),
+    [
+        (check_array, ("query", [[1.0]], "queries, features"), "query: expected an array .*queries, features.* a list"),
+        (check_query, (jnp.ones(8), KEYS), r"query: expected \[..., queries, features\], got the shape \(8,\)"),
+        (check_query, (jnp.ones((2, 5, 8)), jnp.ones((3, 7, 8))), r"\(2, 5, 8\) and keys of shape \(3, 7, 8\)"),
+        (check_memory, (KEYS, VALUES[:1], None), "1 values, 7 keys; expected one value for each key"),
+        (check_memory, (KEYS, VALUES[:6], None), "6 values, 7 keys; expected one value for each key"),
+        (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"mask of shape \(3,\) does not fit keys"),
+        (check_memory, (KEYS, VALUES, [True] * 7), "mask: expected an array .* got a list"),
+        (check_bias, (jnp.ones((3, 7)), QUERY, KEYS), r"bias of shape \(3, 7\) does not broadcast .*\(5, 7\)"),
+        (check_bias, (jnp.ones((5, 1, 7)), QUERY[None], KEYS[None]), None),
+        (check_bias, (jnp.ones((5, 7)), jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))), None),
+        (check_memory, (KEYS, VALUES, jnp.ones((4, 7), bool)), None),
+    ],
+)
+def test_what_does_not_fit_is_told(check, arguments, message):
+    if message is None:
+        check(*arguments)
+        return
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        check(*arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_sampling_in_training_needs_an_rng():
+    attention = Attention(score="dot", read="straight_through")
+    with pytest.raises(ValueError, match="read=straight_through samples keys in training, and needs an rng"):
+        attention.apply({}, QUERY, KEYS, VALUES, train=True)
+    context = attention.apply({}, QUERY, KEYS, VALUES).context  # the most probable key
+    assert context.shape == (5, 3) and attention.needs_rng and not Attention(score="dot").needs_rng
+
+
+def test_the_context_has_the_type_of_the_values():
+    half = VALUES.astype(jnp.bfloat16)
+    for options in ({"score": Gaussian(width=(1.0,))}, {"score": "dot", "block_size": 2}, {"score": "scaled_dot"}):
+        context = jax.eval_shape(lambda o=options: Attention(**o).apply({}, QUERY, KEYS, half).context)
+        assert context.dtype == jnp.bfloat16, options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(attention=Attention(score="dot", gate=True)), r"expected MultiHead\(gate=True\)"),
+        (dict(features=0), "features is 0; expected at least 1"),
+        (
+            dict(attention=Attention(score="dot", monotonic=MonotonicSelection())),
+            "expected monotonic=None",
+        ),
+    ],
+)
+def test_heads_that_cannot_be(options, message):
+    with pytest.raises(ValueError, match=message):
+        MultiHead(**{"attention": Attention(score="dot"), "num_heads": 2, "features": 8} | options)

@@ -21,10 +21,14 @@ Scores = Float[Array, "... q k"]
 
 
 def unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """Computes x / |x|, and 0 for 0; in float32 at least, since float16 has neither 1e-12 nor large squares."""
+    """Computes x / |x|, and where |x| < 1e-6 a constant 0, since the gradient would be of the order of 1 / |x|.
+
+    The sum of squares is in float32 at least: float16 has neither small nor large squares.
+    """
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     square = jnp.sum(jnp.square(wide), axis=-1, keepdims=True)
-    return (wide * jax.lax.rsqrt(jnp.maximum(square, 1e-12))).astype(x.dtype)
+    large = square > 1e-12
+    return jnp.where(large, wide * jax.lax.rsqrt(jnp.where(large, square, 1)), 0).astype(x.dtype)
 
 
 class ScoreError(ValueError):
@@ -76,7 +80,7 @@ def same_width(score: Score, query: Array, keys: Array) -> None:
     """Checks that queries and keys that are compared column by column have the same width.
 
     Raises:
-        ScoreError: they have not.
+        ScoreError: the widths differ.
     """
     if query.shape[-1] != keys.shape[-1]:
         raise ScoreError(

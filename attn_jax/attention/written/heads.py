@@ -1,6 +1,7 @@
 """Heads of attention whose memory is written: in place of MultiHead, with a cache of fixed size."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,6 +12,7 @@ from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.core import Attended
 from attn_jax.attention.gates import ContextGate
+from attn_jax.attention.masks import causal as causal_order
 from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written.delta import Delta
@@ -20,7 +22,7 @@ from attn_jax.attention.written.gates import ColumnDecay, FixedDecay, HeadDecay,
 from attn_jax.attention.written.linear import Linear
 from attn_jax.attention.written.mesa import Mesa
 from attn_jax.attention.written.writes import Writes, make_writes
-from attn_jax.types import Array, Bool, Dtype, Float, PRNGKeyArray, PyTree
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, PyTree
 
 LOWEST_RIDGE = 0.25  # bounds the condition number of the system of Mesa
 
@@ -137,22 +139,32 @@ class WrittenHeads(nn.Module, kw_only=True):
         x: Float[Array, "b n d"],
         mask: Bool[Array, "b n"],
         *,
+        positions: Int[Array, "b n"] | None = None,
         cache: WrittenMemory | None = None,
         allowed: PositionFunction | None = None,
-        **unused: Any,
+        bias: Float[Array, "..."] | None = None,
+        rotate: Callable | None = None,
+        rng: PRNGKeyArray | None = None,
+        train: bool = False,
     ) -> tuple[WrittenMemory, Attended]:
         """Writes x, and reads at x: (the memory after it, contexts and weights).
 
         Args:
             x: inputs; with a convolution, padding is at the end.
             mask: True for inputs that are written.
+            positions, rng, train: without effect; MultiHead.self_attend has them.
             cache: the memory of earlier inputs, which are then followed by x position by position.
             allowed: causal, or None: a query reads all of x.
-            unused: other arguments of MultiHead.self_attend.
+            bias, rotate: None, since a written memory has no score of single keys that they could change.
 
         Raises:
-            ValueError: a memory that depends on the order of the keys, without a causal mask.
+            ValueError: a memory that depends on the order of the keys, without a causal mask; another mask; a bias or a
+                rotation.
         """
+        if allowed not in (None, causal_order):
+            raise ValueError("a written memory is read in causal order or as a whole; expected allowed=causal or None")
+        if bias is not None or rotate is not None:
+            raise ValueError("a written memory has no scores of single keys; expected no bias and no rotation")
         query, writes, recent = self._project(x, mask, None if cache is None else cache.recent)
         rule, causal = self._rule(), allowed is not None or cache is not None
         if cache is not None:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from attn_jax.attention import Attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import Dot
+from attn_jax.attention.scores.base import unit
 from attn_jax.models.memory_networks.base import Answer, find_sentences
 from attn_jax.models.memory_networks.episodes import independent_sigmoid
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
@@ -67,12 +68,7 @@ class EntityCell(nn.Module, kw_only=True):
         gates = self.write(vector[:, None], memory, bias=bias[:, None]).weights[:, 0]
         change = self.activation(self.old(slots) + projected_keys + candidate[:, None])
         # Without a statement the gates are zero and the slots, which have unit length, do not change.
-        return normalized(slots + gates[..., None] * change), gates
-
-
-def normalized(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-    """x / |x|; zero for zero."""
-    return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(x), axis=-1, keepdims=True), 1e-12))
+        return unit(slots + gates[..., None] * change), gates
 
 
 class EntityNetwork(nn.Module, kw_only=True):

@@ -112,3 +112,10 @@ def test_float16_keys_that_are_zero_or_long(score):
     assert np.isfinite(found).all() and all(np.isfinite(slope).all() for slope in slopes)
     wide = scores_of(score, *(x.astype(jnp.float32) for x in (query, keys)), params)
     np.testing.assert_allclose(found, wide, rtol=2e-3, atol=1e-6)
+
+
+def test_the_gradient_of_a_zero_vector_is_zero():
+    """x / |x| has none at 0, and near 0 one of the size of 1 / |x|, which would drown that of every other query."""
+    total = lambda q: jnp.sum(jnp.sin(scores_of(QKNorm(), q, KEYS32, {"log_scale": 0.0})))  # noqa: E731
+    gradient = jax.grad(total)(QUERY32.at[0].set(0.0))
+    assert not gradient[0].any() and 0 < jnp.abs(gradient[1]).max() < 100

@@ -174,8 +174,14 @@ def test_the_module_refuses_what_the_options_refuse():
     with pytest.raises(ValueError, match="chunk_size is 0; expected at least 1"):
         WrittenHeads(kind=WRITTEN["delta"], num_heads=1, features=4, chunk_size=0)
     heads = WrittenHeads(kind=WRITTEN["retention"], num_heads=1, features=4)
+    arguments = jax.random.key(0), jnp.ones((1, 3, 4)), jnp.ones((1, 3), bool)
     with pytest.raises(ValueError, match="needs causal keys"):
-        heads.init(jax.random.key(0), jnp.ones((1, 3, 4)), jnp.ones((1, 3), bool), method="self_attend")
+        heads.init(*arguments, method="self_attend")
+    with pytest.raises(ValueError, match="expected allowed=causal or None"):
+        heads.init(*arguments, allowed=lambda q, k: abs(q - k) < 2, method="self_attend")
+    for name, value in {"bias": jnp.ones((3, 3)), "rotate": lambda x: x}.items():
+        with pytest.raises(ValueError, match="expected no bias and no rotation"):
+            heads.init(*arguments, allowed=causal, method="self_attend", **{name: value})
 
 
 def test_other_features_reach_the_model():

@@ -297,7 +297,9 @@ COMMANDS = {
 }
 
 
-IN_TRAINING = ("optimizer.", "train.")  # sections that a trained model reads nothing of, but for:
+# What a trained model reads nothing of, since it has its parameters and vocabularies, but for:
+IN_TRAINING = ("optimizer.", "train.", "task.vocab", "task.min_count", "task.sentencepiece", "task.joint_vocabulary")
+IN_TRAINING += ("task.hallucinated", "task.copy_words", "task.sample_pieces")
 AFTERWARDS = ("train.average", "train.best_metric")
 
 

@@ -53,7 +53,14 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
             first = "--mode=eval" if measured == "eval" else "--mode=train"
             raise UserError(f"{folder} has no {name} yet; run --workdir={folder} {first} before")
     ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
-    check_same_split(workdir, ours, baseline, theirs)
+    paths = {folder: folder / statistics for folder in (workdir, baseline)}
+    found = {folder: read_sentences(path) for folder, path in paths.items() if path.exists()}
+    mine, other = found.get(workdir), found.get(baseline)
+    if mine and other:
+        if mine["checksum"] != other["checksum"]:
+            raise UserError(f"{workdir} and {baseline} were measured on other sentences; expected the same")
+    else:
+        check_same_split(workdir, ours, baseline, theirs)
     common = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
     metrics = [metric for metric in common if measured_alike(ours, theirs, metric)]
     if not metrics:
@@ -64,11 +71,6 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
             f"{baseline} has the seeds {_listed(theirs)}, {workdir} {_listed(ours)}; expected seeds in common, since "
             "runs are compared seed by seed"
         )
-    paths = {folder: folder / statistics for folder in (workdir, baseline)}
-    found = {folder: read_sentences(path) for folder, path in paths.items() if path.exists()}
-    mine, other = found.get(workdir), found.get(baseline)
-    if mine and other and mine["checksum"] != other["checksum"]:
-        raise UserError(f"{workdir} and {baseline} were measured on other sentences; expected the same")
     both = can_compare(mine, other)
     of_seeds = {metric: over_seeds(ours, theirs, metric) for metric in metrics}
     of_sentences = {metric: over_sentences(mine, other, metric) if both else None for metric in metrics}
@@ -107,7 +109,7 @@ def _differing(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, list[A
 
 
 def check_same_split(workdir: pathlib.Path, ours: Result, baseline: pathlib.Path, theirs: Result) -> None:
-    """Raises a UserError if two results are of different splits or numbers of examples."""
+    """Raises a UserError if two results are of splits with different names or numbers of examples."""
     splits = [str(result.get("split", "")) for result in (theirs, ours)]
     if splits[0] != splits[1]:
         raise UserError(f"{baseline} was measured on {splits[0]!r}, {workdir} on {splits[1]!r}; expected one split")

@@ -20,6 +20,7 @@ class Files(NamedTuple):
     num_examples: int = 50  # of a report
     baseline: str = ""  # work directory, for compare
     measured: str = "result"  # whose numbers compare reads, those of the training or of eval
+    split: str = ""  # of the run's data, for eval, analyze and report
 
 
 def lines_of(files: Files) -> Iterable[str]:

@@ -29,6 +29,7 @@ SOURCE = flags.DEFINE_string(
     "source", "", "UTF-8 text file of source sentences (all modes but train, compare and export)."
 )
 TARGET = flags.DEFINE_string("target", "", "UTF-8 text file of target sentences (eval, score, analyze, report).")
+SPLIT = flags.DEFINE_string("split", "", "Split of the run's data: train, valid or test (eval, analyze, report).")
 GOLD = flags.DEFINE_string("gold", "", "File of the true word alignments of the pairs in Talp format (analyze).")
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whose attention a report shows (report).")
 BASELINE = flags.DEFINE_string("baseline", "", "Work directory that --workdir is compared with (compare).")
@@ -130,6 +131,7 @@ def _run_mode(config: ConfigDict, overrides: list[str]) -> None:
         files = commands.Files(
             source=SOURCE.value,
             target=TARGET.value,
+            split=SPLIT.value,
             overrides=tuple(overrides),
             gold=GOLD.value,
             num_examples=NUM_EXAMPLES.value,

@@ -25,6 +25,7 @@ SWEEP_OPTIONS = ("at_once", "engine", "engine_options", "address")
 MODES = {  # option -> modes
     "source": ("eval", "predict", "score", "visualize", "analyze", "report"),
     "target": ("eval", "score", "analyze", "report"),
+    "split": ("eval", "analyze", "report"),
     "gold": ("analyze",),
     "num_examples": ("report",),
     "baseline": ("compare",),

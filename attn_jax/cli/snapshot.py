@@ -16,8 +16,8 @@ from attn_jax.cli.inputs import Files
 from attn_jax.cli.lines import label
 from attn_jax.cli.options import resolve
 from attn_jax.cli.start import difference_of
-from attn_jax.cli.workdir import check_model, load_config, plain
-from attn_jax.errors import UserError
+from attn_jax.cli.workdir import check_cut, check_model, load_config, plain
+from attn_jax.errors import UserError, lookup
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.paired import sentences_of
 from attn_jax.evaluation.provenance import provenance
@@ -172,17 +172,27 @@ def check_other_run(path: str, config: ConfigDict, kept: Any) -> ConfigDict:
 
 
 def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: Snapshot) -> tuple[str, Split]:
-    """Returns (name, split) of the files named on the command line, else of the split that the run is evaluated on.
+    """Returns (name, split): the files of the command line, else the split of --split, else that of the run's result.
 
     Raises:
-        UserError: a file of sources without its targets, or one that cannot be read.
+        UserError: a file of sources without its targets, or one that cannot be read; no such split; a validation split
+            that would be cut otherwise than in training.
     """
     if task_class(config.task.name).of_pairs and bool(files.source) != bool(files.target):
         raise UserError("give --source=FILE and --target=FILE together, or neither")
+    if files.split and files.source:
+        raise UserError(f"--split={files.split} and --source={files.source}: expected one of them")
     if files.source or files.target:
         name = ", ".join(filter(None, (files.source, files.target)))
         return name, snapshot.predictor.read_files(files.source, files.target)
-    return own_split(build.build_task(config, kept_of(config, workdir)))
+    task = build.build_task(config, kept_of(config, workdir))
+    name, split = (files.split, lookup(task.splits, files.split, "split")) if files.split else own_split(task)
+    if name == "valid":
+        check_cut(workdir, config)
+    for what, count in task.stats.items():
+        if what.startswith(f"{name} "):  # what is worth knowing of it, such as how much of it training has too
+            notice(f"{'data':<14}{what}: {count:,}")
+    return name, split
 
 
 def own_split(task: Task | PointsTask) -> tuple[str, Split]:

@@ -39,6 +39,7 @@ from attn_jax.training.progress import notice
 
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
+CUTTING = ("task.train", "task.valid", "task.num_examples", "task.size")  # on which a held out split depends
 FORMER_KEYS = ("model.shortest",)  # removed keys without effect
 FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
 FORMER_NAMES = {"model.output": "model.output.name"}  # renamed keys
@@ -195,6 +196,23 @@ def measured_otherwise(workdir: pathlib.Path, config: ConfigDict) -> tuple[str, 
     """Returns (key, value of the finished run, value now) of a different option of decoding or metrics, else None."""
     stored, _ = _stored_config(workdir)
     return _difference(stored, flatten(config), schema_of(config), ("decode.", "eval."), ("results",))
+
+
+def check_cut(workdir: pathlib.Path, config: ConfigDict) -> None:
+    """Checks that a validation split that is cut off the training data is the one that the training left out.
+
+    Raises:
+        UserError: an option differs with which other examples would be held out.
+    """
+    if any(name for name in config.task.get("valid", ())):  # a file
+        return
+    stored, _ = _stored_config(workdir)
+    if different := _difference(stored, flatten(config), schema_of(config), CUTTING):
+        key, before, now = different
+        raise UserError(
+            f"{key} is {before!r} in the training and {now!r} here, which holds out other examples, some of which the "
+            f"model was trained on; leave {key} as it was, or name files: --source and --target, or task.test"
+        )
 
 
 def check_checkpoint(workdir: pathlib.Path, step: int, config: dict, sums: dict[str, int]) -> None:

@@ -203,8 +203,15 @@ def cut(path):
 )
 def test_what_cannot_be_compared_is_one_line(runs, tmp_path, file, change, message):
     copy = edited(runs, tmp_path, file, change)
+    if file == "result.json":  # without the sentences, which say what was measured
+        (copy / "sentences.json").unlink()
     with pytest.raises(UserError, match=message):
         compare_runs(copy, runs / "a")
+
+
+def test_the_same_sentences_in_files_of_other_names_are_compared(runs, tmp_path):
+    copy = edited(runs, tmp_path, "result.json", lambda found: found | {"split": "copy.source, copy.target"})
+    assert compare_runs(copy, runs / "a")["rows"] == compare_runs(runs / "b", runs / "a")["rows"]
 
 
 def test_a_file_cut_short_is_one_line(runs, tmp_path):

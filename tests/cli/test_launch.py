@@ -147,7 +147,8 @@ def test_a_finished_run_with_a_damaged_result_says_how_to_have_it_again(server, 
 def test_eval(server, workdir, data):
     before = json.loads((workdir / "result.json").read_text())
     code, out, err = server.run("--mode=eval", f"--workdir={workdir}")
-    assert (code, err, first_words(out)) == (0, "test          evaluating 7 sentences ...\n", [*EXAMPLES, "test"])
+    told = "data          test pairs that training has too: 5\ntest          evaluating 7 sentences ...\n"
+    assert (code, err, first_words(out)) == (0, told, [*EXAMPLES, "test"])
     result = json.loads((workdir / "eval.json").read_text())
     for name in ("eval_seconds", "date"):
         assert result.pop(name) and before.pop(name)
@@ -166,14 +167,18 @@ def test_eval(server, workdir, data):
     # The same sentences as those of the test split.
     assert result["metrics"]["loss"]["mean"] == pytest.approx(before["metrics"]["loss"]["mean"], rel=1e-5)
 
+    code, out, err = server.run("--mode=eval", f"--workdir={workdir}", "--split=valid")
+    result = json.loads((workdir / "eval.json").read_text())
+    assert (code, result["split"], result["sentences"]) == (0, "valid", 10)
+
 
 def test_metrics_are_printed_even_if_they_cannot_be_written(server, workdir, data, tmp_path):
     copy = shutil.copytree(workdir, tmp_path / "run")
     (copy / "eval.json").unlink(missing_ok=True)
     (copy / "eval.json").mkdir()
     code, out, err = server.run("--mode=eval", f"--workdir={copy}")
-    assert (code, first_words(out), first_words(err)) == (1, [*EXAMPLES, "test"], ["test", "launch.py:"])
-    assert err.splitlines()[1].startswith(f"launch.py: cannot write {copy}/eval.json: ")
+    assert (code, first_words(out), first_words(err)) == (1, [*EXAMPLES, "test"], ["data", "test", "launch.py:"])
+    assert err.splitlines()[2].startswith(f"launch.py: cannot write {copy}/eval.json: ")
 
 
 LINES = [" ".join(WORDS[i : i + 1 + i % 3]) for i in range(9)]
@@ -352,6 +357,17 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=predict", at, "--config.model.hidden_size=16"], "holds the run of another config: model.hidden_"),
         (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "attention.normalize is 'softmax' there"),
         (["--mode=eval", at, "--config.optimizer.learning_rate=7"], "optimizer.learning_rate has no effect there; lea"),
+        (["--mode=eval", at, "--config.task.vocabulary=characters"], "task.vocabulary has no effect there; leave it"),
+        (["--mode=eval", at, "--split=vald"], "unknown split 'vald'; did you mean valid?"),
+        (
+            ["--mode=eval", at, "--split=valid", "--source=x", "--target=x"],
+            "--split=valid and --source=x: expected one",
+        ),
+        (["--mode=predict", at, "--split=valid"], "--mode=predict takes no --split; it is for --mode=eval or --mode="),
+        (
+            ["--mode=eval", at, "--split=valid", "--config.task.valid_size=12"],
+            "task.valid_size is 10 in the training and 12 here, which holds out other examples, some of which the ",
+        ),
         (
             ["--sweep=experiments/scores.py", "--mode=eval"],
             "--sweep=experiments/scores.py takes no --mode=eval: it trai",

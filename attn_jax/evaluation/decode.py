@@ -31,7 +31,7 @@ NUM_FORBIDDEN = 2  # pad and bos
 
 
 class Hypotheses(NamedTuple):
-    """Hypotheses sentences, one for each row; from `beam_search` with an axis of beams after b, best first."""
+    """Decoded sentences, one per row; `beam_search` adds an axis of beams after b, best first."""
 
     tokens: Int[Array, "b ... t"]  # t = max_length; eos is included if the sentence ended, pad follows
     log_prob: Float[Array, "b ..."]  # sum of the log-probabilities of the tokens
@@ -60,38 +60,51 @@ def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array,
     return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
 
 
+class Progress(NamedTuple):
+    """Sentences that are being generated, one per row, after t tokens."""
+
+    t: Int[Array, ""]
+    token: Int[Array, "b"]  # the last one
+    state: PyTree  # of the step
+    tokens: Int[Array, "b m"]
+    log_prob: Float[Array, "b"]
+    length: Int[Array, "b"]
+    done: Bool[Array, "b"]
+
+
 def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad) -> Hypotheses:
     """Generates a sentence per row, token after token, by choose(t, candidates [b, n]) -> place of the token [b].
 
     The candidates are the k most probable tokens, and pad and bos among them.
     """
     limits = _limits(limits, max_length)
-    shape = limits.shape
 
-    def advance(carry):
-        t, token, state, tokens, log_prob, length, done = carry
-        state, log_probs, tokens_t = step(memory, state, token, k and k + NUM_FORBIDDEN)
+    def advance(now: Progress) -> Progress:
+        state, log_probs, tokens_t = step(memory, now.state, now.token, k and k + NUM_FORBIDDEN)
         log_probs = log_probs.astype(jnp.float32)
-        place = choose(t, _candidates(log_probs, tokens_t, pad, bos))[:, None]
-        token = jnp.where(done, pad, jnp.take_along_axis(tokens_t, place, axis=1)[:, 0])
+        place = choose(now.t, _candidates(log_probs, tokens_t, pad, bos))[:, None]
+        token = jnp.where(now.done, pad, jnp.take_along_axis(tokens_t, place, axis=1)[:, 0])
         gain = jnp.take_along_axis(log_probs, place, axis=1)[:, 0]
-        log_prob = log_prob + jnp.where(done, 0.0, gain)
-        length = length + ~done
-        done = done | (token == eos) | (length >= limits)
-        return t + 1, token, state, tokens.at[:, t].set(token), log_prob, length, done
+        log_prob = now.log_prob + jnp.where(now.done, 0.0, gain)
+        length = now.length + ~now.done
+        done = now.done | (token == eos) | (length >= limits)
+        return Progress(now.t + 1, token, state, now.tokens.at[:, now.t].set(token), log_prob, length, done)
 
-    carry = (
-        jnp.int32(0),
-        jnp.full(shape, bos, jnp.int32),
-        state,
-        jnp.full((*shape, max_length), pad, jnp.int32),
-        jnp.zeros(shape, jnp.float32),
-        jnp.zeros(shape, jnp.int32),
-        limits == 0,
+    start = Progress(
+        t=jnp.int32(0),
+        token=jnp.full(limits.shape, bos, jnp.int32),
+        state=state,
+        tokens=jnp.full((*limits.shape, max_length), pad, jnp.int32),
+        log_prob=jnp.zeros(limits.shape, jnp.float32),
+        length=jnp.zeros(limits.shape, jnp.int32),
+        done=limits == 0,
     )
-    carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
-    _, _, _, tokens, log_prob, length, _ = carry
-    return Hypotheses(tokens=tokens, log_prob=log_prob, length=length, score=log_prob)
+    end = jax.lax.while_loop(_is_going_on, advance, start)
+    return Hypotheses(end.tokens, end.log_prob, end.length, score=end.log_prob)
+
+
+def _is_going_on(now) -> Bool[Array, ""]:
+    return ~jnp.all(now.done)
 
 
 def greedy(
@@ -132,16 +145,16 @@ def sample(
     """Samples tokens from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
     Args:
-      rngs: one typed key for each sentence, so that its sample does not depend on the rest of the batch.
-      temperature: above 1 flattens, below 1 sharpens the distribution; 0 is greedy.
-      top_k: 0 keeps all tokens.
-      top_p: keeps the smallest set of best tokens with at least this probability; 1 keeps all.
+        rngs: one typed key for each sentence, so that its sample does not depend on the rest of the batch.
+        temperature: above 1 flattens, below 1 sharpens the distribution; 0 is greedy.
+        top_k: 0 keeps all tokens.
+        top_p: keeps the smallest set of best tokens with at least this probability; 1 keeps all.
 
     The log_prob of the result is the model's, without temperature and cuts.
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
-      UserError: if temperature is negative or not finite, top_k < 0, or top_p is not in (0, 1].
+        UserError: temperature is negative or not finite, top_k < 0, or top_p is not in (0, 1].
     """
     check_sampling(temperature, top_k, top_p)
     if temperature < np.finfo(np.float32).tiny:
@@ -229,54 +242,102 @@ def beam_search(
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
 
     Raises:
-      ValueError: if beam_size < 1.
+        ValueError: beam_size < 1.
     """
     if beam_size < 1:
         raise ValueError(f"beam_search: expected a beam_size of at least 1, got {beam_size}")
-    k, limits = beam_size, _limits(limits, max_length)
-    (b,) = limits.shape
-    limit_penalty = length_penalty_of(limits, length_penalty)
+    limits = _limits(limits, max_length)
     # The best 2k extensions of all beams are among the best 2k of each.
-    step_best = lambda memory, state, token: step(memory, state, token, 2 * k + NUM_FORBIDDEN)  # noqa: E731
+    step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + NUM_FORBIDDEN)  # noqa: E731
     step_beams = jax.vmap(step_best, in_axes=(None, 1, 1), out_axes=1)
 
-    def advance(carry):
-        t, token, state, alive, ended, done = carry
-        state, log_probs, tokens_t = step_beams(memory, state, token)
-        extended = alive.log_prob[..., None] + _candidates(log_probs.astype(jnp.float32), tokens_t, pad, bos)
-        size = extended.shape[-1]
-        # At most k extensions end, one of each beam, so at least k of the best 2k do not.
-        log_prob, index = jax.lax.top_k(extended.reshape(b, k * size), 2 * k)
-        parent = index // size
-        token = jnp.take_along_axis(tokens_t.reshape(b, k * size), index, axis=1).astype(jnp.int32)
-        length = jnp.full((b, 2 * k), t + 1, jnp.int32)
-        score = log_prob / length_penalty_of(length, length_penalty)
-        extensions = Hypotheses(_take(alive.tokens, parent).at[:, :, t].set(token), log_prob, length, score)
+    def advance(beams: Beams) -> Beams:
+        state, log_probs, tokens_t = step_beams(memory, beams.state, beams.token)
+        log_probs = _candidates(log_probs.astype(jnp.float32), tokens_t, pad, bos)
+        extensions = _extend(beams, log_probs, tokens_t, length_penalty)
+        ended = _keep_ended(beams, extensions, eos)
+        token, state, alive = _keep_alive(beams, extensions, eos, state)
+        beams = beams._replace(t=beams.t + 1, token=token, state=state, alive=alive, ended=ended)
+        return beams._replace(done=_is_done(beams, limits, length_penalty))
 
-        ends = token == eos
-        accepted = _only(extensions, ends & ~done[:, None])
-        hypotheses = _join(ended, jax.tree.map(lambda x: x[:, :k], accepted))
-        ended = _best(hypotheses.score, hypotheses, k)
+    beams = _start_beams(state, beam_size, max_length, limits, bos, pad)
+    beams = jax.lax.while_loop(_is_going_on, advance, beams)
+    return _ended_first(beams.ended, beams.alive, pad)
 
-        going_on = _only(extensions, ~ends)
-        going_on, parent, token = _best(going_on.score, (going_on, parent, token), k)
-        # Finished rows do not change; their state is still updated, but not used.
-        alive = jax.vmap(lambda done, *both: jax.tree.map(partial(jnp.where, done), *both))(done, alive, going_on)
-        # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
-        penalty = jnp.maximum(length_penalty_of(t + 2, length_penalty), limit_penalty)
-        done = done | (t + 1 >= limits) | (ended.score[:, -1] >= alive.log_prob[:, 0] / penalty)
-        return t + 1, token, _take(state, parent), alive, ended, done
 
-    impossible = _impossible((b, k), max_length, pad)
-    # One alive hypothesis, the empty one: k equal ones would stay equal.
+class Beams(NamedTuple):
+    """The state of a beam search after t tokens."""
+
+    t: Int[Array, ""]
+    token: Int[Array, "b k"]  # the last one of each alive hypothesis
+    state: PyTree  # of the step, with an axis of beams after b
+    alive: Hypotheses  # best first
+    ended: Hypotheses  # best first, those with a score of -inf stand for none
+    done: Bool[Array, "b"]
+
+
+class Extensions(NamedTuple):
+    """The best 2k extensions of the alive hypotheses by one token, best first."""
+
+    hypotheses: Hypotheses
+    parent: Int[Array, "b n"]  # place of the hypothesis that is extended
+    token: Int[Array, "b n"]
+
+
+def _start_beams(state: PyTree, k: int, max_length: int, limits: Int[Array, "b"], bos: int, pad: int) -> Beams:
+    """Returns beams with one alive hypothesis, the empty one, as k equal ones would stay equal; none has ended."""
+    shape = (*limits.shape, k)
+    impossible = _impossible(shape, max_length, pad)
     empty = impossible._replace(
         log_prob=impossible.log_prob.at[:, 0].set(0.0), score=impossible.score.at[:, 0].set(0.0)
     )
-    beams = jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state)
-    carry = jnp.int32(0), jnp.full((b, k), bos, jnp.int32), beams, empty, impossible, limits == 0
-    carry = jax.lax.while_loop(lambda carry: ~jnp.all(carry[-1]), advance, carry)
-    _, _, _, alive, ended, _ = carry
-    return _ended_first(ended, alive, pad)
+    state = jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state)
+    return Beams(jnp.int32(0), jnp.full(shape, bos, jnp.int32), state, empty, impossible, limits == 0)
+
+
+def _extend(
+    beams: Beams,
+    log_probs: Float[Array, "b k n"],
+    tokens: Int[Array, "b k n"],
+    length_penalty: float | Float[Array, ""],
+) -> Extensions:
+    """Finds the best 2k of all extensions; at most k of them end, one of each beam, so at least k do not."""
+    b, k, n = log_probs.shape
+    extended = beams.alive.log_prob[..., None] + log_probs
+    log_prob, index = jax.lax.top_k(extended.reshape(b, k * n), 2 * k)
+    parent = index // n
+    token = jnp.take_along_axis(tokens.reshape(b, k * n), index, axis=1).astype(jnp.int32)
+    length = jnp.full((b, 2 * k), beams.t + 1, jnp.int32)
+    score = log_prob / length_penalty_of(length, length_penalty)
+    sentences = _take(beams.alive.tokens, parent).at[:, :, beams.t].set(token)
+    return Extensions(Hypotheses(sentences, log_prob, length, score), parent, token)
+
+
+def _keep_ended(beams: Beams, extensions: Extensions, eos: int) -> Hypotheses:
+    """Returns the best k of those that ended before and of those among the best k extensions that end now."""
+    k = beams.token.shape[1]
+    accepted = _only(extensions.hypotheses, (extensions.token == eos) & ~beams.done[:, None])
+    hypotheses = _join(beams.ended, jax.tree.map(lambda x: x[:, :k], accepted))
+    return _best(hypotheses.score, hypotheses, k)
+
+
+def _keep_alive(
+    beams: Beams, extensions: Extensions, eos: int, state: PyTree
+) -> tuple[Int[Array, "b k"], PyTree, Hypotheses]:
+    """Returns (token, state, alive) of the best k extensions that do not end; `state` is that after the step."""
+    going_on = _only(extensions.hypotheses, extensions.token != eos)
+    best = _best(going_on.score, extensions._replace(hypotheses=going_on), beams.token.shape[1])
+    # Finished rows do not change; their state is still updated, but not used.
+    keep = jax.vmap(lambda done, *both: jax.tree.map(partial(jnp.where, done), *both))
+    return best.token, _take(state, best.parent), keep(beams.done, beams.alive, best.hypotheses)
+
+
+def _is_done(beams: Beams, limits: Int[Array, "b"], length_penalty: float | Float[Array, ""]) -> Bool[Array, "b"]:
+    """Tells which rows are at their limit, or have no alive hypothesis that could still be among the best."""
+    # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
+    ahead = length_penalty_of(beams.t + 1, length_penalty), length_penalty_of(limits, length_penalty)
+    best_ahead = beams.alive.log_prob[:, 0] / jnp.maximum(*ahead)
+    return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] >= best_ahead)
 
 
 def _impossible(shape: tuple[int, ...], max_length: int, pad: int) -> Hypotheses:
@@ -320,9 +381,12 @@ def replace_unk(
     """Replaces each token `unk` by the source token with the largest weight (Jean et al. 2015; Luong et al. 2015).
 
     Args:
-      tokens: target tokens, without bos and eos.
-      weights: row t has the attention weights of token t; further rows (eos, padding) and columns (beyond the source
-        tokens) are not used. A token whose weights are all 0 stays as it is.
+        tokens: target tokens, without bos and eos.
+        weights: row t has the attention weights of token t; further rows (eos, padding) and columns (beyond the source
+            tokens) are not used. A token whose weights are all 0 stays as it is.
+
+    Raises:
+        ValueError: there are fewer rows of weights than tokens.
     """
     weights = np.asarray(weights)[:, : len(source_tokens)]
     if len(weights) < len(tokens):

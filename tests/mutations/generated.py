@@ -50,7 +50,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ): "the number of steps is bounded far above what is needed, so one less changes nothing",
     (
         "evaluation/decode.py",
-        "done = done | (t + 1 >= limits) | (ended.score[:, -1] > alive.log_prob[:, 0] / penalty)",
+        "return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] > best_ahead)",
     ): "a search that goes on at a tie finds nothing better, since scores only fall",
     (
         "attention/normalizers/constrained.py",

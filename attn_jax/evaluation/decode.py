@@ -57,7 +57,13 @@ def without(step: Step, token: int) -> Step:
 
 
 def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
-    return jnp.clip(jnp.asarray(limits, jnp.int32), 0, max_length)
+    """Returns the limits, at most max_length; raises a UserError if either cannot be used."""
+    if max_length < 1:
+        raise UserError(f"max_length is {max_length}; expected at least 1")
+    limits = jnp.asarray(limits, jnp.int32)
+    if limits.ndim != 1:
+        raise UserError(f"limits have the shape {limits.shape}; expected [b], one for each sentence")
+    return jnp.clip(limits, 0, max_length)
 
 
 class Progress(NamedTuple):
@@ -118,7 +124,11 @@ def greedy(
     eos: int,
     pad: int,
 ) -> Hypotheses:
-    """Takes the most probable token at each step."""
+    """Takes the most probable token at each step.
+
+    Raises:
+        UserError: max_length < 1, or `limits` are not [b].
+    """
 
     def choose(t, candidates):
         return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
@@ -154,7 +164,8 @@ def sample(
     Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.1 (nucleus).
 
     Raises:
-        UserError: temperature is negative or not finite, top_k < 0, or top_p is not in (0, 1].
+        UserError: temperature is negative or not finite, top_k < 0, top_p is not in (0, 1], max_length < 1, or
+            `limits` are not [b].
     """
     check_sampling(temperature, top_k, top_p)
     if temperature < np.finfo(np.float32).tiny:
@@ -242,10 +253,10 @@ def beam_search(
     `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
 
     Raises:
-        ValueError: beam_size < 1.
+        UserError: beam_size or max_length < 1, or `limits` are not [b].
     """
     if beam_size < 1:
-        raise ValueError(f"beam_search: expected a beam_size of at least 1, got {beam_size}")
+        raise UserError(f"beam_size is {beam_size}; expected at least 1")
     limits = _limits(limits, max_length)
     # The best 2k extensions of all beams are among the best 2k of each.
     step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + NUM_FORBIDDEN)  # noqa: E731

@@ -9,6 +9,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import tiny_seq2seq
@@ -16,6 +17,7 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup
+from attn_jax.errors import UserError
 from attn_jax.evaluation import decode
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.translate import Translator
@@ -284,8 +286,36 @@ def test_impossible_continuations_are_not_returned():
 
 
 def test_a_beam_needs_a_size():
-    with pytest.raises(ValueError, match="beam_size of at least 1, got 0"):
+    with pytest.raises(UserError, match="beam_size is 0; expected at least 1"):
         beam(TABLES, LIMITS, 0, 0.0)
+
+
+# --- wrong arguments
+
+
+@pytest.fixture
+def unchecked():
+    """Leaves out the checks of annotations, which the tests alone have."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
+@pytest.mark.parametrize(
+    ("limits", "max_length", "message"),
+    [
+        (LIMITS, 0, "max_length is 0; expected at least 1"),
+        (np.int32(3), 6, r"limits have the shape \(\); expected \[b\]"),
+        (LIMITS[:, None], 6, r"limits have the shape \(12, 1\); expected \[b\]"),
+    ],
+    ids=["no room", "one number", "a column"],
+)
+def test_a_room_or_limits_that_cannot_be_used_are_errors(method, limits, max_length, message, unchecked):
+    options = {"beam": {"beam_size": 2}, "sample": {"rngs": jax.random.split(jax.random.key(0), BATCH)}}
+    search = functools.partial(decode.METHODS[method].search, **options.get(method, {}), **IDS)
+    with pytest.raises(UserError, match=message):
+        search(best_of(step), {"table": jnp.asarray(TABLES)}, initial(BATCH), max_length=max_length, limits=limits)
 
 
 # --- sampling

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from attn_jax.attention.hard.baselines import RUNNING
 from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.types import Callable, PyTree
 
@@ -108,9 +109,12 @@ def make_schedule(
     halve_after: int = 0,
     halve_every: int = 0,
     num_steps: int,
-    **others: Any,
 ) -> Schedule:
-    """Makes the schedule of the learning rate, without the `scale` of a plateau; `others` are not used."""
+    """Makes the schedule of the learning rate, without the `scale` of a plateau.
+
+    Raises:
+        UserError: the schedule is unknown.
+    """
     rate = lookup(SCHEDULES, schedule, "optimizer.schedule").make(learning_rate, warmup_steps, num_steps)
     return halving(rate, halve_after, halve_every) if halve_every else rate
 
@@ -208,14 +212,14 @@ def scale_by_plateau() -> optax.GradientTransformation:
 
 
 def keep_running(tx: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Applies `tx` to all parameters but the running means of attention/hard/baselines.py ("running..." by name).
+    """Applies `tx` to all parameters but those with a name in RUNNING, the running means of a baseline.
 
     A running mean moves by -RUNNING_RATE times its gradient, which is the running mean minus the mean of the batch.
     `tx` does not see the gradients of running means, so they do not count when it clips.
     """
 
     def is_running(path) -> bool:
-        return _key(path[-1]).startswith("running")
+        return bool(path) and _key(path[-1]) in RUNNING
 
     def update(updates, state, params=None):
         trained = jax.tree.map_with_path(lambda path, u: jnp.zeros_like(u) if is_running(path) else u, updates)

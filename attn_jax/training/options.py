@@ -121,4 +121,11 @@ class OptimizerOptions:
 
     def build_schedule(self, num_steps: int) -> Schedule:
         """Builds the schedule: learning rate as a function of the number of updates."""
-        return make_schedule(**dataclasses.asdict(self), num_steps=num_steps)
+        return make_schedule(
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            warmup_steps=self.warmup_steps,
+            halve_after=self.halve_after,
+            halve_every=self.halve_every,
+            num_steps=num_steps,
+        )

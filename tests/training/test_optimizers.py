@@ -7,8 +7,9 @@ import optax
 import pytest
 from tiny_model import optimizer
 
+from attn_jax.attention.hard.baselines import RUNNING
 from attn_jax.errors import UserError
-from attn_jax.training.optimizers import RUNNING_RATE, SCHEDULES, PlateauState, SinceBest, halve
+from attn_jax.training.optimizers import RUNNING_RATE, SCHEDULES, PlateauState, SinceBest, halve, make_schedule
 
 PARAMS = {"matrix": np.full((2, 3), 0.5, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
 RATE, WARMUP, STEPS = 0.1, 4, 20
@@ -86,6 +87,23 @@ def test_array_by_array_a_baseline_is_clipped_as_any_other():
     of_baseline = found["objective"]["baseline"]
     np.testing.assert_allclose(of_baseline["inner"]["kernel"], -60 * 4.5 / 120, rtol=1e-6)
     np.testing.assert_allclose(of_baseline["running_mean"], -RUNNING_RATE * 500, rtol=1e-6)
+
+
+def test_running_means_are_those_of_the_baselines_by_their_exact_names():
+    tx = optimizer(learning_rate=0.5, clip_norm=0.0, momentum=0.0)
+    found = updates_of(tx, {name: np.ones(2, np.float32) for name in (*RUNNING, "running_shoes", "running")})
+    rates = {name: float(-update[0]) for name, update in found.items()}
+    assert rates == {name: pytest.approx(RUNNING_RATE if name in RUNNING else 0.5) for name in rates}
+
+
+def test_a_parameter_may_be_an_array_without_a_name():
+    tx = optimizer(learning_rate=0.5, clip_norm=0.0, momentum=0.0)
+    np.testing.assert_array_equal(updates_of(tx, np.ones(2, np.float32)), [-0.5, -0.5])
+
+
+def test_a_schedule_takes_no_unknown_options():
+    with pytest.raises(TypeError, match="halve_evry"):
+        make_schedule(learning_rate=RATE, schedule="constant", warmup_steps=0, num_steps=STEPS, halve_evry=1)
 
 
 @pytest.mark.parametrize("clip_each", [False, True])

@@ -5,8 +5,8 @@ logit of the weights, `per_key` a guess of the loss at each key, and `loss` the 
 gradient trains the baseline alone. The first three must not depend on the sampled keys, or the gradient of the model is
 biased. Two more, `configure` and `of_sampler`, let a baseline choose between samplers before they sample.
 
-Parameters named "running..." are running means: train them by plain gradient descent with a fixed rate, since descent
-on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
+Parameters with a name in RUNNING are running means: train them by plain gradient descent with a fixed rate, since
+descent on (b - f)^2 / 2 with rate r is b <- (1 - r) b + r mean(f).
 """
 
 from typing import ClassVar, NamedTuple
@@ -19,6 +19,8 @@ from attn_jax.attention.hard.estimators import coordinate_moments, logit_estimat
 from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.hard.samplers import Sample
 from attn_jax.types import Array, Float, Int
+
+RUNNING = frozenset({"running_mean", "running_numerator", "running_denominator", "running_moments"})
 
 
 class SampledLosses(NamedTuple):

@@ -8,6 +8,7 @@ from arrays import params_of
 
 from attn_jax.attention.hard.baselines import (
     BASELINES,
+    RUNNING,
     Adaptive,
     Critic,
     LearnedBaseline,
@@ -73,6 +74,12 @@ def test_its_loss_reaches_nothing_that_it_looks_at(name):
     own, *others = jax.grad(loss, (0, 1, 2, 3))(params, *arguments)
     assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(own))
     assert not any(np.any(leaf != 0) for leaf in others)
+
+
+def test_the_names_of_running_means_are_those_of_parameters():
+    """The optimizer knows them by these names."""
+    names = {parameter for name in MODULES for parameter in built(name)[1]}
+    assert {name for name in names if "running" in name} == RUNNING
 
 
 def test_a_running_mean_moves_to_the_loss():

@@ -203,13 +203,12 @@ def reading_entries() -> list[Entry]:
     """Returns the entries of READINGS."""
     found = []
     for name, reading in readings.READINGS.items():
-        sampler = getattr(reading.function, "func", reading.function)
         code = "import jax\n\nfrom attn_jax import attend, combine, log_of\n"
         code += f"from attn_jax.attention.hard.readings import {name}\n\n"
         code += f"sample = {name}()(jax.random.key(0), log_of(attend(query, keys, values).weights))\n"
         code += "losses = ((sample.rows @ values) ** 2).sum(-1)  # your loss, at each row that was read\n"
         code += "surrogate = combine(sample, losses)  # minimize this"
-        described = (getattr(readings, name), sampler)
+        described = (getattr(readings, name), reading.function)
         found.append(Entry("readings", name, reading, described, code=code, option=name))
     return found
 

@@ -60,9 +60,10 @@ def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, 
     reading = model.module.objective.reading
 
     def loss(params, outcome):
-        given = dataclasses.replace(
-            reading, function=lambda rng, log_weights: reading.function(outcome[None, None], log_weights), random=False
-        )
+        def sampler(rng, log_weights, **options):
+            return reading.function(outcome[None, None], log_weights, **options)
+
+        given = dataclasses.replace(reading, function=sampler, random=False)
         one = dataclasses.replace(
             model, module=model.module.clone(objective=model.module.objective.clone(reading=given))
         )

@@ -16,10 +16,11 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attn_jax.attention.hard import relaxations, samplers
 from attn_jax.attention.hard import straight_through as gradients
@@ -47,15 +48,16 @@ def log_of(weights: Float[Array, "... k"]) -> LogWeights:
 ARGUMENTS = ("rng", "log_weights")  # of every sampler; its other parameters are options
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Reading:
     """A sampler with its options: reading(rng, log_weights [..., k]) -> Sample.
 
-    The properties say what a caller has to know without knowing the name.
+    The properties say what a caller has to know without knowing the name. Readings with the same fields are equal, so
+    that a jit with a static reading knows it again.
     """
 
     name: str
-    function: Callable[..., Sample]
+    function: Callable[..., Sample]  # (rng, log_weights, **options)
     baselines: tuple[str, ...] = ("none",)  # names of BASELINES under which its estimator is unbiased
     per_step: bool = False  # one row for each sample, so what was read can enter a recurrent state
     random: bool = True  # needs an rng
@@ -63,6 +65,7 @@ class Reading:
     is_soft: bool = False  # the row is the weights themselves
     exact_rows: bool = False  # one row for each key, in order: enumerates, and needs no sampling
     independent: bool = False  # its samples are independent of each other, so several are one, repeated
+    arguments: tuple[tuple[str, Any], ...] = ()  # (name, value) of the options that are set, see `configure`
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -72,7 +75,7 @@ class Reading:
     @property
     def num_samples(self) -> int:
         """Number of samples, an option of the sampler; 1 where it has no such option."""
-        return getattr(self.function, "keywords", {}).get("num_samples", 1)
+        return dict(self.arguments).get("num_samples", 1)
 
     @property
     def num_keys(self) -> int:
@@ -99,7 +102,8 @@ class Reading:
             rng = jax.random.wrap_key_data(rng)
         wide = jnp.promote_types(log_weights.dtype, jnp.float32)
         empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
-        sample = self.function(rng, jnp.where(empty, -math.log(log_weights.shape[-1]), log_weights.astype(wide)))
+        filled = jnp.where(empty, -math.log(log_weights.shape[-1]), log_weights.astype(wide))
+        sample = self.function(rng, filled, **dict(self.arguments))
         return sample.replace(
             rows=jnp.where(empty[..., None], 0, sample.rows).astype(log_weights.dtype),
             importance_weights=sample.importance_weights.astype(wide),
@@ -116,7 +120,19 @@ class Reading:
             if name not in self.options:
                 known = nearest(name, self.options) if self.options else "it has none"
                 raise ValueError(f"the reading {self.name} has no option {name}; {known}")
-        return dataclasses.replace(self, function=partial(self.function, **options))
+        return dataclasses.replace(self, arguments=tuple(sorted({**dict(self.arguments), **options}.items())))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reading) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    @property
+    def _compared(self) -> tuple:
+        """All fields. An array has no hash, and inside a jit no truth value, so it is equal to itself alone."""
+        arguments = ((name, id(x) if isinstance(x, jax.Array | np.ndarray) else x) for name, x in self.arguments)
+        return tuple({**vars(self), "arguments": tuple(arguments)}.values())
 
 
 # Baselines that do not depend on the sample.
@@ -139,69 +155,73 @@ def enumeration() -> Reading:
 
 def reinforce(*, num_samples: int = 1, leave_one_out: bool = False) -> Reading:
     """Reads independent sampled keys (Williams 1992), with the mean loss of the others as baseline if asked for."""
-    function = partial(samplers.with_replacement, num_samples=num_samples, leave_one_out=leave_one_out)
-    return Reading("reinforce", function, (*CONSTANT, "leave_one_out"), per_step=True, independent=True)
+    reading = Reading(
+        "reinforce", samplers.with_replacement, (*CONSTANT, "leave_one_out"), per_step=True, independent=True
+    )
+    return reading.configure(num_samples=num_samples, leave_one_out=leave_one_out)
 
 
 def stratified(*, num_samples: int = 1) -> Reading:
     """Reads a sampled key of each of num_samples equal parts of the distribution function (Douc 2005, cs/0507025)."""
-    return Reading("stratified", partial(samplers.stratified, num_samples=num_samples), CONSTANT)
+    return Reading("stratified", samplers.stratified, CONSTANT).configure(num_samples=num_samples)
 
 
 def systematic(*, num_samples: int = 1) -> Reading:
     """Reads keys sampled with one random point for all parts of the distribution function (Douc 2005, cs/0507025)."""
-    return Reading("systematic", partial(samplers.systematic, num_samples=num_samples), CONSTANT)
+    return Reading("systematic", samplers.systematic, CONSTANT).configure(num_samples=num_samples)
 
 
 def sum_and_sample(*, num_samples: int = 2) -> Reading:
     """Reads the most probable keys and one sample of the rest (Liu 2019, arXiv 1810.04777)."""
-    return Reading("sum_and_sample", partial(samplers.sum_and_sample, num_samples=num_samples), CONSTANT, distinct=True)
+    return Reading("sum_and_sample", samplers.sum_and_sample, CONSTANT, distinct=True).configure(
+        num_samples=num_samples
+    )
 
 
 def stochastic_sum_and_sample(*, num_samples: int = 2) -> Reading:
     """Reads keys sampled without replacement and one sample of the rest (Kool 2020, arXiv 2002.06043)."""
-    function = partial(samplers.stochastic_sum_and_sample, num_samples=num_samples)
-    return Reading("stochastic_sum_and_sample", function, CONSTANT, distinct=True)
+    reading = Reading("stochastic_sum_and_sample", samplers.stochastic_sum_and_sample, CONSTANT, distinct=True)
+    return reading.configure(num_samples=num_samples)
 
 
 def unordered_set(*, num_samples: int = 2, leave_one_out: bool = False) -> Reading:
     """Reads a set of keys sampled without replacement, their order averaged out (Kool 2020, arXiv 2002.06043)."""
-    function = partial(samplers.unordered_set, num_samples=num_samples, leave_one_out=leave_one_out)
-    return Reading("unordered_set", function, (*CONSTANT, "leave_one_out"), distinct=True)
+    reading = Reading("unordered_set", samplers.unordered_set, (*CONSTANT, "leave_one_out"), distinct=True)
+    return reading.configure(num_samples=num_samples, leave_one_out=leave_one_out)
 
 
 def optimal_resampling(*, num_samples: int = 2) -> Reading:
     """Reads different keys with the importance weights of least error (Fearnhead & Clifford 2003)."""
-    function = partial(samplers.optimal_resampling, num_samples=num_samples)
-    return Reading("optimal_resampling", function, CONSTANT, distinct=True)
+    reading = Reading("optimal_resampling", samplers.optimal_resampling, CONSTANT, distinct=True)
+    return reading.configure(num_samples=num_samples)
 
 
 def adaptive(*, num_samples: int = 2, probability: float | Float[Array, ""] = 0.5) -> Reading:
     """Reads by optimal_resampling or sum_and_sample; the baseline "adaptive" learns which has less variance."""
-    function = partial(samplers.adaptive, num_samples=num_samples, probability=probability)
-    return Reading("adaptive", function, (*CONSTANT, "adaptive"), distinct=True)
+    reading = Reading("adaptive", samplers.adaptive, (*CONSTANT, "adaptive"), distinct=True)
+    return reading.configure(num_samples=num_samples, probability=probability)
 
 
 def rebar(*, temperature: float | Float[Array, ""] = 1.0, scale: float | Float[Array, ""] = 1.0) -> Reading:
     """Reads one sampled key, with relaxed rows as control variate (Tucker 2017, arXiv 1703.07370)."""
-    function = partial(relaxations.rebar, temperature=temperature, scale=scale)
-    return Reading("rebar", function, ("none", "running_mean", "learned", "soft"))
+    reading = Reading("rebar", relaxations.rebar, ("none", "running_mean", "learned", "soft"))
+    return reading.configure(temperature=temperature, scale=scale)
 
 
 def gumbel_softmax(*, temperature: float = 1.0) -> Reading:
     """Reads one relaxed row, differentiable and biased (Jang 2017, arXiv 1611.01144)."""
-    return Reading("gumbel_softmax", partial(relaxations.gumbel_softmax, temperature=temperature), per_step=True)
+    return Reading("gumbel_softmax", relaxations.gumbel_softmax, per_step=True).configure(temperature=temperature)
 
 
 def straight_through(*, temperature: float = 1.0) -> Reading:
     """Reads one sampled key, with the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144)."""
-    return Reading("straight_through", partial(relaxations.straight_through, temperature=temperature), per_step=True)
+    return Reading("straight_through", relaxations.straight_through, per_step=True).configure(temperature=temperature)
 
 
 def gumbel_rao(*, temperature: float = 1.0, num_samples: int = 10) -> Reading:
     """Reads one sampled key, with the straight-through gradient averaged over noise (Paulus 2021, arXiv 2010.04838)."""
-    function = partial(relaxations.gumbel_rao, temperature=temperature, num_samples=num_samples)
-    return Reading("gumbel_rao", function, per_step=True)
+    reading = Reading("gumbel_rao", relaxations.gumbel_rao, per_step=True)
+    return reading.configure(temperature=temperature, num_samples=num_samples)
 
 
 def coupled() -> Reading:
@@ -211,29 +231,29 @@ def coupled() -> Reading:
 
 def reinmax(*, temperature: float = 1.0) -> Reading:
     """Reads one sampled key, with a gradient of second order (Liu 2023, arXiv 2304.08612)."""
-    return Reading("reinmax", partial(gradients.reinmax, temperature=temperature), per_step=True)
+    return Reading("reinmax", gradients.reinmax, per_step=True).configure(temperature=temperature)
 
 
 def reinmax_rao(*, temperature: float = 1.0, num_samples: int = 10) -> Reading:
     """Reads one sampled key, with the gradient of reinmax averaged over noise (Wang & Bui 2026, arXiv 2603.08257)."""
-    function = partial(gradients.reinmax_rao, temperature=temperature, num_samples=num_samples)
-    return Reading("reinmax_rao", function, per_step=True)
+    reading = Reading("reinmax_rao", gradients.reinmax_rao, per_step=True)
+    return reading.configure(temperature=temperature, num_samples=num_samples)
 
 
 def reinmax_cv(*, temperature: float = 1.0, scale: float = 0.5, num_samples: int = 10) -> Reading:
     """Reads one sampled key, with the gradient of reinmax and a control (Wang & Bui 2026, arXiv 2603.08257)."""
-    options = {"temperature": temperature, "scale": scale, "num_samples": num_samples}
-    return Reading("reinmax_cv", partial(gradients.reinmax_cv, **options), per_step=True)
+    reading = Reading("reinmax_cv", gradients.reinmax_cv, per_step=True)
+    return reading.configure(temperature=temperature, scale=scale, num_samples=num_samples)
 
 
 def gapped(*, temperature: float = 1.0, gap: float = 1.0) -> Reading:
     """Reads one sampled key, with the gradient of moved log weights (Fan 2022, arXiv 2206.07235)."""
-    return Reading("gapped", partial(gradients.gapped, temperature=temperature, gap=gap), per_step=True)
+    return Reading("gapped", gradients.gapped, per_step=True).configure(temperature=temperature, gap=gap)
 
 
 def implicit_mle(*, step: float = 10.0) -> Reading:
     """Reads one sampled key; the gradient is its difference from a better one (Niepert 2021, arXiv 2106.01798)."""
-    return Reading("implicit_mle", partial(gradients.implicit_mle, step=step), per_step=True)
+    return Reading("implicit_mle", gradients.implicit_mle, per_step=True).configure(step=step)
 
 
 def top(*, num_samples: int = 1) -> Reading:
@@ -242,7 +262,7 @@ def top(*, num_samples: int = 1) -> Reading:
     >>> top(num_samples=2)(None, jnp.log(jnp.array([0.5, 0.3, 0.2]))).rows.tolist()
     [[0.5, 0.5, 0.0]]
     """
-    return Reading("top", partial(samplers.top, num_samples=num_samples), per_step=True, random=False)
+    return Reading("top", samplers.top, per_step=True, random=False).configure(num_samples=num_samples)
 
 
 READINGS = {

@@ -39,7 +39,7 @@ def apply(moments, *args, method):
 
 def probability_of_the_first(moments):
     reading = READINGS["adaptive"].configure(num_samples=SAMPLES)
-    return float(apply(moments, reading, method="configure").function.keywords["probability"])
+    return float(dict(apply(moments, reading, method="configure").arguments)["probability"])
 
 
 def outcomes(first):

@@ -1,8 +1,10 @@
 """Readings against sums written out, and samplers against the outcomes that they should have."""
 
 import collections
+import functools
 import inspect
 import itertools
+import pickle
 from typing import NamedTuple
 
 import jax
@@ -12,6 +14,8 @@ import pytest
 from arrays import compiled
 from oracles.enumeration import OUTCOMES, outcomes
 
+from attn_jax.attention.core import Attention
+from attn_jax.attention.hard import readings
 from attn_jax.attention.hard.estimators import combine, combine_marginal
 from attn_jax.attention.hard.readings import READINGS, log_of, weighted_sum
 from attn_jax.attention.normalizers.base import softmax
@@ -29,9 +33,38 @@ def test_the_fewest_samples_are_the_default():
     """One, two of samplers that sum some keys exactly, and ten of noise that is averaged over."""
     several = dict.fromkeys((*LIMITED, "adaptive"), 2) | dict.fromkeys(AVERAGED, 10)
     for name, reading in READINGS.items():
-        options = inspect.signature(reading.function).parameters
-        if "num_samples" in options:
-            assert options["num_samples"].default == several.get(name, 1), name
+        assert reading.num_samples == several.get(name, 1), name
+        default = inspect.signature(reading.function).parameters.get("num_samples")
+        assert default is None or default.default == reading.num_samples, name
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_readings_with_the_same_options_are_equal(name):
+    reading, again = (getattr(readings, name)() for _ in range(2))
+    assert reading == again == READINGS[name] == pickle.loads(pickle.dumps(reading))
+    assert hash(reading) == hash(again)
+    assert sum(reading == other for other in READINGS.values()) == 1
+
+
+def test_the_options_of_a_reading_tell_it_from_others():
+    assert readings.top(num_samples=2) == READINGS["top"].configure(num_samples=2) != readings.top()
+    temperature = jnp.float32(0.5)  # an array is compared by what it is, not by its value, which a jit may not know
+    cold = readings.rebar(temperature=temperature)
+    assert cold == readings.rebar(temperature=temperature) != readings.rebar(temperature=jnp.float32(0.5))
+    assert len({cold, readings.rebar(temperature=temperature)}) == 1
+
+
+def test_a_jit_compiles_once_for_equal_readings():
+    traced = []
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def rows(attention, log_weights):
+        traced.append(attention)
+        return attention.read(None, log_weights).rows
+
+    for _ in range(2):
+        rows(Attention(score="dot", read=readings.top(num_samples=2)), jnp.log(P))
+    assert len(traced) == 1
 
 
 def test_expectation_is_the_mean_value_and_leading_axes_broadcast():

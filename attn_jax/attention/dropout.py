@@ -34,19 +34,33 @@ def drop(rng: PRNGKeyArray, rate: float, inputs: Array, broadcast_dims: Sequence
 
     All entries along the axes `broadcast_dims` share one decision. The mean of the result is `inputs`; at rate 1
     everything is zero.
+
+    Raises:
+        ValueError: the rate is not from 0 to 1.
     """
+    _check(rate)
     shape = [1 if axis in {d % inputs.ndim for d in broadcast_dims} else n for axis, n in enumerate(inputs.shape)]
     return jnp.where(keep_mask(rng, rate, shape), inputs / max(keep_probability(rate), 1 / LEVELS), 0)
 
 
+def _check(rate: float) -> None:
+    if not 0 <= rate <= 1:
+        raise ValueError(f"the rate of dropout is {rate}; expected 0 to 1")
+
+
 class Dropout(nn.Module, kw_only=True):
-    """Computes `drop` with the rng stream "dropout", or returns the inputs if `deterministic` or at rate 0."""
+    """Computes `drop` with the rng stream "dropout", or returns the inputs if `deterministic` or at rate 0.
+
+    Raises:
+        ValueError: the rate is not from 0 to 1.
+    """
 
     rate: float
     broadcast_dims: Sequence[int] = ()
 
     @nn.compact
     def __call__(self, inputs: Array, *, deterministic: bool) -> Array:
+        _check(self.rate)
         if deterministic or self.rate == 0:
             return inputs
         return drop(self.make_rng("dropout"), self.rate, inputs, self.broadcast_dims)

@@ -244,6 +244,9 @@ class RNN(nn.Module, kw_only=True):
 
     Returns (last state of each layer, outputs of the last layer [b, t, d]). In a bidirectional layer each direction
     has half of the `features`, and states and outputs of both are concatenated.
+
+    Raises:
+        ValueError: it is bidirectional, and `features` is odd.
     """
 
     cell: Cell
@@ -258,6 +261,8 @@ class RNN(nn.Module, kw_only=True):
     def __call__(
         self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], *, train: bool = False
     ) -> tuple[tuple[State, ...], Float[Array, "b t d"]]:
+        if self.bidirectional and self.features % 2:
+            raise ValueError(f"features of a bidirectional RNN is {self.features}; expected an even number")
         directions = (False, True) if self.bidirectional else (False,)
         width = self.features // len(directions)
         last, outputs = [], inputs

@@ -61,6 +61,15 @@ def test_at_evaluation_and_at_rate_zero_nothing_happens():
     assert not Dropout(rate=1.0).apply({}, x, deterministic=False, rngs={"dropout": jax.random.key(0)}).any()
 
 
+@pytest.mark.parametrize("rate", [-0.5, 1.5, float("nan")])
+def test_a_rate_that_is_no_probability_is_refused(rate):
+    calls = [lambda: drop(jax.random.key(0), rate, jnp.ones(3))]
+    calls += [lambda: Dropout(rate=rate).apply({}, jnp.ones(3), deterministic=True)]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"the rate of dropout is {rate}; expected 0 to 1"):
+            call()
+
+
 def test_each_seed_under_vmap_has_its_own_mask():
     """And the same one as alone."""
     keys = jax.random.split(jax.random.key(0), 3)

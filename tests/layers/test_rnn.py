@@ -298,3 +298,9 @@ def test_gradients_of_extra_parameters_are_summed_over_many_steps(name):
     low, high = (slope(dtype)["params"] for dtype in (jnp.bfloat16, jnp.float32))
     for extra in cell.extra:
         assert_close(low[extra], high[extra], rtol=0.1)
+
+
+def test_both_directions_need_an_even_number_of_features():
+    module = RNN(cell=CELLS["rnn"], features=5, bidirectional=True)
+    with pytest.raises(ValueError, match="features of a bidirectional RNN is 5; expected an even number"):
+        jax.eval_shape(module.init, jax.random.key(0), X, MASK)

@@ -59,7 +59,13 @@ def combine(
 
     Returns:
         One number for each leading index, to be minimized.
+
+    Raises:
+        ValueError: f is not one loss for each row, or log_weights are missing.
     """
+    _check_losses("combine", sample, f)
+    if log_weights is None and not (coordinates is None and per_key is None):
+        raise ValueError("combine with coordinates or per_key: expected log_weights as well, got None")
     control = log_prob_term(sample, f, baseline)
     if per_key is not None:
         control = control + key_control(sample, log_weights, per_key)
@@ -158,9 +164,10 @@ def combine_marginal(
     2016, arXiv 1602.06725).
 
     Raises:
-        ValueError: the sample is of several keys that are neither all of them nor independent, as those of
-            enumeration and reinforce are: the sum above is not the gradient of the probability of the others.
+        ValueError: f is not one loss for each row, or the sample comes from neither enumeration nor independent draws
+            (reinforce); for other samplers this gradient is wrong.
     """
+    _check_losses("combine_marginal", sample, f)
     if not (sample.complete or sample.independent):
         raise ValueError("combine_marginal needs all keys or independent samples: read=enumeration() or reinforce()")
     counted = sample.importance_weights > 0
@@ -178,6 +185,11 @@ def combine_marginal(
     return loss + gradient_only(jnp.sum(reward * sample.log_prob, axis=-1))
 
 
+def _check_losses(where: str, sample: Sample, f: Array) -> None:
+    if f.shape[-1:] != (rows := sample.importance_weights.shape[-1:]):
+        raise ValueError(f"{where}: f has the shape {f.shape}; expected [..., {rows[0]}], a loss for each row read")
+
+
 def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
     """Computes logsumexp over the last axis; 0 without a gradient where all terms are -inf."""
     possible = x > -jnp.inf
@@ -189,7 +201,7 @@ def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
 def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:
     """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row of p without keys.
 
-    It is infinite, without a gradient, where q has a key that p, which has others, has not.
+    Infinite, with zero gradient, if q > 0 at a key where p = 0 (and p is not zero everywhere).
     """
     possible = (log_q > -jnp.inf) & (log_p > -jnp.inf)
     q = jnp.where(possible, jnp.exp(jnp.where(possible, log_q, 0.0)), 0.0)

@@ -663,3 +663,18 @@ def test_the_divergence_is_infinite_where_q_has_a_key_that_p_has_not():
     p = jnp.array([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5], [0.0, 0.0]])
     expected = [np.inf, 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75), np.log(2), 0.0]
     np.testing.assert_allclose(kl_divergence(log_of(q), log_of(p)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("surrogate", [combine, combine_marginal])
+@pytest.mark.parametrize("shape", [(1,), (3, 1), (4,)])
+def test_losses_of_another_shape_are_refused(surrogate, shape):
+    sample = READINGS["reinforce"].configure(num_samples=3)(jax.random.key(0), jnp.log(jnp.asarray(P)))
+    with pytest.raises(ValueError, match=rf"{surrogate.__name__}: f has the shape .*; expected \[..., 3\]"):
+        surrogate(sample, jnp.ones(shape))
+
+
+@pytest.mark.parametrize("control", ["per_key", "coordinates"])
+def test_a_control_of_keys_needs_the_log_weights(control):
+    sample = READINGS["reinforce"](jax.random.key(0), jnp.log(jnp.asarray(P)))
+    with pytest.raises(ValueError, match="coordinates or per_key: expected log_weights"):
+        combine(sample, jnp.ones(1), **{control: jnp.ones(N)})

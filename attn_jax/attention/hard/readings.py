@@ -16,6 +16,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import jax
@@ -46,6 +47,7 @@ def log_of(weights: Float[Array, "... k"]) -> LogWeights:
 
 
 ARGUMENTS = ("rng", "log_weights")  # of every sampler; its other parameters are options
+ABOVE_ZERO = ("num_samples", "temperature", "step")  # options
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +90,9 @@ class Reading:
         return self.per_step and not (self.independent and self.num_samples > 1)
 
     def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Sample:
-        """Samples rows of weights, of the type of log_weights, in float32 or wider; one without any key reads zeros.
+        """Samples in float32 or wider, and returns rows in the dtype of log_weights.
+
+        A row with no unmasked key, or with no key at all, gives zeros.
 
         Args:
             rng: a PRNG key, of jax.random.key or jax.random.PRNGKey, or an outcome of the randomness (see samplers.py);
@@ -96,8 +100,14 @@ class Reading:
             log_weights: log a, -inf for masked keys.
 
         Raises:
-            ValueError: the options do not fit the number of keys.
+            ValueError: the options do not fit the number of keys, or the rng of a random reading is None.
         """
+        if self.random and rng is None:
+            raise ValueError(f"the reading {self.name} samples; expected an rng, got None")
+        if log_weights.shape[-1] == 0:  # a sampler needs keys: masked ones, which are cut off again
+            masked = jnp.full((*log_weights.shape[:-1], self.num_keys), -jnp.inf, log_weights.dtype)
+            sample = self(rng, masked)
+            return sample.replace(rows=sample.rows[..., :0])
         if rng is not None and rng.dtype == jnp.uint32:  # the numbers of a key without its type
             rng = jax.random.wrap_key_data(rng)
         wide = jnp.promote_types(log_weights.dtype, jnp.float32)
@@ -114,12 +124,14 @@ class Reading:
         """Returns the reading with these options of its sampler set.
 
         Raises:
-            ValueError: the sampler has no such option.
+            ValueError: the sampler has no such option, or a number is out of range.
         """
-        for name in options:
+        for name, value in options.items():
             if name not in self.options:
                 known = nearest(name, self.options) if self.options else "it has none"
                 raise ValueError(f"the reading {self.name} has no option {name}; {known}")
+            if name in ABOVE_ZERO and isinstance(value, Real) and not value > 0:
+                raise ValueError(f"{name} of the reading {self.name} is {value}; expected a number above 0")
         return dataclasses.replace(self, arguments=tuple(sorted({**dict(self.arguments), **options}.items())))
 
     def __eq__(self, other: object) -> bool:

@@ -210,6 +210,30 @@ def test_one_sample_cannot_be_left_out(name):
         READINGS[name].configure(num_samples=1, leave_one_out=True)(jax.random.key(0), jnp.log(P))
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("reinforce", "num_samples"), ("top", "num_samples"), ("gumbel_softmax", "temperature"), ("implicit_mle", "step")],
+)
+def test_a_number_that_must_be_above_zero_is(name, option):
+    for value in (0, -1):
+        with pytest.raises(ValueError, match=f"{option} of the reading {name} is {value}; expected a number above 0"):
+            READINGS[name].configure(**{option: value})
+
+
+def test_a_random_reading_needs_an_rng():
+    with pytest.raises(ValueError, match="the reading reinforce samples; expected an rng"):
+        readings.reinforce()(None, jnp.log(P))
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_without_any_key_the_context_is_zero(name):
+    def context(values):
+        sample = READINGS[name](jax.random.key(0) if READINGS[name].random else None, jnp.zeros((2, 0)))
+        return combine(sample, jnp.sum(sample.rows @ values, axis=-1) + 1)
+
+    np.testing.assert_array_equal(jax.jit(context)(jnp.zeros((0, 3))), 1)  # the loss where zeros are read
+
+
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 9])
 def test_top_is_the_mean_of_the_best_values_and_no_gradient_goes_into_the_weights(num_samples):
     values = np.random.default_rng(0).normal(size=(N, 2)).astype(np.float32)

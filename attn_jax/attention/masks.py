@@ -34,14 +34,21 @@ def check_mask(mask: Array, query: Array, keys: Array, hint: str) -> None:
         ValueError: it does not.
     """
     expected = (*jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
+    check_fits("mask", mask.shape, expected, f" [..., queries, keys]{hint}")
+
+
+def check_fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...], hint: str = "") -> None:
+    """Checks that an array of this shape broadcasts to scores of the expected one.
+
+    Raises:
+        ValueError: it does not; `name` says what array it is, and `hint` follows the expected shape.
+    """
     try:
-        fits = jnp.broadcast_shapes(mask.shape, expected) == expected
+        fits = jnp.broadcast_shapes(shape, expected) == expected
     except ValueError:
         fits = False
     if not fits:
-        raise ValueError(
-            f"a mask of shape {mask.shape} does not broadcast to the scores, {expected} [..., queries, keys]{hint}"
-        )
+        raise ValueError(f"a {name} of shape {shape} does not broadcast to the scores, {expected}{hint}")
 
 
 def mask_hint(mask: Array, memory_mask: Array) -> str:

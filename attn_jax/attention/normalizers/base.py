@@ -6,7 +6,7 @@ parameters or options that is also given the query, normalize(scores, mask, quer
 - weights >= 0, exactly 0 where the mask is False, and each row sums to one. A normalizer that does not promise the
   sum has the attribute `sums_to_one` = False, and one whose weights may be negative `is_negative` = True.
 - A row with no key left gives zeros with a zero gradient, never NaN.
-- A mask that is True means "may attend"; whatever score a masked key has, even NaN, changes nothing.
+- A mask is boolean, and True means "may attend"; whatever score a masked key has, even NaN, changes nothing.
 - float16 and bfloat16 scores are computed in float32, and give weights of their own type.
 - Scores are finite, except for a normalizer with the attribute `takes_infinite` = True, where a score of -inf is a key
   out of reach and a row of them gives zeros.
@@ -18,6 +18,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import check_boolean, check_fits
 from attn_jax.types import Array, Bool, Float, floating
 
 Scores = Float[Array, "... k"]
@@ -40,14 +41,34 @@ def takes_infinite(normalize: Callable) -> bool:
     return getattr(normalize, "takes_infinite", False)
 
 
-def in_float32(normalize: Callable) -> Callable:
-    """Wraps a normalizer to compute float16 and bfloat16 scores in float32; the weights have the scores' type.
+def check_key_mask(scores: Array, mask: Array | None) -> None:
+    """Checks that a mask is boolean and broadcasts to the scores [..., k].
 
-    Of integers the weights are float32.
+    A mask of numbers, such as 0 and -inf that are meant to be added, would be read the other way round.
+
+    Raises:
+        ValueError: it is not, or does not.
+    """
+    if mask is not None:
+        check_boolean(mask)
+        check_fits("mask", mask.shape, scores.shape)
+
+
+def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
+    """Returns the mask in the shape of the scores, True everywhere for None; raises as `check_key_mask` does."""
+    check_key_mask(scores, mask)
+    return jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+
+
+def normalizer(normalize: Callable) -> Callable:
+    """Wraps a normalizer to check its mask, and to compute float16 and bfloat16 scores in float32.
+
+    The weights have the scores' type; of integers they are float32.
     """
 
     @functools.wraps(normalize)
     def wide(scores, mask=None, *args, **kwargs):
+        check_key_mask(scores, mask)
         scores = floating(scores)
         computed = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
         return normalize(computed, mask, *args, **kwargs).astype(scores.dtype)
@@ -55,7 +76,7 @@ def in_float32(normalize: Callable) -> Callable:
     return wide
 
 
-@in_float32
+@normalizer
 def softmax(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = exp(scores_i) / sum_j exp(scores_j), the sum over the keys where the mask is True. Bridle 1990.
 

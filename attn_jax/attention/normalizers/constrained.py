@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.types import Array, Bool, Float, Int
 
 Bounds = Float[Array, "... #k"]
@@ -17,7 +17,7 @@ PerRow = Float[Array, "... 1"]
 LOWEST = -1e37  # below the largest score; its double is still finite
 
 
-@in_float32
+@normalizer
 def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | float = 1.0) -> Weights:
     """argmin_w ||w - scores||^2 over the distributions with w <= upper: clip(scores - tau, 0, upper).
 
@@ -26,7 +26,7 @@ def constrained_sparsemax(scores: Scores, mask: Mask = None, upper: Bounds | flo
     is exact. Gradient: the weight of a key at its bound follows the bound; the keys between 0 and their bounds share
     the rest, with the mean over these keys subtracted.
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     upper = jnp.minimum(jnp.asarray(upper, scores.dtype), 1.0)  # no weight is larger
     upper = jnp.where(mask, jnp.broadcast_to(upper, scores.shape), 0.0)
     largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
@@ -63,7 +63,7 @@ def _sum(array: Float[Array, "... k"] | Bool[Array, "... k"]) -> PerRow | Int[Ar
     return jnp.sum(array, axis=-1, keepdims=True)
 
 
-@in_float32
+@normalizer
 def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float = 1.0) -> Weights:
     """min(upper, c exp(scores)) with the c that makes the weights sum to one: nearest to softmax in KL divergence.
 
@@ -71,7 +71,7 @@ def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float
     share the rest by softmax, until none is above; each round sets at least one key, so there are at most k + 1
     rounds.
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     upper = jnp.where(mask, jnp.broadcast_to(jnp.asarray(upper, scores.dtype), scores.shape), 0.0)
     scores = jnp.where(mask, scores, 0.0)
 

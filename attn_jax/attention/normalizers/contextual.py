@@ -4,19 +4,19 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32, softmax
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
 from attn_jax.attention.normalizers.parametric import Query, per_head
 from attn_jax.types import Array, Float
 
 
-@in_float32
+@normalizer
 def contextual_softmax(scores: Scores, mask: Mask, products: Float[Array, "... p"]) -> Weights:
     """weights = softmax(scores_i + products[p_i]),  p_i = sum_{j >= i} sigmoid(scores_j), between integers by a line.
 
     `products` are those of the query with the vectors of the positions 0, 1, ...; what is beyond has the last one. The
     sum is over the keys where the mask is True: under a causal mask, from key i up to the query.
     """
-    keep = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    keep = full_mask(scores, mask)
     gates = jnp.where(keep, jax.nn.sigmoid(jnp.where(keep, scores, 0.0)), 0.0)
     position = jax.lax.cumsum(gates, axis=gates.ndim - 1, reverse=True)
     position = jnp.minimum(position, products.shape[-1] - 1)

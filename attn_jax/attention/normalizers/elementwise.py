@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32, softmax
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
 
 
-@in_float32
+@normalizer
 def sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i) / sum_j sigmoid(scores_j): the normalized sigmoid.
 
@@ -16,6 +16,7 @@ def sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     return softmax(jax.nn.log_sigmoid(scores), mask)  # does not underflow where all scores are low
 
 
+@normalizer
 def rela(scores: Scores, mask: Mask = None) -> Weights:
     """weights = max(scores, 0): rectified linear attention. Sparse, and does not sum to one: a row may be zero.
 
@@ -29,6 +30,7 @@ def rela(scores: Scores, mask: Mask = None) -> Weights:
     return jax.nn.relu(scores)
 
 
+@normalizer
 def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = k_i / sum_j k_j with k = exp(scores), for scores log k(query, key) of a kernel k.
 
@@ -42,6 +44,7 @@ def kernel_sum(scores: Scores, mask: Mask = None) -> Weights:
     return softmax(scores, reach if mask is None else reach & mask)
 
 
+@normalizer
 def hardmax(scores: Scores, mask: Mask = None) -> Weights:
     """One at the key with the largest score (the first of equals), zero elsewhere. Its gradient is zero.
 
@@ -50,11 +53,12 @@ def hardmax(scores: Scores, mask: Mask = None) -> Weights:
     >>> hardmax(jnp.array([1.0, 3.0, 3.0])).tolist()
     [0.0, 1.0, 0.0]
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     best = jnp.argmax(jnp.where(mask, scores, -jnp.inf), axis=-1)
     return jnp.where(mask, jax.nn.one_hot(best, scores.shape[-1], dtype=scores.dtype), 0.0)
 
 
+@normalizer
 def linear(scores: Scores, mask: Mask = None) -> Weights:
     """weights = scores: no normalization, for the linear start of memory networks.
 

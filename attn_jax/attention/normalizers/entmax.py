@@ -38,7 +38,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32, softmax
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, normalizer, softmax
 from attn_jax.types import Array, Float
 
 Alpha = float | int | Float[Array, "..."]
@@ -48,7 +48,7 @@ LEAST = 1e-6  # of alpha - 1: what is less differs from softmax by less than 3e-
 NEGLIGIBLE = 1e-30  # divides the sum of a row without keys, which is 0
 
 
-@in_float32
+@normalizer
 def entmax(scores: Scores, mask: Mask = None, alpha: Alpha = 1.5) -> Weights:
     """alpha-entmax, see the module: the larger alpha, the sparser.
 
@@ -71,7 +71,7 @@ def entmax(scores: Scores, mask: Mask = None, alpha: Alpha = 1.5) -> Weights:
     return _entmax_of_learned(_masked(scores, mask), alpha.astype(scores.dtype))
 
 
-@in_float32
+@normalizer
 def entmax15(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = max(scores_i / 2 - tau, 0)^2: entmax with alpha = 1.5. Sparse, with a continuous gradient.
 
@@ -83,7 +83,7 @@ def entmax15(scores: Scores, mask: Mask = None) -> Weights:
     return _entmax_of_fixed(_masked(scores, mask), 1.5)
 
 
-@in_float32
+@normalizer
 def sparsemax(scores: Scores, mask: Mask = None) -> Weights:
     """Euclidean projection of the scores onto the probability simplex: argmin_w ||w - scores||^2; entmax, alpha = 2.
 

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.types import Array, Bool, Float, Int
 
 
-@in_float32
+@normalizer
 def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Array, ""] = 0.1) -> Weights:
     """argmin_w ||w - scores||^2 / 2 + fusion * sum_i |w_(i+1) - w_i| over the probability simplex.
 
@@ -24,7 +24,7 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
             raise ValueError(f"fusion of fusedmax is {fusion}, but at least 0 was expected: 0 is sparsemax")
         if fusion == 0:
             return sparsemax(scores, mask)
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
     scores = jnp.where(mask, scores - jnp.where(mask.any(-1, keepdims=True), largest, 0.0), 0.0)
     # A key this far below the largest has weight zero, however far; sums with lower ones would lose digits.

@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32, softmax
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
 from attn_jax.attention.normalizers.forms import SOFTMAX, Form, Reduce
 from attn_jax.attention.normalizers.parametric import Query, per_head
 from attn_jax.types import Array, Float
@@ -23,13 +23,13 @@ from attn_jax.types import Array, Float
 EPSILON = 1e-6  # of softpick: bounds the gradient where all scores are zero
 
 
-@in_float32
+@normalizer
 def softmax_with_sink(scores: Scores, mask: Mask = None, sink: Float[Array, "..."] | float = 0.0) -> Weights:
     """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): one more key, of score `sink` and value zero.
 
     Equal to softmax(scores) sigmoid(logsumexp(scores) - sink).
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     sink = jnp.broadcast_to(jnp.asarray(sink, scores.dtype), (*scores.shape[:-1], 1))
     kept = jnp.concatenate([mask, jnp.ones_like(sink, bool)], axis=-1)
     return softmax(jnp.concatenate([scores, sink], axis=-1), kept)[..., :-1]
@@ -46,7 +46,7 @@ def softmax_one(scores: Scores, mask: Mask = None) -> Weights:
     return softmax_with_sink(scores, mask)
 
 
-@in_float32
+@normalizer
 def unnormalized_sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i - log n), n the number of unmasked keys in the row.
 
@@ -54,19 +54,19 @@ def unnormalized_sigmoid(scores: Scores, mask: Mask = None) -> Weights:
     1 / n. They take n as the length of the sequence; here a causal mask makes it the number of keys up to the query,
     so that masking a key is deleting it.
     """
-    keep = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    keep = full_mask(scores, mask)
     number = jnp.maximum(jnp.sum(keep, axis=-1, keepdims=True), 1).astype(scores.dtype)
     return jnp.where(keep, jax.nn.sigmoid(jnp.where(keep, scores, 0.0) - jnp.log(number)), 0.0)
 
 
-@in_float32
+@normalizer
 def softpick(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = max(exp(scores_i) - 1, 0) / (sum_j |exp(scores_j) - 1| + epsilon): the rectified softmax.
 
     Zuhri 2025 (arXiv 2504.20966). Sparse: a key of negative score has weight zero, and still a gradient, through the
     sum.
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     scores = jnp.where(mask, scores, 0.0)  # exp(0) - 1 adds nothing to the sum
     # Numerator and denominator times exp(-largest), so that no exponential overflows.
     largest = jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True, initial=0.0))
@@ -77,7 +77,7 @@ def softpick(scores: Scores, mask: Mask = None) -> Weights:
     return jax.nn.relu(raised) / (total + EPSILON * jnp.exp(-largest))
 
 
-@in_float32
+@normalizer
 def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = sigmoid(scores_i) prod_{j > i} (1 - sigmoid(scores_j)): from the last key back to the first.
 
@@ -86,7 +86,7 @@ def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
     a query does not read its own key; here the mask decides. The mirror image of monotonic attention (Raffel 2017,
     hard/monotonic.py) from one start.
     """
-    mask = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    mask = full_mask(scores, mask)
     scores = jnp.where(mask, scores, 0.0)
     left = jnp.where(mask, jax.nn.log_sigmoid(-scores), 0.0)
     after = jnp.concatenate([left[..., 1:], jnp.zeros_like(left[..., :1])], axis=-1)

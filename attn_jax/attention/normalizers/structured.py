@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, in_float32
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.parametric import Query, per_head
 from attn_jax.types import Array, Float
 
@@ -35,7 +35,7 @@ def log_partition(scores: Scores, pairwise: Float[Array, "... 4"], mask: Mask = 
             is the next one that is not masked.
         mask: True for keys in the chain.
     """
-    keep = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    keep = full_mask(scores, mask)
     scores = jnp.where(keep, scores, 0.0)
     b = jnp.broadcast_to(pairwise, (*scores.shape[:-1], 4)).reshape(*scores.shape[:-1], 2, 2)
 
@@ -56,7 +56,7 @@ def log_partition(scores: Scores, pairwise: Float[Array, "... 4"], mask: Mask = 
     return jax.lax.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0][1]
 
 
-@in_float32
+@normalizer
 def chain_marginals(scores: Scores, mask: Mask = None, pairwise: Float[Array, "... 4"] | None = None) -> Weights:
     """weights_i = p(z_i = 1) = d log Z / d scores_i, in [0, 1]; see `log_partition`. Without `pairwise`, b = 0."""
     b = jnp.zeros(4, scores.dtype) if pairwise is None else pairwise.astype(scores.dtype)
@@ -88,7 +88,7 @@ def log_partition_of_segments(
         lengths: c[1], ..., c[L] of a segment, broadcast over leading axes.
         mask: True for keys that there are. The neighbour of a key is the next one that is not masked.
     """
-    keep = jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
+    keep = full_mask(scores, mask)
     scores = jnp.where(keep, scores, 0.0)
     nothing = jnp.zeros_like(scores[..., :1])
 
@@ -114,7 +114,7 @@ def log_partition_of_segments(
     return log_z + jax.nn.logsumexp(closed(parts), axis=-1)
 
 
-@in_float32
+@normalizer
 def segment_marginals(scores: Scores, mask: Mask = None, lengths: Float[Array, "... l"] | None = None) -> Weights:
     """weights_i = p(key i is in a segment) = d log Z / d scores_i, in [0, 1]; see `log_partition_of_segments`.
 

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from arrays import compiled, params_of
@@ -75,6 +76,23 @@ def test_the_score_of_a_masked_key_changes_nothing(weights_and_gradient, rubbish
     for got, want in zip(weights_and_gradient(np.where(MASK, SCORES, rubbish), MASK), expected, strict=True):
         np.testing.assert_array_equal(got, want)
         assert np.all(np.isfinite(got))
+
+
+@pytest.fixture
+def without_type_checks():
+    """Arguments reach the code as they do outside of the tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_a_mask_that_is_added_or_has_another_shape_is_refused(name, without_type_checks):
+    normalize = normalizer(name)
+    for mask in (np.where(MASK, 0, -np.inf).astype(np.float32), MASK.astype(np.int32)):
+        with pytest.raises(ValueError, match=f"mask must be boolean .*, got {mask.dtype}"):
+            normalize(SCORES, mask)
+    with pytest.raises(ValueError, match=r"a mask of shape \(6, 4\) does not broadcast to the scores, \(6, 5\)"):
+        normalize(SCORES, MASK[:, :4])
 
 
 def test_masking_a_key_is_deleting_it(name, weights_and_gradient):

@@ -1,5 +1,6 @@
 """The formula of attention, for combinations of its parts, with masks, padding and windows."""
 
+import functools
 import inspect
 
 import jax
@@ -205,6 +206,8 @@ def test_only_weights_that_sum_to_one_are_sampled_from():
         with pytest.raises(ValueError, match="read=reinforce samples keys, and needs weights that sum to one"):
             Attention(score="scaled_dot", normalize=name, read="reinforce")
     assert Attention(score="scaled_dot", normalize="sparsemax", read="reinforce").sums_to_one
+    with_options = functools.partial(NORMALIZERS["rela"])  # what holds for a function holds for a partial of it
+    assert not Attention(score="scaled_dot", normalize=with_options).sums_to_one
 
 
 def test_a_line_is_not_fitted_by_negative_weights():

@@ -28,17 +28,23 @@ Mask = Bool[Array, "... #k"] | None
 
 def sums_to_one(normalize: Callable) -> bool:
     """Tells whether the weights of every row that has a key sum to one, which sampling keys from them needs."""
-    return getattr(normalize, "sums_to_one", True)
+    return _property(normalize, "sums_to_one", True)
 
 
 def is_negative(normalize: Callable) -> bool:
     """Tells whether weights may be negative, of which no line can be fitted."""
-    return getattr(normalize, "is_negative", False)
+    return _property(normalize, "is_negative", False)
 
 
 def takes_infinite(normalize: Callable) -> bool:
     """Tells whether the scores may be -inf, as those of compact kernels are."""
-    return getattr(normalize, "takes_infinite", False)
+    return _property(normalize, "takes_infinite", False)
+
+
+def _property(normalize: Callable, name: str, default: bool) -> bool:
+    # functools.partial does not have the attributes of its function.
+    inside = normalize.func if isinstance(normalize, functools.partial) else normalize
+    return getattr(normalize, name, getattr(inside, name, default))
 
 
 def check_key_mask(scores: Array, mask: Array | None) -> None:

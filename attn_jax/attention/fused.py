@@ -44,6 +44,8 @@ def fused_attention(
     """
     arrays = (query, keys, values, mask, *(() if bias is None else (bias,)))
     lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    if not math.prod((*lead, query.shape[-2], keys.shape[-2])):  # no kernel is needed for nothing
+        return jnp.zeros((*lead, query.shape[-2], values.shape[-1]), values.dtype)
     one = keys.ndim > 2 and values.ndim > 2 and keys.shape[-3] == values.shape[-3] == 1
     shared = len(lead) >= 2 and one and lead[-1] > 1
     if len(lead) > 1:

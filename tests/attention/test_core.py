@@ -254,6 +254,20 @@ def test_without_keys_the_context_is_zero(normalize):
         assert attended.weights.shape == (2, 3, 0) and not np.any(attended.context)
 
 
+@pytest.mark.parametrize("batch, queries, keys", [(0, 2, 3), (2, 0, 3), (2, 3, 0)])
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_of_nothing_every_normalizer_makes_nothing(normalize, batch, queries, keys):
+    attention = Attention(score="scaled_dot", normalize=normalize)
+    query, keys = jnp.ones((batch, queries, WIDTH)), jnp.ones((batch, keys, WIDTH))
+
+    def context_and_weights():
+        attended = attention.init_with_output(jax.random.key(0), query, keys)[0]
+        return attended.context, attended.weights
+
+    context, weights = jax.eval_shape(context_and_weights)
+    assert context.shape == query.shape and weights.shape == (*query.shape[:2], keys.shape[1])
+
+
 def test_a_mask_is_boolean():
     check_boolean(jnp.asarray(MASK))
     with pytest.raises(ValueError, match="mask must be boolean"):

@@ -76,6 +76,8 @@ def normalizer(normalize: Callable) -> Callable:
     def wide(scores, mask=None, *args, **kwargs):
         check_key_mask(scores, mask)
         scores = floating(scores)
+        if not scores.size:  # not every step below can be taken without a key
+            return scores
         computed = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
         return normalize(computed, mask, *args, **kwargs).astype(scores.dtype)
 

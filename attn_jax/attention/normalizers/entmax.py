@@ -102,8 +102,6 @@ def _masked(scores: Scores, mask: Mask) -> Scores:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _entmax_of_fixed(scores: Scores, alpha: float) -> Weights:
-    if not scores.shape[-1]:
-        return scores
     shifted = _below_largest(scores)
     if alpha == 2.0:
         positive = _positive_part(shifted, sums=_sums_of_sparsemax, eps=1.0)
@@ -123,8 +121,6 @@ def _entmax_of_fixed_jvp(alpha, primals, tangents):
 
 @jax.custom_jvp
 def _entmax_of_learned(scores: Scores, alpha: Float[Array, "..."]) -> Weights:
-    if not scores.shape[-1]:
-        return scores
     return _any_power(_below_largest(scores), jnp.maximum(alpha - 1, LEAST))
 
 

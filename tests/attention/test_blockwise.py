@@ -23,7 +23,7 @@ from attn_jax.attention.normalizers import (
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.elementwise import kernel_sum, rela
 from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
-from attn_jax.attention.normalizers.forms import FORMS, entmax_form
+from attn_jax.attention.normalizers.forms import FORMS, entmax_form, form_of
 from attn_jax.attention.normalizers.parametric import Entmax, LearnedEntmax
 from attn_jax.attention.scores import Additive, General, Location, ScaledDot
 from attn_jax.attention.scores.kernels import Epanechikov
@@ -145,6 +145,11 @@ def test_masks_and_biases_by_position_and_parts_of_the_weights(normalize):
         np.testing.assert_allclose(threshold, np.log(np.exp(scores).sum(-1)), rtol=1e-5)
 
 
+def test_entmax_of_alpha_one_is_softmax():
+    scores = jax.ShapeDtypeStruct((QUERIES, KEYS), jnp.float32)
+    assert form_of(Entmax(alpha=1.0), scores) is form_of(Entmax(alpha=1 + 1e-9), scores) is FORMS[softmax]
+
+
 @pytest.mark.parametrize("alpha", [1.1, 1.5, 2.0])
 def test_weights_of_entmax_sum_to_one_to_the_last_digits(alpha):
     query, keys = (jnp.asarray(RNG.normal(0, 2, (n, WIDTH)), jnp.float32) for n in (100, 40))
@@ -192,7 +197,7 @@ def test_what_needs_more_than_one_number_of_a_row_is_refused():
     for normalize in (fusedmax, hardmax, softpick, stick_breaking):
         with pytest.raises(ValueError, match="cannot be computed block by block; expected softmax"):
             blockwise_attention(dot, QUERY, KEY, VALUE, normalize=normalize)
-    with pytest.raises(ValueError, match=r"1\.01 to 2 was expected"):
+    with pytest.raises(ValueError, match=r"1 or 1\.01 to 2 was expected"):
         blockwise_attention(dot, QUERY, KEY, VALUE, normalize=Entmax(alpha=2.5))
     with pytest.raises(ValueError, match="block_size is 0"):
         blockwise_attention(dot, QUERY, KEY, VALUE, block_size=0)
@@ -238,6 +243,7 @@ def test_attention_by_blocks_is_attention(score, normalize):
         (dict(score=Location(max_length=9)), "the Location score"),
         (dict(normalize="fusedmax"), "Fusedmax cannot be computed block by block"),
         (dict(block_size=-1), "block_size is -1"),
+        (dict(normalize=Entmax(alpha=2.5)), r"alpha of entmax is 2\.5; block by block, 1 or 1\.01 to 2 was expected"),
     ],
 )
 def test_what_blocks_do_not_go_together_with_is_refused(fields, message):

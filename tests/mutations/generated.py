@@ -45,10 +45,6 @@ ONE_SHAPE = "only the shape is used, and that of every block is the same"
 # fault in it, without its indentation, which outlive a change above the line.
 EXPLAINED: dict[tuple[str, str], str] = {
     (
-        "attention/normalizers/forms.py",
-        "start = jnp.ones_like(largest), jnp.asarray(True), 1",
-    ): "the number of steps is bounded far above what is needed, so one less changes nothing",
-    (
         "evaluation/decode.py",
         "return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] > best_ahead)",
     ): "a search that goes on at a tie finds nothing better, since scores only fall",

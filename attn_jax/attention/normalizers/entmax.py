@@ -15,7 +15,7 @@ iterates d > d', and d - d' = (h(d) - 1) / h'(d), hence
 
 each step divides (h - 1) h' by 4 or more. It starts at no more than n^(2 eps), because both h(1) and h' are at most
 n^eps (norms of n numbers that are at most 1), and h' >= 1 everywhere. So h - 1 <= 2^-m after eps log2(n) + m / 2
-steps, and then the distance to the root is at most 2^-m, too. `_root` allows log2(n) + bits of the type. The loop ends
+steps, and then the distance to the root is at most 2^-m, too. `root` allows log2(n) + bits of the type. The loop ends
 when every row has h - 1 <= 8 ulp: for normally distributed scores, of 64 to 100,000 keys, 3 to 7 steps were counted.
 For alpha > 2, h is not convex; log(d) is then bisected, and since it lies between -eps log(n) and 0,
 log2(eps log n) + bits halvings give d to the last bit.
@@ -60,11 +60,13 @@ def entmax(scores: Scores, mask: Mask = None, alpha: Alpha = 1.5) -> Weights:
             and a step costs more.
 
     Raises:
-        ValueError: alpha is a number below 1.
+        ValueError: alpha is a number below 1, or not finite.
     """
     if isinstance(alpha, float | int):
-        if not alpha >= 1:
-            raise ValueError(f"alpha of entmax is {alpha}, but at least 1 was expected: 1 is softmax, 2 is sparsemax")
+        if not 1 <= alpha < math.inf:
+            raise ValueError(
+                f"alpha of entmax is {alpha}; a number of at least 1 was expected: 1 is softmax, 2 is sparsemax"
+            )
         if alpha - 1 < LEAST:
             return softmax(scores, mask)
         return _entmax_of_fixed(_masked(scores, mask), float(alpha))
@@ -190,7 +192,7 @@ def _below_largest(scores: Scores) -> Scores:
 def _positive_part(shifted: Scores, sums: Callable, eps: float) -> Scores:
     """Computes max(z + d, 0) at the root d."""
     z = jnp.maximum(eps * shifted, -1.0)  # a key below -1 never has weight, since d <= 1
-    d, _ = _root(lambda d: sums(jnp.maximum(z + d, 0.0)), z, eps)
+    d, _ = root(lambda d: sums(jnp.maximum(z + d, 0.0)), jnp.ones_like(z[..., :1]), z.shape[-1], eps)
     return jnp.maximum(z + d, 0.0)
 
 
@@ -233,19 +235,19 @@ def _any_power(shifted: Scores, eps: Float[Array, "..."]) -> Weights:
         part = jnp.where(right > left, (1 - left) / jnp.where(right > left, right - left, 1), 0.0)
         return below + jnp.clip(part, 0.0, 1.0) * (above - below)
 
-    d, high = _root(norm_and_slope, z, eps)
+    d, high = root(norm_and_slope, jnp.ones_like(z[..., :1]), z.shape[-1], eps)
     return _normalized(lax.cond(jnp.any(eps > 1), between, lambda: raised(d)))
 
 
-def _root(
-    norm_and_slope: Callable[[PerRow], tuple[PerRow, PerRow]], z: Scores, eps: float | Array
+def root(
+    norm_and_slope: Callable[[PerRow], tuple[PerRow, PerRow]], one: PerRow, num_keys: int, eps: float | Array
 ) -> tuple[PerRow, PerRow]:
-    """Finds the d at which the norm is 1, as an interval (low, high).
+    """Finds the d at which the norm is 1, as an interval (low, high), from `one`, an array of ones.
 
     Where eps <= 1 by Newton's method, and both ends are the root; elsewhere by bisection, and the ends are neighbouring
     numbers around it.
     """
-    precision, num_keys = jnp.finfo(z.dtype), z.shape[-1]
+    precision = jnp.finfo(one.dtype)
     tolerance = 8 * float(precision.eps)
     limit = math.ceil(math.log2(num_keys)) + precision.nmant + 1
     convex = jnp.asarray(eps) <= 1
@@ -263,8 +265,7 @@ def _root(
         high = jnp.where(convex, newton, jnp.where(enough, d, high))
         return low, high, jnp.any(left), count + 1
 
-    one = jnp.ones_like(z[..., :1])
-    low = jnp.broadcast_to(jnp.asarray(float(num_keys), z.dtype) ** -jnp.asarray(eps, z.dtype), one.shape)
+    low = jnp.broadcast_to(jnp.asarray(float(num_keys), one.dtype) ** -jnp.asarray(eps, one.dtype), one.shape)
     state = low, one, jnp.asarray(True), jnp.asarray(0)
     low, high, _, _ = lax.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
     return jnp.where(convex, high, low), high

@@ -8,7 +8,6 @@ softmax times a function of tau, its `share`.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,13 +16,13 @@ import jax.numpy as jnp
 
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.elementwise import kernel_sum, linear, rela, sigmoid
-from attn_jax.attention.normalizers.entmax import NEGLIGIBLE, entmax15, sparsemax
+from attn_jax.attention.normalizers.entmax import LEAST, NEGLIGIBLE, entmax15, root, sparsemax
 from attn_jax.types import Array, Float, PyTree
 
 Scores = Float[Array, "... q k"]
 # Sums a function of the scores, -inf where masked, over all keys.
 Reduce = Callable[[Callable[[Scores], PyTree]], PyTree]
-LEAST_ALPHA = 1.01  # of entmax
+LEAST_ALPHA = 1.01  # of entmax: tau grows as 1 / (alpha - 1), and with it the rounding of scores - tau
 
 
 class Form(NamedTuple):
@@ -50,16 +49,18 @@ def entmax_form(alpha: float | Float[Array, "..."]) -> Form:
     """Returns entmax: weights = max((alpha - 1) (scores - tau), 0)^(1 / (alpha - 1)).
 
     Args:
-        alpha: LEAST_ALPHA to 2, or an array that broadcasts to [..., q, 1] and is clipped to this range: below it the
-            large exponent would lose digits, and above 2 the derivative has no bound.
+        alpha: 1, which is softmax, or LEAST_ALPHA to 2; or an array that broadcasts to [..., q, 1] and is clipped to
+            the latter: between 1 and LEAST_ALPHA digits would be lost, and above 2 the derivative has no bound.
 
     Raises:
         ValueError: a number outside of the range.
     """
     if not isinstance(alpha, float | int):
         return Form(_same, _entmax, _entmax_threshold, (jnp.clip(alpha, LEAST_ALPHA, 2.0),))
+    if 0 <= alpha - 1 < LEAST:
+        return SOFTMAX
     if not LEAST_ALPHA <= alpha <= 2:
-        raise ValueError(f"alpha of entmax is {alpha}; block by block, {LEAST_ALPHA} to 2 was expected")
+        raise ValueError(f"alpha of entmax is {alpha}; block by block, 1 or {LEAST_ALPHA} to 2 was expected")
     return Form(_same, functools.partial(_entmax, alpha=alpha), functools.partial(_entmax_threshold, alpha=alpha))
 
 
@@ -73,21 +74,16 @@ def _entmax(scores: Scores, tau: Array, alpha: Array | float) -> Scores:
 
 
 def _entmax_threshold(reduce: Reduce, largest: Array, num_keys: int, alpha: Array | float) -> Array:
-    """Finds tau by Newton's method, as normalizers/entmax.py does: ||max(eps (scores - max) + d, 0)||_(1 / eps) = 1."""
-    eps, precision = alpha - 1, jnp.finfo(largest.dtype)
-    limit = math.ceil(math.log2(max(num_keys, 2))) + precision.nmant + 1
+    """Finds tau by `root`, as entmax does: ||max(eps (scores - max) + d, 0)||_(1 / eps) = 1."""
+    eps = alpha - 1
 
-    def step(state):
-        d, _, number = state
+    def norm_and_slope(d: Array) -> tuple[Array, Array]:
         x = lambda scores: eps * (scores - largest) + d  # noqa: E731
         total, lower = reduce(lambda scores: (_power(x(scores), 1 / eps), _power(x(scores), 1 / eps - 1)))
         total, lower = jnp.maximum(total, 1.0), jnp.maximum(lower, NEGLIGIBLE)
-        excess, slope = total**eps - 1, lower * total ** (eps - 1)
-        after = jnp.clip(d - excess / slope, 0.0, d)
-        return after, jnp.any((excess > 8 * precision.eps) & (after < d)), number + 1
+        return total**eps, lower * total ** (eps - 1)
 
-    start = jnp.ones_like(largest), jnp.asarray(True), 0
-    d, _, _ = jax.lax.while_loop(lambda state: state[1] & (state[2] < limit), step, start)
+    d, _ = root(norm_and_slope, jnp.ones_like(largest), max(num_keys, 1), eps)
     return largest - d / eps
 
 
@@ -119,8 +115,10 @@ def check_has_form(normalize: Callable) -> None:
     """Checks that a normalizer can be computed block by block.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: it cannot, or not with its alpha.
     """
+    if hasattr(normalize, "form") and isinstance(getattr(normalize, "alpha", None), float | int):
+        entmax_form(normalize.alpha)  # here, so that it is refused before it is called
     if not hasattr(normalize, "form") and normalize not in FORMS:
         known = ", ".join(known.__name__ for known in FORMS)
         name = getattr(normalize, "__name__", type(normalize).__name__)

@@ -274,9 +274,11 @@ def test_beyond_alpha_two_in_the_worst_case():
     assert np.max(errors) < 2e-2 and np.quantile(errors, 0.8) < 1e-4
 
 
-def test_alpha_below_one_is_refused():
-    for alpha in (0.99, 0, float("nan")):
-        with pytest.raises(ValueError, match=f"alpha of entmax is {alpha}, but at least 1 was expected") as error:
+def test_alpha_below_one_or_infinite_is_refused():
+    for alpha in (0.99, 0, float("nan"), float("inf")):
+        with pytest.raises(
+            ValueError, match=f"alpha of entmax is {alpha}; a number of at least 1 was expected"
+        ) as error:
             entmax(jnp.asarray(SCORES), None, alpha)
         assert "\n" not in str(error.value)
 

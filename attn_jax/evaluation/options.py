@@ -65,7 +65,7 @@ class DecodeOptions:
         "of each run the chosen seed, or with ensemble all",
         each=str,
     )
-    replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight")
+    replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight, never by a tag")
     forbid_unk: bool = option(False, "never generate unk")
     with_scores: bool = option(False, "predict: print 'score TAB text'")
 

@@ -114,8 +114,11 @@ class Translator:
         )
         batch = {"source": source, "target_in": target_in, "target_out": target_in}
         weights = np.asarray(self.attention_weights(params, batch))[0]
-        tokens = self.target_vocabulary.tokens(ids)
-        return replace_unk(tokens, weights, self.source_vocabulary.tokenize(text), SPECIAL[UNK])
+        vocabulary = self.source_vocabulary
+        # Neither a tag nor the eos before it is part of an output.
+        places = vocabulary.text_places(text) if getattr(vocabulary, "form", "") else slice(None)
+        copied = vocabulary.tokenize(text)[places]
+        return replace_unk(self.target_vocabulary.tokens(ids), weights[:, places], copied, SPECIAL[UNK])
 
     def _decode_batch(self, params: Params, source: Source, limits: Int[Array, " b"], numbers: Array) -> Hypotheses:
         """Decodes a batch: fields [b, n_best, ...]."""

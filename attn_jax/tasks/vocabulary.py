@@ -100,6 +100,10 @@ class Inflections(TokenTable):
         lemma, tab, tags = text.partition("\t")
         return [*(f"<{tag}>" for tag in tags.split(";") if tab), *lemma]
 
+    def text_places(self, text: str) -> slice:
+        """Returns which of the tokens of `lemma TAB tags` are of the lemma."""
+        return slice(len(tags_of(text)), None)
+
     def join(self, tokens: Iterable[str]) -> str:
         """Joins tokens to `lemma TAB tags`, or to the lemma if there is no tag. An unk before a tag is a tag."""
         tokens = list(tokens)
@@ -126,6 +130,10 @@ class TaggedLemmas(TokenTable):
     def _split(text: str) -> list[str]:
         lemma, tab, tags = text.partition("\t")
         return [*lemma, SPECIAL[EOS], *(f"<{tag}>" for tag in tags.split(";") if tab)]
+
+    def text_places(self, text: str) -> slice:
+        """Returns which of the tokens of `lemma TAB tags` are of the lemma."""
+        return slice(len(text.partition("\t")[0]))
 
     def encode(self, text: str) -> list[int]:
         """Encodes a text, without BOS; EOS is between lemma and tags."""
@@ -178,6 +186,10 @@ class TaggedTexts:
     def tokenize(self, text: str) -> list[str]:
         """Splits `text TAB tags` into tokens, one for each id of `encode`."""
         return [*self.texts.tokenize(text.partition("\t")[0]), SPECIAL[EOS], *map(_written, tags_of(text))]
+
+    def text_places(self, text: str) -> slice:
+        """Returns which of the tokens of `text TAB tags` are of the text."""
+        return slice(len(self.texts.tokenize(text.partition("\t")[0])))
 
     def encode(self, text: str) -> list[int]:
         """Encodes `text TAB tags`, without BOS; EOS is between text and tags."""

@@ -27,7 +27,8 @@ from attn_jax.evaluation.translate import Translation, Translator
 from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.vocabulary import Inflections, TaggedLemmas, Words
+from attn_jax.tasks.token_ids import UNK
+from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARIES = Words(WORDS), Words(WORDS[:9])
@@ -163,6 +164,28 @@ def test_unknown_words_become_the_source_word_with_the_most_attention(params):
             for word, row in zip(before.text.split(), weights, strict=False)
         ]
         assert after.text.split() == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Inflections(["<V>", "a", "b"]),
+        TaggedLemmas(["<V>", "a", "b"]),
+        TaggedTexts(Characters("ab"), ["V"]),
+    ],
+)
+def test_an_unknown_letter_becomes_neither_a_tag_nor_the_eos_before_it(source):
+    """The weights of source tokens are those of the text: larger ones of tags and eos do not count."""
+    weight = {"a": 0.1, "c": 0.2, "<V>": 0.5, "<N>": 0.6, "<eos>": 0.7}
+
+    def weights(params, batch):
+        row = [weight[token] for token in source.tokenize(text)]
+        return np.array([[row + [0.9] * (batch["source"].shape[1] - len(row))] * batch["target_in"].shape[1]])
+
+    translator = Translator(make().model, source, Characters("ab"), DecodeOptions())
+    translator.attention_weights = weights
+    for text, expected in (("ac\tV;N", "c"), ("a\tN", "a"), ("ca", "c"), ("\tV", "<unk>")):
+        assert translator._replaced(None, text, [4, UNK]) == ["a", expected]
 
 
 def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):

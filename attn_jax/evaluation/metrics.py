@@ -8,6 +8,7 @@ import numpy as np
 
 from attn_jax.errors import UserError, nearest
 from attn_jax.models.metrics import Mean, _module
+from attn_jax.tasks.vocabulary import split_letters
 
 
 def perplexity(loss: Mean):
@@ -45,13 +46,14 @@ def edit_distance(hypotheses: Sequence[str], references: Sequence[str]) -> float
     """Returns the mean Levenshtein distance of the pairs; 0 if all hypotheses equal their references.
 
     The distance is the smallest number of code points to insert, delete or replace to turn one text into the other. It
-    is not divided by a length, and spaces count like other code points.
+    is not divided by a length, and spaces count like other code points. "<unk>", an unknown letter, counts as one.
     """
     _check_pairs(hypotheses, references)
     return float(np.mean([_levenshtein(h, r) for h, r in zip(hypotheses, references, strict=True)]))
 
 
-def _levenshtein(a: str, b: str) -> int:
+def _levenshtein(hypothesis: str, reference: str) -> int:
+    a, b = split_letters(hypothesis), split_letters(reference)
     row = list(range(len(b) + 1))  # row[j]: the distance of b[:j] and what was read of a, nothing so far
     for i, x in enumerate(a, 1):
         before, row = row, [i]

@@ -72,9 +72,25 @@ class StoryWords(Words):
 
 
 class Characters(TokenTable):
-    """Tokens are the code points, including spaces."""
+    """Tokens are the code points, including spaces.
+
+    The text "<unk>", which `decode` writes for an unknown one, is one unknown token again. Where the vocabulary has all
+    letters of "<unk>", as after training on a text with it, it is these letters.
+    """
 
     kind = "characters"
+
+    def __init__(self, tokens: Sequence[str]):
+        super().__init__(tokens)
+        self._has_letters_of_unk = self._ids.keys() >= set(SPECIAL[UNK])
+
+    def tokenize(self, text: str) -> list[str]:
+        """Splits a text into code points and "<unk>", one for each id of `encode`."""
+        return self._split(text) if self._has_letters_of_unk else split_letters(text)
+
+    def encode(self, text: str) -> list[int]:
+        """Encodes a text, without BOS and EOS."""
+        return [self._ids.get(token, UNK) for token in self.tokenize(text)]
 
     @staticmethod
     def _split(text: str) -> list[str]:
@@ -83,6 +99,12 @@ class Characters(TokenTable):
     def join(self, tokens: Iterable[str]) -> str:
         """Concatenates the tokens."""
         return "".join(tokens)
+
+
+def split_letters(text: str) -> list[str]:
+    """Splits a text into its code points; "<unk>", which outputs have for an unknown one, stays whole."""
+    first, *others = text.split(SPECIAL[UNK])
+    return [*first, *(token for other in others for token in (SPECIAL[UNK], *other))]
 
 
 class Inflections(TokenTable):

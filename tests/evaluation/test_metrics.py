@@ -88,6 +88,11 @@ def test_edit_distance_is_a_mean_over_pairs_in_code_points():
     assert (value, signature) == (0.5, "characters")
 
 
+def test_an_unknown_letter_is_one_edit():
+    for a, b, distance in (("ab<unk>", "abx", 1), ("<unk><unk>a", "a", 2), ("<unk>", "<unk>", 0), ("<unk", "", 4)):
+        assert metrics.edit_distance([a], [b]) == metrics.edit_distance_statistics([a], [b])[0, 0] == distance
+
+
 def test_a_smaller_edit_distance_is_better():
     config = get_config()
     for name in TEXT_METRICS:

@@ -133,6 +133,20 @@ def test_characters_are_code_points():
     assert vocabulary.decode(vocabulary.encode("日 b")) == "日 b"
 
 
+def test_an_unknown_letter_of_an_output_is_read_as_one():
+    vocabulary = Characters.train(["abun"], vocab_size=100)
+    assert vocabulary.decode([4, UNK, UNK, 5]) == "a<unk><unk>b"
+    assert vocabulary.encode("a<unk><unk>b") == [4, UNK, UNK, 5]
+    assert vocabulary.tokenize("a<un<unk>>") == ["a", "<", "u", "n", "<unk>", ">"]
+    assert len(vocabulary.encode("a<un<unk>>")) == 6
+
+
+def test_the_letters_of_unk_in_the_training_text_stay_letters():
+    vocabulary = Characters.train(["a<unk>"], vocab_size=100)
+    assert vocabulary.to_json()["tokens"] == sorted("a<unk>")
+    assert vocabulary.tokenize("<unk>") == list("<unk>") and UNK not in vocabulary.encode("<unk>")
+
+
 def test_tags_come_first_then_the_lemma():
     vocabulary = Inflections.train(["gehen\tV;PST", "auf\tV.PTCP;PST"], vocab_size=100)
     assert vocabulary.tokenize("ge\tV;PST") == ["<V>", "<PST>", "g", "e"]

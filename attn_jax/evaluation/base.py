@@ -117,8 +117,8 @@ class Predictor(Protocol):
         """
         ...
 
-    def report(self, sources: Sequence[str]) -> None:
-        """Gives a notice if there is something in the sources that the model does not know."""
+    def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
+        """Gives a notice if there is something in the sources or the targets that the model does not know."""
         ...
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:

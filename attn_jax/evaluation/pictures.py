@@ -137,7 +137,7 @@ class PicturePredictor(TextPredictor):
         pairs = self.read_pairs(Pairs(read_lines(source), read_lines(target)))
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, target)
-        self.report(pairs.source)
+        self.report(pairs.source, pairs.target)
         return pairs
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:

@@ -66,7 +66,7 @@ class PointPredictor:
             raise UserError(f"{source}: there is no row of data")
         return points
 
-    def report(self, sources: Sequence[str]) -> None:
+    def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
         """Gives a notice if some predictions had no training point within reach."""
         report_unreached(self.unreached, len(sources))
 

@@ -26,6 +26,8 @@ class StoryPredictor(TextPredictor):
         max_sentences: number of last statements of a story to keep; 0: all.
     """
 
+    unknown_target = "; they count as unk in perplexity, and as wrong in accuracy"
+
     def __init__(self, translator: Translator, *, buckets: Sequence = (), max_sentences: int = 0):
         super().__init__(translator, buckets=buckets)
         self.max_sentences = max_sentences

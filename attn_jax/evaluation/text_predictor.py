@@ -3,6 +3,7 @@
 import math
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -17,6 +18,7 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.task import Task
 from attn_jax.tasks.text import read_parallel
 from attn_jax.tasks.token_ids import UNK
+from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.training.progress import notice
 from attn_jax.types import Float, Params
 
@@ -30,6 +32,8 @@ class TextPredictor:
         translator: the model, its vocabularies and the options of decoding.
         buckets: of the batches, see attn_jax.tasks.batching.eval_batches.
     """
+
+    unknown_target: ClassVar[str] = "; they count as unk in perplexity and accuracy"
 
     def __init__(self, translator: Translator, *, buckets: Sequence = ()):
         self.translator, self.options, self.buckets = translator, translator.options, buckets
@@ -125,23 +129,17 @@ class TextPredictor:
         pairs = self.read_pairs(Pairs(*read_parallel(source, target)))
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, target)
-        self.report(pairs.source)
+        self.report(pairs.source, pairs.target)
         return pairs
 
-    def report(self, sources: Sequence[str]) -> None:
-        """Gives a notice of source tokens that training has not seen, which are read as unk, and of missing tags."""
+    def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
+        """Gives notices of tokens that training has not seen, which are read as unk, and of missing tags."""
         vocabulary = self.translator.source_vocabulary
         form = getattr(vocabulary, "form", "")
         if form and (bare := sum("\t" not in text for text in sources if text.strip())):
             notice(f"{'tags':<14}{bare:,} of {len(sources):,} sources have no tags; expected {form}")
-        tokens = [
-            pair for text in sources for pair in zip(vocabulary.tokenize(text), vocabulary.encode(text), strict=True)
-        ]
-        unknown = list(dict.fromkeys(token for token, number in tokens if number == UNK))
-        if unknown:
-            count = sum(number == UNK for _, number in tokens)
-            some = " ".join(unknown[:3]) + (" ..." if len(unknown) > 3 else "")
-            notice(f"{'unknown':<14}{count:,} of {len(tokens):,} source tokens were never seen in training: {some}")
+        _report_unknown("source", vocabulary, sources)
+        _report_unknown("target", self.translator.target_vocabulary, targets, self.unknown_target)
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """Plots the attention weights of the translation of each source; the targets of the pairs are not used.
@@ -188,3 +186,16 @@ class TextPredictor:
                     "with the length, of self-attention with its square"
                 )
                 return
+
+
+def _report_unknown(side: str, vocabulary: Vocabulary, texts: Sequence[str], effect: str = "") -> None:
+    """Gives a notice of tokens of texts that training has not seen, and of their `effect`."""
+    count, total, unknown = 0, 0, {}  # a dict, in the order of the texts
+    for text in texts:
+        ids = vocabulary.encode(text)
+        found = [token for token, i in zip(vocabulary.tokenize(text), ids, strict=True) if i == UNK]
+        count, total = count + len(found), total + len(ids)
+        unknown |= dict.fromkeys(found)
+    if unknown:
+        some = " ".join(list(unknown)[:3]) + (" ..." if len(unknown) > 3 else "")
+        notice(f"{'unknown':<14}{count:,} of {total:,} {side} tokens were never seen in training{effect}: {some}")

@@ -278,6 +278,16 @@ def test_sources_without_tags_are_told(capsys):
     assert "no tags" not in capsys.readouterr().err
 
 
+def test_targets_that_training_has_not_seen_are_told(tmp_path, capsys):
+    for name, text in (("source", "a bird\na\n"), ("target", "a zebra a\nzebra gnu\n")):
+        (tmp_path / name).write_text(text)
+    setup().predictor.read_files(str(tmp_path / "source"), str(tmp_path / "target"))
+    assert capsys.readouterr().err == (
+        "unknown       3 of 5 target tokens were never seen in training; they count as unk in perplexity and accuracy: "
+        "zebra gnu\n"
+    )
+
+
 def test_predictions_come_before_an_error_in_a_later_line(monkeypatch):
     """Also in the middle of a chunk."""
     predictor = build_setup(tiny_config(), (TaggedLemmas(["<N>", "a", "b"]), VOCABULARIES[1])).predictor

@@ -14,6 +14,7 @@ from attn_jax.evaluation.translate import Translator
 from attn_jax.tasks.babi.format import read_story, split_story
 from attn_jax.tasks.batching import eval_batches
 from attn_jax.tasks.pairs import Pairs
+from attn_jax.training.progress import notice
 from attn_jax.types import Float, Params
 
 
@@ -46,6 +47,18 @@ class StoryPredictor(TextPredictor):
                 slots = min(count, hops.shape[-1])
                 result[index] = np.pad(hops[row, :, :slots], ((0, 0), (count - slots, 0)))
         return result
+
+    def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
+        """Gives notices of unknown tokens, see TextPredictor.report, and of stories that do not fit into the memory."""
+        super().report(sources, targets)
+        slots = self.model.module.memory_size
+        if long := sum(len(split_story(source)[0]) > slots for source in sources):
+            longest = self.translator.source_vocabulary.longest
+            why = "the longest training story" if slots == longest else "model.memory_size"
+            notice(
+                f"{'memory':<14}{long:,} of {len(sources):,} stories have more statements than the {slots} memory "
+                f"slots of this model ({why}); their first statements are not read"
+            )
 
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (stories with one question each, lines "answer TAB evidence") for every `chunk` questions.

@@ -176,6 +176,27 @@ def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     assert not long[:, :2].any() and long[:, 2:].all()
 
 
+def test_stories_that_are_longer_than_the_memory_are_told(finished, tmp_path, monkeypatch, capsys):
+    long, short = "Mary moved to the garden. " * 5 + "Where is Mary?\n", "Mary moved to the garden. Where is Mary?\n"
+    told = (
+        "memory        2 of 3 stories have more statements than the 4 memory slots of this model (model.memory_size); "
+        "their first statements are not read\n"
+    )
+    text = long + "\n" + long + "\n" + short
+    assert told in predicted(finished, text, monkeypatch, capsys).err
+    (tmp_path / "source").write_text(long + long + short)
+    (tmp_path / "target").write_text("garden\n" * 3)
+    predictor = commands.restore(*finished).predictor
+    capsys.readouterr()
+    predictor.read_files(str(tmp_path / "source"), str(tmp_path / "target"))
+    predictor.translator.source_vocabulary.longest = 4
+    predictor.report(predictor.read_lines([long, "", short]))
+    predictor.report(predictor.read_lines([short]))
+    assert capsys.readouterr().err == told + told.replace("2 of 3", "1 of 2").replace(
+        "model.memory_size", "the longest training story"
+    )
+
+
 def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
     """What a run prints after "try" is a source of the task, on one line."""
     config, workdir = finished

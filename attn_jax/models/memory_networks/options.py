@@ -79,7 +79,12 @@ class StoryOptions:
     main_attention: ClassVar[None] = None
 
     hidden_size: int = option(256, "width of the hidden states", at_least=1)
-    memory_size: int = option(50, "number of memory slots, for the last statements of a story", at_least=1)
+    memory_size: int = option(
+        50,
+        "largest number of memory slots, for the last statements of a story; never more than the longest training "
+        "story has statements, so that a longer story loses its first ones",
+        at_least=1,
+    )
 
     def build(self, sizes: TextSizes, setting: Setting) -> StoryModel:
         """Builds the model, with at most as many memory slots as the longest training story has statements.

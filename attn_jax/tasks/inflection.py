@@ -262,9 +262,31 @@ def read_forms(path: pathlib.Path) -> Pairs:
         lemma, form, tags = columns
         source.append(f"{lemma}\t{tags}")
         target.append(form)
-    if sum(";" in form for form in target) > len(target) / 2 and not any(";" in text for text in source):
+    pairs = Pairs(source, target)
+    if _is_swapped(pairs):
         raise UserError(f"{path}: the columns look like lemma TAB tags TAB form; expected {LINE}")
-    return Pairs(source, target)
+    return pairs
+
+
+def _is_swapped(pairs: Pairs) -> bool:
+    """Returns whether forms and tags seem to be swapped.
+
+    The forms look like tags if most have ";" and no tags have it; or if they are fewer than the tags, and have fewer
+    letters in common with the lemmas, as tags of one part do.
+    """
+    forms, cells = pairs.target, [text.split("\t") for text in pairs.source]
+    if sum(";" in form for form in forms) > len(forms) / 2 and not any(";" in text for text in pairs.source):
+        return True
+    if len(set(forms)) >= len({tags for _, tags in cells}):
+        return False
+    return sum(map(_common_letters, cells)) > sum(
+        _common_letters((lemma, form)) for (lemma, _), form in zip(cells, forms, strict=True)
+    )
+
+
+def _common_letters(words: Sequence[str]) -> int:
+    """Returns the number of different letters that two words have in common."""
+    return len(set(words[0]) & set(words[1]))
 
 
 def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:

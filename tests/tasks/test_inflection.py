@@ -278,10 +278,29 @@ def test_wrong_files(folder, name, content, message):
     assert str(error.value) == f"{folder / name}{message}"
 
 
-def test_columns_in_another_order_are_told(tmp_path):
-    lines = [f"lemma{i}\tN;ACC;PL\tform{i}" for i in range(4)]
-    (tmp_path / "x").write_text("\n".join(lines) + "\n")
+SWAPPED = {
+    "tags of several parts": [f"lemma{i}\tN;ACC;PL\tform{i}" for i in range(4)],
+    "tags of one part": ["gehen\tV\tging", "sehen\tV\tsah", "Haus\tN\tHäuser", "stehen\tV\tstand"],
+    "SIGMORPHON 2016": [f"{lemma}\tpos=V,tense=PST,num={num}\t{lemma}te" for lemma in "abc" for num in ("SG", "PL")],
+}
+
+
+@pytest.mark.parametrize("what", SWAPPED)
+def test_columns_in_another_order_are_told(tmp_path, what):
+    (tmp_path / "x").write_text("\n".join(SWAPPED[what]) + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"the columns look like lemma TAB tags TAB form; expected lemma TAB form TAB"):
         read_forms(tmp_path / "x")
-    (tmp_path / "x").write_text("a;b\tc;d\tN;PL\n")  # a lemma may have a semicolon
-    assert read_forms(tmp_path / "x").target == ["c;d"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a;b\tc;d\tN;PL"],  # a lemma may have a semicolon
+        [f"sheep\tsheep\tN;{tags}" for tags in ("NOM;SG", "NOM;PL", "GEN;SG", "GEN;PL")],  # one form, many tags
+        [f"go\twent\tV;PST;{person}" for person in "123"],
+        ["学生\t学生\tN", "先生\t先生們\tN;PL"],
+    ],
+)
+def test_columns_in_the_right_order_are_read(tmp_path, lines):
+    (tmp_path / "x").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert read_forms(tmp_path / "x").target == [line.split("\t")[1] for line in lines]

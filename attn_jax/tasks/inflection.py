@@ -3,7 +3,7 @@
     gehen TAB V;PST;3;SG  ->  ging
 
 The forms come from files such as those of CoNLL-SIGMORPHON 2017, task 1 (Cotterell et al. 2017, arXiv 1706.09031), or,
-without a language, from a made-up language with these rules:
+without a language and files, from a made-up language with these rules:
 
 - vowels are front (e i ö ü) or back (a o u);
 - a noun's lemma is its stem, a verb's lemma is its stem with -nA. Stems have two or three syllables, and end in a
@@ -38,6 +38,7 @@ So, in steps:
 
 import dataclasses
 import difflib
+import itertools
 import os
 import pathlib
 import re
@@ -47,12 +48,12 @@ from typing import Any
 
 import numpy as np
 
-from attn_jax.errors import UserError
+from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.alignments import Links, align_letters
 from attn_jax.tasks.made_forms import copies, hallucinate
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.splits import check_count
+from attn_jax.tasks.splits import check_count, hold_out
 from attn_jax.tasks.tags import unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
@@ -62,8 +63,8 @@ TAGS = {"first": Inflections, "apart": TaggedLemmas}
 SUBSET = 2017  # seed of the permutation for subsets of a file, independent of the seed of a run
 HALLUCINATED = 2019  # seed of forms with random stems, also independent of the seed of a run
 ALL = sys.maxsize  # as a vocab_size: whatever occurs in training
-COLUMNS = ("lemma", "form", "tags")
-LINE = " TAB ".join(COLUMNS)
+COLUMNS = tuple(map(" ".join, itertools.permutations(("lemma", "form", "tags"))))  # orders; the first is the default
+NO_FILE = (("", ""), ("train.source", "train.target"))  # the second is in runs of before 2026-11-23
 
 NUM_EXAMPLES = 10_000  # training forms of the made-up language by default, as in size "high" of the files
 TEST_SIZE = 1000
@@ -115,6 +116,10 @@ def inflection(
     size: str,
     num_examples: int,
     valid_size: int,
+    train: Sequence[str] = ("", ""),
+    valid: Sequence[str] = ("", ""),
+    test: Sequence[str] = ("", ""),
+    columns: str = COLUMNS[0],
     tags: str = "first",
     hallucinated: int = 0,
     copy_words: bool = False,
@@ -124,16 +129,21 @@ def inflection(
     """Inflects a lemma: the source is `lemma TAB tags`, with ";" between tags, the target is the form.
 
     The files of a language are data_dir/LANGUAGE-train-SIZE, LANGUAGE-dev for validation, and, if there is one,
-    LANGUAGE-uncovered-test or LANGUAGE-test. Without a language, forms of the made-up one are sampled with `seed`, and
-    no lemma is in two splits. The forms of a smaller `num_examples` are a subset of those of a larger one. The
-    vocabularies are one of TAGS of the training sources and Characters of the training targets.
+    LANGUAGE-uncovered-test or LANGUAGE-test; `train`, `valid` and `test` name others. If `train` names a file and
+    neither `language` nor `valid` gives one for validation, the last `valid_size` forms of a fixed shuffle are held
+    out, and training forms of the same lemma and tags are dropped. Without a language and files, forms of the made-up
+    language are sampled with `seed`, and no lemma is in two splits. The forms of a smaller `num_examples` are a subset
+    of those of a larger one. The vocabularies are one of TAGS of the training sources and Characters of the training
+    targets.
 
     Args:
         data_dir: folder of the files.
-        language: for example "german"; "" is the made-up language.
-        size: of the training file, "high", "medium" or "low".
+        language: for example "german"; "" is the made-up language, or that of `train`.
+        size: of the training file of a language, "high", "medium" or "low".
         num_examples: training forms; 0 means all of the file, or NUM_EXAMPLES of the made-up language.
-        valid_size: validation forms of the made-up language; its test split has TEST_SIZE.
+        valid_size: forms to hold out, or validation forms of the made-up language; its test split has TEST_SIZE.
+        train, valid, test: file names in data_dir, (name, "") each, in place of those of a language.
+        columns: one of COLUMNS, the order of the columns of all files.
         tags: a key of TAGS: where the tags of a source are.
         hallucinated: number of forms with random stems that are made from the training forms and added to them.
         copy_words: also train to copy each lemma and each form.
@@ -143,26 +153,36 @@ def inflection(
     Raises:
         UserError: something is wrong with a file, or a number of forms is out of range.
     """
+    given = _names(train, valid, test)
+    folder = pathlib.Path(data_dir)
     if language:
-        splits = _read_splits(pathlib.Path(data_dir), language, size, num_examples)
-        examples = tuple(splits["valid"].source[: len(EXAMPLES)])
-    elif str(data_dir):
-        raise UserError(f"data_dir {data_dir} has files of languages; set task.language, such as german")
+        paths = _paths_of(folder, language, size, given)
+    elif given and "train" not in given:
+        split, name = next(iter(given.items()))
+        raise UserError(f"task.{split} names {name}; expected task.train=('NAME', '') or task.language beside it")
+    elif str(data_dir) and not given:
+        raise UserError(
+            f"data_dir {data_dir} has files of languages; set task.language, such as german, or task.train=('NAME', '')"
+        )
     else:
-        splits, examples = _make_splits(num_examples, valid_size, seed), EXAMPLES
-    stats = {name: len(split) for name, split in splits.items()}
-    stats |= unseen_tags(splits, "forms")
-    train = splits["train"]
-    made = {"training forms with random stems": hallucinate(train, hallucinated, seed=HALLUCINATED)}
-    made |= {"training words to copy": copies(train)} if copy_words else {}
-    for what, pairs in made.items():
-        train = Pairs([*train.source, *pairs.source], [*train.target, *pairs.target])
-        stats |= {what: len(pairs)} if len(pairs) else {}
-    splits["train"] = train
+        paths = {split: folder / name for split, name in given.items()}
+    if paths:
+        splits, stats = _read_splits(paths, columns, valid_size, num_examples)
+        examples = tuple(splits["valid"].source[: len(EXAMPLES)])
+    else:
+        splits, stats, examples = _make_splits(num_examples, valid_size, seed), {}, EXAMPLES
+    stats = {name: len(split) for name, split in splits.items()} | stats | unseen_tags(splits, "forms")
+    pairs = splits["train"]
+    made = {"training forms with random stems": hallucinate(pairs, hallucinated, seed=HALLUCINATED)}
+    made |= {"training words to copy": copies(pairs)} if copy_words else {}
+    for what, more in made.items():
+        pairs = Pairs([*pairs.source, *more.source], [*pairs.target, *more.target])
+        stats |= {what: len(more)} if len(more) else {}
+    splits["train"] = pairs
     if vocabularies is None:
         vocabularies = (
-            TAGS[tags].train(train.source, vocab_size=ALL),
-            Characters.train(train.target, vocab_size=ALL),
+            TAGS[tags].train(pairs.source, vocab_size=ALL),
+            Characters.train(pairs.target, vocab_size=ALL),
         )
     return Task("inflection", splits, *vocabularies, stats=stats, examples=examples)
 
@@ -225,46 +245,94 @@ def _lexicon(rng: np.random.Generator) -> dict[str, dict[str, str]]:
     return lexicon
 
 
-def _read_splits(folder: pathlib.Path, language: str, size: str, num_examples: int) -> dict[str, Pairs]:
-    """Reads the splits of a language."""
+def _names(train: Sequence[str], valid: Sequence[str], test: Sequence[str]) -> dict[str, str]:
+    """Returns the names of files by split, of those that are named."""
+    names = {"train": ("", "") if tuple(train) in NO_FILE else train, "valid": valid, "test": test}
+    for split, files in names.items():
+        if any(files[1:]):
+            raise UserError(
+                f"task.{split} is {tuple(files)}; expected one file, such as ('{files[0] or files[1]}', '')"
+            )
+    return {split: files[0] for split, files in names.items() if any(files)}
+
+
+def _paths_of(folder: pathlib.Path, language: str, size: str, given: dict[str, str]) -> dict[str, pathlib.Path]:
+    """Returns the files of a language by split, those that are `given` in place of its own."""
     train, valid = folder / f"{language}-train-{size}", folder / f"{language}-dev"
-    if not os.path.exists(train):
+    if "train" not in given and not os.path.exists(train):
         _explain_missing(train, language, size)
-    elif not os.path.exists(valid):
-        raise UserError(f"{valid}: no such file; expected the validation forms of {language} next to {train.name}")
-    pairs = read_forms(train)
-    check_count(num_examples, len(pairs), "forms")
-    if num_examples:
-        order = np.random.default_rng(SUBSET).permutation(len(pairs))
-        pairs = pairs.select(np.sort(order[:num_examples]))
-    splits = {"train": pairs, "valid": read_forms(valid)}
-    for name in (f"{language}-uncovered-test", f"{language}-test"):
-        if os.path.exists(folder / name):
-            return splits | {"test": read_forms(folder / name)}
-    return splits
+    elif "valid" not in given and not os.path.exists(valid):
+        raise UserError(
+            f"{valid}: no such file; expected the validation forms of {language} next to {train.name}, or their file "
+            f"in task.valid; task.train=('{train.name}', '') in place of task.language holds out task.valid_size forms"
+        )
+    paths = {"train": train, "valid": valid}
+    tests = [folder / name for name in (f"{language}-uncovered-test", f"{language}-test")]
+    if found := [path for path in tests if os.path.exists(path)]:
+        paths["test"] = found[0]
+    return paths | {split: folder / name for split, name in given.items()}
 
 
-def read_forms(path: pathlib.Path) -> Pairs:
-    """Reads the lines `lemma TAB form TAB tags` of a file as pairs (`lemma TAB tags`, form), with all their spaces.
+def _read_splits(
+    paths: dict[str, pathlib.Path], columns: str, valid_size: int, num_examples: int
+) -> tuple[dict[str, Pairs], dict[str, int]]:
+    """Reads the files of the splits; returns these and what is to be told of them."""
+    read = {split: read_forms(path, columns) for split, path in paths.items()}
+    cut = hold_out(
+        read["train"],
+        read.get("valid"),
+        valid_size=valid_size,
+        num_examples=num_examples,
+        seed=SUBSET,
+        same=_cells,
+        what="forms",
+    )
+    stats = {} if "valid" in read else {"training forms with the lemma and tags of a held-out one": cut.equal}
+    return read | {"train": cut.train, "valid": cut.valid}, stats
+
+
+def _cells(pairs: Pairs) -> list[str]:
+    return pairs.source
+
+
+def read_forms(path: pathlib.Path, columns: str = COLUMNS[0]) -> Pairs:
+    """Reads the lines of a file, such as `lemma TAB form TAB tags`, as pairs (`lemma TAB tags`, form), spaces and all.
+
+    Args:
+        path: of the file.
+        columns: one of COLUMNS.
 
     Raises:
         UserError: as attn_jax.tasks.text.read_lines, or a line has not three columns, or an empty one, or the
-            columns seem to be in another order.
+            columns seem to be in another order, or the tags have another sign between them.
     """
+    order = lookup({known: known.split(" ") for known in COLUMNS}, columns, "task.columns")
+    expected = " TAB ".join(order)
     source, target = [], []
-    for number, line in enumerate(read_lines(path, expected=LINE), 1):
-        columns = line.split("\t")
-        if len(columns) != len(COLUMNS):
-            raise UserError(f"{path}, line {number}: expected the 3 columns {LINE}, got {len(columns)}")
-        for name, text in zip(COLUMNS, columns, strict=True):
+    for number, line in enumerate(read_lines(path, expected=expected), 1):
+        found = line.split("\t")
+        if len(found) != len(order):
+            blind = "; a file without forms is for --mode=predict --source" if len(found) == 2 else ""
+            raise UserError(f"{path}, line {number}: expected the 3 columns {expected}, got {len(found)}{blind}")
+        row = dict(zip(order, found, strict=True))
+        for name, text in row.items():
             if not text.strip():
-                raise UserError(f"{path}, line {number}: the column {name} is empty; expected {LINE}")
-        lemma, form, tags = columns
-        source.append(f"{lemma}\t{tags}")
-        target.append(form)
+                raise UserError(f"{path}, line {number}: the column {name} is empty; expected {expected}")
+        source.append(f"{row['lemma']}\t{row['tags']}")
+        target.append(row["form"])
     pairs = Pairs(source, target)
     if _is_swapped(pairs):
-        raise UserError(f"{path}: the columns look like lemma TAB tags TAB form; expected {LINE}")
+        swap = {"form": "tags", "tags": "form"}
+        other = [swap.get(name, name) for name in order]
+        raise UserError(
+            f"{path}: the columns look like {' TAB '.join(other)}; expected {expected}, or task.columns="
+            f"'{' '.join(other)}'"
+        )
+    tags = source[0].partition("\t")[2]
+    if "=" in tags and "," in tags and not any(";" in text for text in source):
+        raise UserError(
+            f"{path}: tags with , between them, such as {tags}; expected ;, such as {tags.replace(',', ';')}"
+        )
     return pairs
 
 
@@ -315,8 +383,16 @@ class InflectionOptions(TextOptions):
 
     name: str = option("inflection", "name of the task")
     language: str = option("", "language of the files in data_dir, such as german; empty: a generated language")
-    size: str = option("high", "size of the training file", choices=("high", "medium", "low"))
-    valid_size: int = option(500, "generated language: number of validation forms", at_least=1)
+    size: str = option("high", "size of the training file of the language", choices=("high", "medium", "low"))
+    train: tuple = option(("", ""), "(name, ''): training file in data_dir, in place of language and size", each=str)
+    valid: tuple = option(
+        ("", ""), "(name, ''): validation file; empty: that of the language, or valid_size forms are held out", each=str
+    )
+    test: tuple = option(("", ""), "(name, ''): test file; empty: that of the language, if there is one", each=str)
+    columns: str = option(COLUMNS[0], "order of the columns of the files", choices=COLUMNS)
+    valid_size: int = option(
+        500, "generated language, or no file for validation: number of validation forms", at_least=1
+    )
     tags: str = option(
         "first", "first: tags are the first tokens of the source; apart: after its end, see model.tags", choices=TAGS
     )
@@ -333,6 +409,10 @@ class InflectionOptions(TextOptions):
             size=self.size,
             num_examples=self.num_examples,
             valid_size=self.valid_size,
+            train=self.train,
+            valid=self.valid,
+            test=self.test,
+            columns=self.columns,
             tags=self.tags,
             hallucinated=self.hallucinated,
             copy_words=self.copy_words,

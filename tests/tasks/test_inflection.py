@@ -227,7 +227,7 @@ def test_fewer_lines_of_a_file_are_a_subset_in_its_order(folder):
             {"language": "french"},
             "french-dev: no such file; expected the validation forms of french next to french-train-",
         ),
-        ({"language": ""}, "has files of languages; set task.language, such as german$"),
+        ({"language": ""}, "set task.language, such as german, or task.train=\\('NAME', ''\\)$"),
         ({"num_examples": 5}, r"task.num_examples 5: expected 0 \(all\) to 4, the training forms there are$"),
         ({"num_examples": -1}, r"task.num_examples -1: expected 0 \(all\) to 4"),
         (
@@ -260,7 +260,11 @@ def test_a_folder_without_such_files(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"a\tb\tN\na\tN\n", ", line 2: expected the 3 columns lemma TAB form TAB tags, got 2"),
+        (
+            b"a\tb\tN\na\tN\n",
+            ", line 2: expected the 3 columns lemma TAB form TAB tags, got 2; a file without forms is for "
+            "--mode=predict --source",
+        ),
         (b"a\n", ", line 1: expected the 3 columns lemma TAB form TAB tags, got 1"),
         (b"a\tb\tN\t\n", ", line 1: expected the 3 columns lemma TAB form TAB tags, got 4"),
         (b"a\tb\tN\n\tb\tN\n", ", line 2: the column lemma is empty; expected lemma TAB form TAB tags"),
@@ -288,7 +292,9 @@ SWAPPED = {
 @pytest.mark.parametrize("what", SWAPPED)
 def test_columns_in_another_order_are_told(tmp_path, what):
     (tmp_path / "x").write_text("\n".join(SWAPPED[what]) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"the columns look like lemma TAB tags TAB form; expected lemma TAB form TAB"):
+    with pytest.raises(
+        UserError, match=r"the columns look like lemma TAB tags TAB form; .*, or task.columns='lemma tags"
+    ):
         read_forms(tmp_path / "x")
 
 
@@ -304,3 +310,77 @@ def test_columns_in_another_order_are_told(tmp_path, what):
 def test_columns_in_the_right_order_are_read(tmp_path, lines):
     (tmp_path / "x").write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert read_forms(tmp_path / "x").target == [line.split("\t")[1] for line in lines]
+
+
+def test_files_of_any_name_and_order(folder):
+    for name, lines in {"x.trn": TRAIN, "x.tst": TRAIN[1:]}.items():
+        rows = [line.split("\t") for line in lines]
+        (folder / name).write_text("\n".join(f"{lemma}\t{tags}\t{form}" for lemma, form, tags in rows))
+    (folder / "x.dev").write_text("Maus\tN;PL\tMäuse\n", encoding="utf-8")
+    names = {"train": ("x.trn", ""), "valid": ("x.dev", ""), "test": ("x.tst", "")}
+    task = build(data_dir=folder, columns="lemma tags form", **names)
+    same = build(data_dir=folder, language="german")
+    assert task.splits["train"] == same.splits["train"] and task.splits["valid"].target == ["Mäuse"]
+    assert task.splits["test"].target == same.splits["train"].target[1:]
+
+
+def test_a_file_takes_the_place_of_one_of_a_language(folder):
+    (folder / "german-test").write_text(TRAIN[0], encoding="utf-8")
+    (folder / "more").write_text(TRAIN[1], encoding="utf-8")
+    splits = build(data_dir=folder, language="german", test=("more", "")).splits
+    assert splits["test"].target == ["Häuser"] and len(splits["train"]) == 4 and len(splits["valid"]) == 2
+    assert build(data_dir=folder, language="french", valid=("german-dev", "")).splits["valid"] == splits["valid"]
+
+
+def test_without_a_file_for_validation_forms_are_held_out(folder):
+    (folder / "x.trn").write_text("\n".join([*TRAIN, "gehen\tgieng\tV;PST", "sehen\tsahe\tV;PST"]), encoding="utf-8")
+    for size in (1, 2, 3):
+        task = build(data_dir=folder, train=("x.trn", ""), valid_size=size)
+        cells = [set(task.splits[name].source) for name in ("train", "valid")]
+        assert len(task.splits["valid"]) == size and not cells[0] & cells[1]
+        dropped = task.stats["training forms with the lemma and tags of a held-out one"]
+        assert len(task.splits["train"]) == 6 - size - dropped
+
+
+def test_the_names_in_runs_of_before_files_had_names_mean_none(folder):
+    old = build(data_dir=folder, language="german", train=("train.source", "train.target"))
+    assert old.splits == build(data_dir=folder, language="german").splits
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"train": ("a", "b")}, r"task.train is \('a', 'b'\); expected one file, such as \('a', ''\)$"),
+        ({"test": ("a", "")}, r"task.test names a; expected task.train=\('NAME', ''\) or task.language beside it$"),
+        ({"train": ("german", "")}, r"german: no such file; did you mean german-dev\?$"),
+        (
+            {"train": ("german-dev", ""), "columns": "lemma tags form"},
+            "the columns look like lemma TAB form TAB tags; expected lemma TAB tags TAB form, or task.columns="
+            "'lemma form tags'$",
+        ),
+        (
+            {"train": ("german-dev", ""), "columns": "lemma tag form"},
+            "columns 'lemma tag form'; did you mean lemma tags f",
+        ),
+        (
+            {"train": ("german-dev", "")},
+            r"task.valid_size 300: expected 1 to 1, as there are 2 training forms and no file for validation$",
+        ),
+        (
+            {"language": "french"},
+            r"task.train=\('french-train-high', ''\) in place of task.language holds out task.valid",
+        ),
+    ],
+)
+def test_wrong_names_of_files(folder, options, message):
+    with pytest.raises(UserError, match=message) as error:
+        build(data_dir=folder, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_tags_with_commas_are_told(tmp_path):
+    (tmp_path / "x").write_text("a,b\taba\tpos=N,num=PL\nc\tca\tpos=N,num=SG\n")
+    with pytest.raises(
+        UserError, match=r"x: tags with , between them, such as pos=N,num=PL; expected ;, .* pos=N;num=PL$"
+    ):
+        read_forms(tmp_path / "x")

@@ -36,6 +36,7 @@ So, in steps:
     kazelne  V.PTCP;PST  ge-kazel-Ut        gekazelüt     a prefix does not change
 """
 
+import collections
 import dataclasses
 import difflib
 import itertools
@@ -53,8 +54,8 @@ from attn_jax.options import option
 from attn_jax.tasks.alignments import Links, align_letters
 from attn_jax.tasks.made_forms import copies, hallucinate
 from attn_jax.tasks.options import TextOptions
-from attn_jax.tasks.splits import check_count, hold_out
-from attn_jax.tasks.tags import unseen_tags
+from attn_jax.tasks.splits import check_count, hold_out, seen_in_training
+from attn_jax.tasks.tags import unseen_parts, unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, Vocabulary
@@ -287,8 +288,27 @@ def _read_splits(
         same=_cells,
         what="forms",
     )
+    splits = read | {"train": cut.train, "valid": cut.valid}
     stats = {} if "valid" in read else {"training forms with the lemma and tags of a held-out one": cut.equal}
-    return read | {"train": cut.train, "valid": cut.valid}, stats
+    return splits, stats | _told(splits)
+
+
+def _told(splits: dict[str, Pairs]) -> dict[str, int]:
+    """Counts what training has too, and what it has not; and the lemmas and tags that have several forms."""
+    stats = seen_in_training(splits, lambda pairs: list(zip(pairs.source, pairs.target, strict=True)), "forms")
+    stats |= unseen_parts(splits, "forms", "lemma", lambda pairs: [[lemma] for lemma in _lemmas(pairs)])
+    stats |= unseen_parts(splits, "forms", "character of the lemma", _lemmas)
+    stats |= unseen_parts(splits, "forms", "character", lambda pairs: pairs.target)
+    for name, pairs in splits.items():
+        forms = set(zip(pairs.source, pairs.target, strict=True))
+        cells = collections.Counter(cell for cell, _ in forms)
+        if several := sum(count > 1 for count in cells.values()):
+            stats[f"{name} lemmas and tags with several forms"] = several
+    return stats
+
+
+def _lemmas(pairs: Pairs) -> list[str]:
+    return [text.partition("\t")[0] for text in pairs.source]
 
 
 def _cells(pairs: Pairs) -> list[str]:

@@ -1,14 +1,14 @@
 """Tags beside the sources of a task: lines `text TAB tags`, with ";" between tags."""
 
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import tags_of
 
-SHOWN = 3  # tags that a message names
+SHOWN = 3  # tags or other parts that a message names
 
 
 def add_tags(texts: Sequence[str], source: pathlib.Path, path: pathlib.Path) -> list[str]:
@@ -47,12 +47,26 @@ def unseen_tags(splits: dict[str, Pairs], what: str) -> dict[str, int]:
         splits: "train" and others.
         what: word for the sources in messages.
     """
-    known = {tag for text in splits["train"].source for tag in tags_of(text)}
+    return unseen_parts(splits, what, "tag", lambda pairs: map(tags_of, pairs.source))
+
+
+def unseen_parts(
+    splits: dict[str, Pairs], what: str, kind: str, parts: Callable[[Pairs], Iterable[Iterable[str]]]
+) -> dict[str, int]:
+    """Counts the examples of each split with a part that training has not; the key names some of these parts.
+
+    Args:
+        splits: "train" and others.
+        what: word for the examples in messages.
+        kind: word for a part, such as tag.
+        parts: maps pairs to the parts of each of them.
+    """
+    known = {part for of_one in parts(splits["train"]) for part in of_one}
     counts = {}
     for name in [name for name in splits if name != "train"]:
-        unseen = [[tag for tag in tags_of(text) if tag not in known] for text in splits[name].source]
+        unseen = [[part for part in of_one if part not in known] for of_one in parts(splits[name])]
         if count := sum(map(bool, unseen)):
-            tags = list(dict.fromkeys(tag for some in unseen for tag in some))
-            some = ", ".join(tags[:SHOWN]) + (", ..." if len(tags) > SHOWN else "")
-            counts[f"{name} {what} with a tag that training has not ({some})"] = count
+            different = list(dict.fromkeys(part for some in unseen for part in some))
+            some = ", ".join(different[:SHOWN]) + (", ..." if len(different) > SHOWN else "")
+            counts[f"{name} {what} with a {kind} that training has not ({some})"] = count
     return counts

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from attn_jax.errors import UserError
+from attn_jax.tasks.text import not_utf8
 
 
 class Files(NamedTuple):
@@ -49,4 +50,4 @@ def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
             text = raw.decode("utf-8").rstrip("\r\n")
             yield text.removeprefix("\ufeff") if number == 1 else text
         except UnicodeDecodeError as error:
-            raise UserError(f"{name}, line {number}: not valid UTF-8 ({error.reason})") from None
+            raise not_utf8(name, number, raw, error.start) from None

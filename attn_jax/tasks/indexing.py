@@ -22,6 +22,7 @@ from attn_jax.tasks.buckets import choose_buckets, make_buckets
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import load_checked, reason, save_checked
 from attn_jax.tasks.pieces import SentencePiece
+from attn_jax.tasks.text import not_utf8
 from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.tasks.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, SIDES, VOCABULARIES, map_array, token_dtype
 from attn_jax.tasks.vocabulary import VOCABULARIES as KINDS
@@ -111,10 +112,7 @@ def lines(file: Iterable[bytes], path: pathlib.Path, number: int) -> Iterator[st
         try:
             text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
-            byte = line[error.start]
-            raise UserError(
-                f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8"
-            ) from None
+            raise not_utf8(str(path), number, line, error.start) from None
         text = text.removeprefix("\ufeff") if number == 1 else text
         if not text or text.isspace():
             raise UserError(f"{path}, line {number}: the line is empty; {EMPTY}")

@@ -5,6 +5,9 @@ import pathlib
 from attn_jax.errors import UserError, nearest
 
 Path = str | pathlib.Path
+UTF_16 = "UTF-16; convert it to UTF-8, such as with iconv -f UTF-16 -t UTF-8"
+# What a file that begins with these bytes is, and what to do.
+SIGNS = {b"\x1f\x8b": "a gzip file; unpack it with gunzip", b"\xff\xfe": UTF_16, b"\xfe\xff": UTF_16}
 
 
 def read_lines(path: Path, expected: str = "one sentence per line") -> list[str]:
@@ -36,8 +39,7 @@ def read_text(path: Path, expected: str = "a text") -> str:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        raise UserError(f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02x}); convert it to UTF-8") from None
+        raise not_utf8(str(path), number, data, error.start) from None
     if not text:
         raise UserError(f"{path}: the file is empty; expected {expected}")
     return text
@@ -56,6 +58,20 @@ def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
             "to be the translation of line i of the other"
         )
     return source_lines, target_lines
+
+
+def not_utf8(name: str, number: int, data: bytes, at: int) -> UserError:
+    """Returns the error of a text that is not UTF-8.
+
+    Args:
+        name: of the text.
+        number: of the wrong line.
+        data: the whole text, or this line.
+        at: place of the wrong byte in `data`.
+    """
+    known = [what for sign, what in SIGNS.items() if number == 1 and data.startswith(sign)]
+    then = f", it is {known[0]}" if known else "; convert it to UTF-8"
+    return UserError(f"{name}, line {number}: not valid UTF-8 (byte 0x{data[at]:02x}){then}")
 
 
 def _read_bytes(path: pathlib.Path) -> bytes:

@@ -1,5 +1,6 @@
 """The program starts in the same way as a file and as a module, and sets the cache of jax before jax is imported."""
 
+import gzip
 import os
 import pathlib
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 from attn_jax.cli import allocator
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.errors import UserError
+from attn_jax.tasks.indexing import lines
+from attn_jax.tasks.text import read_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMS = ([str(ROOT / "launch.py")], ["-m", "attn_jax.cli"])
@@ -89,3 +92,22 @@ def test_closed_standard_input_is_told(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(UserError, match=r"standard input is closed; give --source=FILE"):
         lines_of(Files())
+
+
+@pytest.mark.parametrize(
+    "data", [gzip.compress(b"a\n", mtime=0), "a\nb\n".encode("utf-16"), b"a\n\xe4\n"], ids=["gzip", "UTF-16", "Latin-1"]
+)
+def test_a_file_that_is_not_utf8_has_one_message_wherever_it_is_read(tmp_path, data):
+    path = tmp_path / "text"
+    path.write_bytes(data)
+    messages = []
+    for read in (read_lines, lambda path: list(lines_of(Files(source=str(path)))), lambda path: list(indexed(path))):
+        with pytest.raises(UserError) as error:
+            read(path)
+        messages.append(str(error.value))
+    assert len(set(messages)) == 1
+
+
+def indexed(path):
+    with open(path, "rb") as file:
+        yield from lines(file, path, 0)

@@ -1,5 +1,6 @@
 """Every way a text file can be wrong gives one line that says which file, where, and what was expected."""
 
+import gzip
 import pathlib
 
 import pytest
@@ -39,7 +40,13 @@ def test_only_lf_ends_a_line(write):
         (b"a\n \t\r\nb\n", "line 2: the line is empty"),
         (b"a\n\n", "line 2: the line is empty"),
         ("a\nb\nä\n".encode("latin-1"), "line 3: not valid UTF-8 (byte 0xe4)"),
-        ("a\nb\n".encode("utf-16"), "line 1: not valid UTF-8"),
+        ("a\nb\n".encode("utf-16"), "line 1: not valid UTF-8 (byte 0xff), it is UTF-16; convert it to UTF-8"),
+        (b"\xfe\xff\0a\0\n", "line 1: not valid UTF-8 (byte 0xfe), it is UTF-16; convert it to UTF-8"),
+        (
+            gzip.compress(b"a\n", mtime=0),
+            "line 1: not valid UTF-8 (byte 0x8b), it is a gzip file; unpack it with gunzip",
+        ),
+        (b"a\n\x1f\x8b\n", "line 2: not valid UTF-8 (byte 0x8b); convert it to UTF-8"),
     ],
 )
 def test_wrong_content(write, data, message):

@@ -192,6 +192,8 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
     for what, count in task.stats.items():
         if what.startswith(f"{name} "):  # what is worth knowing of it, such as how much of it training has too
             notice(f"{'data':<14}{what}: {count:,}")
+    if isinstance(split, Pairs):
+        snapshot.predictor.report(split.source, split.target)
     return name, split
 
 

@@ -23,7 +23,7 @@ import optax
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
 from attn_jax.training.row_updates import merge_all, row_gradients, update_rows
-from attn_jax.types import Array, Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
+from attn_jax.types import Batch, Callable, Metrics, Params, PRNGKeyArray, PyTree
 
 
 @flax.struct.dataclass
@@ -72,52 +72,69 @@ def make_train_step(
         axis_name: of the devices under pmap.
         microbatches: the number of equal parts of the rows, which are computed one after another.
         by_rows: loss_fn is a RowLoss, and the step updates only the rows of tables that it reads; see row_updates.py.
-    """
 
-    def sums(params: Params, step: Array, batch: Batch, rng: PRNGKeyArray):
-        """Returns ((gradients, metrics), lookups in tables); the first are summed up, the second collected."""
-        if by_rows:
-            grads, metrics, lookups = row_gradients(loss_fn, params, batch, rng, step)
-            return (grads, metrics), lookups
-        (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(params, batch, rng, step)
-        return (grads, metrics), {}
+    Raises:
+        UserError: microbatches < 1, or, from the step, they do not divide the rows.
+    """
+    if microbatches < 1:
+        raise UserError(f"train.microbatches is {microbatches}; expected at least 1")
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         rng = jax.random.fold_in(state.rng, state.step)
         if axis_name is not None:
             rng = jax.random.fold_in(rng, jax.lax.axis_index(axis_name))
-        if microbatches == 1:
-            (grads, metrics), lookups = sums(state.params, state.step, batch, jax.random.fold_in(rng, 0))
-            lookups = jax.tree.map(lambda x: x[None], lookups)
-        else:
-            parts = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
-            rngs = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(microbatches))
-            first, _ = jax.eval_shape(sums, state.params, state.step, jax.tree.map(lambda x: x[0], parts), rngs[0])
-            zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
-
-            def add(so_far, part):
-                summed, lookups = sums(state.params, state.step, *part)
-                return jax.tree.map(jnp.add, so_far, summed), lookups
-
-            (grads, metrics), lookups = jax.lax.scan(add, zeros, (parts, rngs))
+        sums = partial(_sums, loss_fn, by_rows, state)
+        (grads, metrics), lookups = _sum_microbatches(sums, batch, rng, microbatches)
         if axis_name is not None:
             grads, metrics = jax.lax.psum((grads, metrics), axis_name)
             lookups = jax.tree.map(lambda x: jax.lax.all_gather(x, axis_name, tiled=True), lookups)
         count = jnp.maximum(metrics["loss"].count, 1)
         mean = partial(jax.tree.map, lambda g: (g / count).astype(g.dtype))
-        if by_rows:
-            touched = merge_all(lookups, state.params, mean)
-            grads = mean(grads)
-            params, opt_state = update_rows(tx, state.params, state.opt_state, grads, touched)
-            of_rows = [rows.gradient for rows in touched.values()]
-        else:
-            grads, of_rows = mean(grads), []
-            updates, opt_state = tx.update(grads, state.opt_state, state.params)
-            params = optax.apply_updates(state.params, updates)
-        metrics = {**metrics, "grad_norm": Mean(optax.tree.norm((grads, of_rows)), jnp.ones(()))}
+        params, opt_state, norm = _update(tx, state, grads, lookups if by_rows else None, mean)
+        metrics = {**metrics, "grad_norm": Mean(norm, jnp.ones(()))}
         return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     return train_step
+
+
+def _sums(loss_fn: Callable, by_rows: bool, state: TrainState, batch: Batch, rng: PRNGKeyArray):
+    """Returns ((gradients, metrics), lookups in tables); the first are summed up, the second collected."""
+    if by_rows:
+        grads, metrics, lookups = row_gradients(loss_fn, state.params, batch, rng, state.step)
+        return (grads, metrics), lookups
+    (_, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, rng, state.step)
+    return (grads, metrics), {}
+
+
+def _sum_microbatches(sums: Callable, batch: Batch, rng: PRNGKeyArray, microbatches: int):
+    """Sums `sums` over the parts of a batch, one after another; lookups get a first axis of parts."""
+    if microbatches == 1:
+        summed, lookups = sums(batch, jax.random.fold_in(rng, 0))
+        return summed, jax.tree.map(lambda x: x[None], lookups)
+    parts = jax.tree.map(lambda x: split_rows(x, microbatches), batch)
+    rngs = jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(microbatches))
+    first, _ = jax.eval_shape(sums, jax.tree.map(lambda x: x[0], parts), rngs[0])
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), first)
+
+    def add(so_far, part):
+        summed, lookups = sums(*part)
+        return jax.tree.map(jnp.add, so_far, summed), lookups
+
+    return jax.lax.scan(add, zeros, (parts, rngs))
+
+
+def _update(tx: optax.GradientTransformation, state: TrainState, grads: PyTree, lookups: dict | None, mean: Callable):
+    """Returns (parameters, optimizer state, norm of the mean gradient); with lookups, updates only the rows read."""
+    if lookups is None:
+        grads, of_rows = mean(grads), []
+        updates, opt_state = tx.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+    else:
+        touched = merge_all(lookups, state.params, mean)
+        grads = mean(grads)
+        params, opt_state = update_rows(tx, state.params, state.opt_state, grads, touched)
+        of_rows = [rows.gradient for rows in touched.values()]
+    return params, opt_state, optax.tree.norm((grads, of_rows))
 
 
 def split_rows(x, parts: int):
@@ -216,9 +233,10 @@ def fit(
             before it asked for.
         on_step: called as (step, metrics) for each step, in order, as soon as its metrics are on the host: a little
             after the step, but before any callback of the same or a later step.
-        should_stop: step -> the number of a signal, or 0; called after each step and its callbacks. A signal ends the
-            training without further callbacks, so that they count the same as in a run that was never interrupted; the
-            caller saves the state.
+        should_stop: step -> the number of a signal, or 0; called after each step but the last, after its callbacks. A
+            signal ends the training without further callbacks, so that they count the same as in a run that was never
+            interrupted; the caller saves the state. Where a callback stops at the same step, the result tells of the
+            stop and not of the signal.
         skip: steps whose batches are left out: they count, have no metrics, and update nothing.
         max_in_flight: the largest number of steps that are dispatched and not finished. (Without a limit, a program on
             several CPU devices deadlocks.)
@@ -227,41 +245,60 @@ def fit(
         Diverged: a loss or gradient is not finite; at most `max_in_flight` - 1 steps later, and always before a
             callback can save the state after it.
     """
-    in_flight: collections.deque = collections.deque()
-
-    def arrive(at_most: int) -> None:
-        while len(in_flight) > at_most:
-            step, metrics = in_flight.popleft()
-            if metrics:
-                metrics = parallel.get_state(metrics)
-                check_finite(step, metrics)
-            if on_step is not None:
-                on_step(step, metrics)
-
+    in_flight = InFlight(parallel, on_step, max(max_in_flight, 1))
     for step in range(start + 1, num_steps + 1):
         if step in skip:
             state, metrics = state.replace(step=state.step + 1), {}
         else:
             state, metrics = parallel.train_step(state, parallel.put_batch(batch_at(step - 1)))
-        in_flight.append((step, metrics))
-        arrive(max(max_in_flight, 1) - 1)
-        stopped = False
-        for n, callback in every:
-            if step == num_steps or (n and step % n == 0):
-                arrive(0)
-                outcome = callback(step, state) or Outcome()
-                state = state if outcome.state is None else outcome.state
-                stopped |= outcome.stop
+        in_flight.add(step, metrics)
+        due = [callback for n, callback in every if step == num_steps or (n and step % n == 0)]
+        if due:
+            in_flight.drain()
+        state, stopped = _run_callbacks(due, step, state)
         if step == num_steps:
             break
         number = 0 if should_stop is None else int(should_stop(step))
         if stopped or number:
-            arrive(0)
+            in_flight.drain()
             if stopped:
                 return FitResult(state, step, Reason.STOPPED)
             return FitResult(state, step, Reason.INTERRUPTED, number)
-    arrive(0)
+    in_flight.drain()
     return FitResult(state, max(start, num_steps), Reason.DONE)
+
+
+class InFlight:
+    """Steps that are dispatched and whose metrics are not yet on the host, oldest first."""
+
+    def __init__(self, parallel: Any, on_step: Callable | None, at_most: int):
+        self.parallel, self.on_step, self.at_most = parallel, on_step, at_most
+        self.steps: collections.deque = collections.deque()
+
+    def add(self, step: int, metrics: Metrics) -> None:
+        """Adds a step, then waits until there are fewer than `at_most`, so that the next one can be dispatched."""
+        self.steps.append((step, metrics))
+        self.drain(self.at_most - 1)
+
+    def drain(self, left: int = 0) -> None:
+        """Waits for the oldest steps until `left` are left; raises Diverged if one is not finite."""
+        while len(self.steps) > left:
+            step, metrics = self.steps.popleft()
+            if metrics:
+                metrics = self.parallel.get_state(metrics)
+                check_finite(step, metrics)
+            if self.on_step is not None:
+                self.on_step(step, metrics)
+
+
+def _run_callbacks(callbacks: list[Callable], step: int, state: PyTree) -> tuple[PyTree, bool]:
+    """Calls all of them; returns the state that they ask for, and whether one asks to stop."""
+    stopped = False
+    for callback in callbacks:
+        outcome = callback(step, state) or Outcome()
+        state = state if outcome.state is None else outcome.state
+        stopped |= outcome.stop
+    return state, stopped
 
 
 def check_finite(step: int, metrics: Metrics) -> None:

@@ -60,6 +60,11 @@ def test_microbatches_that_do_not_divide_are_a_user_error():
         jax.eval_shape(make_train_step(tiny.loss_fn, tx, microbatches=3), tiny.create(tx), tiny.batch_at(0))
 
 
+def test_there_is_at_least_one_microbatch():
+    with pytest.raises(UserError, match=r"train\.microbatches is 0; expected at least 1"):
+        make_train_step(tiny.loss_fn, tiny.optimizer(), microbatches=0)
+
+
 def test_each_step_and_each_microbatch_has_its_own_dropout():
     tx = tiny.optimizer(learning_rate=0.0)
     step = jax.jit(make_train_step(tiny.noisy_loss_fn, tx, microbatches=2))
@@ -190,6 +195,20 @@ def test_an_interruption_calls_nothing_more():
     )
     assert (fitted.step, fitted.reason, calls, seen) == (7, "interrupted", [5], list(range(1, 8)))
     assert fitted.signal == signal.SIGTERM
+
+
+def test_a_stop_of_a_callback_wins_over_a_signal_and_after_the_last_step_none_is_asked_for():
+    asked = []
+
+    def should_stop(step):
+        asked.append(step)
+        return signal.SIGTERM if step == 2 else 0
+
+    stop = [(2, lambda step, state: Outcome(stop=True))]
+    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=9, every=stop, should_stop=should_stop)
+    assert (fitted.reason, fitted.signal, asked) == ("stopped", 0, [1, 2])
+    fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=2, should_stop=should_stop)
+    assert (fitted.reason, fitted.signal, asked) == ("done", 0, [1, 2, 1])
 
 
 def test_nothing_left_to_do():

@@ -173,13 +173,13 @@ def combine_marginal(
     counted = sample.importance_weights > 0
     log_importance = jnp.where(counted, jnp.log(jnp.where(counted, sample.importance_weights, 1)), -jnp.inf)
     if sample.complete:  # the importance weights are the weights a, with their gradient
-        return -_logsumexp(log_importance + gradient_only(sample.log_prob) - f)
-    loss = -_logsumexp(log_importance - f)
+        return -log_sum_exp_or_0(log_importance + gradient_only(sample.log_prob) - f)
+    loss = -log_sum_exp_or_0(log_importance - f)
     reward = jax.lax.stop_gradient(loss)[..., None]
     if sample.leave_one_out is not None:
         f_others = jnp.einsum("...nm,...m->...n", sample.leave_one_out, f)
         replaced = jnp.where(jnp.eye(f.shape[-1], dtype=bool), f_others[..., None], f[..., None, :])
-        reward = reward - jax.lax.stop_gradient(-_logsumexp(log_importance[..., None, :] - replaced))
+        reward = reward - jax.lax.stop_gradient(-log_sum_exp_or_0(log_importance[..., None, :] - replaced))
     elif baseline is not None:
         reward = reward - jax.lax.stop_gradient(baseline)[..., None]
     return loss + gradient_only(jnp.sum(reward * sample.log_prob, axis=-1))
@@ -190,12 +190,16 @@ def _check_losses(where: str, sample: Sample, f: Array) -> None:
         raise ValueError(f"{where}: f has the shape {f.shape}; expected [..., {rows[0]}], a loss for each row read")
 
 
-def _logsumexp(x: Float[Array, "... n"]) -> Float[Array, "..."]:
-    """Computes logsumexp over the last axis; 0 without a gradient where all terms are -inf."""
-    possible = x > -jnp.inf
-    some = jnp.any(possible, axis=-1)
-    safe = jnp.where(some[..., None], x, 0.0)
-    return jnp.where(some, jax.nn.logsumexp(safe, axis=-1), 0.0)
+def log_sum_exp(logs: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
+    """Computes log sum exp over an axis; -inf, with zero gradient, where all terms are -inf."""
+    # Without its `where`, the gradient is NaN where all are -inf.
+    return jax.nn.logsumexp(logs, axis=axis, where=logs > -jnp.inf)
+
+
+def log_sum_exp_or_0(logs: Float[Array, "... n"]) -> Float[Array, "..."]:
+    """Computes log sum exp over the last axis; 0, with zero gradient, where all terms are -inf: no loss, for no key."""
+    total = log_sum_exp(logs)
+    return jnp.where(total > -jnp.inf, total, 0.0)
 
 
 def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention.hard.estimators import log_sum_exp
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 
@@ -80,7 +81,7 @@ def predict(log_posterior: Float[Array, "... s"], log_transition: Float[Array, "
     """Computes log p(a_t = i | y_<t) = log sum_j p(a_t = i | a_{t-1} = j) p(a_{t-1} = j | y_<t)."""
     if log_transition.shape[-2] == 1:  # does not depend on j
         return jnp.broadcast_to(log_transition[..., 0, :], log_posterior.shape)
-    return _log_sum_exp(log_posterior[..., :, None] + log_transition, axis=-2)
+    return log_sum_exp(log_posterior[..., :, None] + log_transition, axis=-2)
 
 
 def update(
@@ -95,7 +96,7 @@ def update(
     possible = log_predictive > -jnp.inf
     # The inner `where` keeps NaN and inf of masked keys out of the gradient as well.
     joint = jnp.where(possible, log_predictive - jnp.where(possible, nll.astype(jnp.float32), 0.0), -jnp.inf)
-    total = _log_sum_exp(joint, axis=-1)
+    total = log_sum_exp(joint, axis=-1)
     return -total, joint - _finite(total)[..., None]
 
 
@@ -195,13 +196,8 @@ def _finite(logs: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(jnp.isfinite(logs), logs, 0.0)
 
 
-def _log_sum_exp(logs: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-    # Without its `where`, the gradient is NaN where all are -inf.
-    return jax.nn.logsumexp(logs, axis=axis, where=logs > -jnp.inf)
-
-
 def _log_softmax(logits: Float[Array, "... k"], allowed: Bool[Array, "... #k"]) -> Float[Array, "... k"]:
     logits = jnp.where(allowed, logits, -jnp.inf)
     # Centred first, since log sum exp of large scores would round their differences away.
     logits = logits - _finite(jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True)))
-    return logits - _finite(_log_sum_exp(logits, axis=-1))[..., None]
+    return logits - _finite(log_sum_exp(logits, axis=-1))[..., None]

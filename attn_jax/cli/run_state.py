@@ -24,7 +24,7 @@ from attn_jax.tasks.files import text_checksum
 from attn_jax.tasks.point_batches import PointBatches
 from attn_jax.tasks.streaming import StreamedBatches
 from attn_jax.training.checkpoints import Checkpoints
-from attn_jax.training.loop import Meter, Outcome
+from attn_jax.training.loop import CallbackResult, Meter
 from attn_jax.training.metrics_writer import MetricsWriter
 from attn_jax.training.optimizers import SCHEDULES, SinceBest, halve, plateau_scale
 from attn_jax.training.parallel import Parallel
@@ -156,12 +156,12 @@ class Callbacks:
         if self.writer is not None:
             self.writer.write(step, metrics)
 
-    def on_evaluation(self, step: int, state: PyTree) -> Outcome:
+    def on_evaluation(self, step: int, state: PyTree) -> CallbackResult:
         """Evaluates the validation split and saves; halves the learning rate or stops if the config says so."""
         with self.progress.pause():
             return self._evaluate(step, state)
 
-    def _evaluate(self, step: int, state: PyTree) -> Outcome:
+    def _evaluate(self, step: int, state: PyTree) -> CallbackResult:
         run, config = self.run, self.run.config
         copy = run.parallel.copy_state(state)
         name, _ = best_metric(config)
@@ -176,20 +176,20 @@ class Callbacks:
         self.progress.clear()
         notice(f"{'valid':<14}step {step}  {means}")
         run.best.update(results[name]["mean"])
-        outcome = Outcome()
+        asked = CallbackResult()
         if SCHEDULES[config.optimizer.schedule].halves_on_plateau:
             run.plateau.update(values["loss"])
             spent = run.plateau.spent(config.optimizer.plateau_patience)
             if np.any(spent):
                 copy = copy.replace(opt_state=halve(copy.opt_state, spent))
                 run.scale = plateau_scale(copy.opt_state)
-                outcome = Outcome(state=run.parallel.put_state(copy))
+                asked = CallbackResult(state=run.parallel.put_state(copy))
         patience = config.train.patience
         stop = bool(patience and run.best.count >= patience) or reached(config, results[name]["seeds"])
         run.finished = stop or step == run.num_steps
         metrics = {metric: result["mean"] for metric, result in results.items()}
         run.checkpoints.save(step, copy, config=plain(config), extra=run.extra, metrics=metrics)
-        return outcome._replace(stop=stop)
+        return asked._replace(stop=stop)
 
 
 def reached(config: ConfigDict, values: list[float]) -> bool:

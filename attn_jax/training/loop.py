@@ -181,10 +181,10 @@ class Meter:
         self.metrics = {k: Mean(np.asarray(total), np.asarray(count)) for k, (total, count) in state.items()}
 
 
-class Outcome(NamedTuple):
-    """The wishes of a callback of `fit`: another state to continue with (on the device), or to stop."""
+class CallbackResult(NamedTuple):
+    """What a callback of `fit` asks for; None in place of it asks for nothing."""
 
-    state: Any = None
+    state: Any = None  # to continue with, on the device; None: the same as before
     stop: bool = False
 
 
@@ -229,8 +229,8 @@ def fit(
         num_steps: the number of steps done at the end.
         every: pairs (n, callback). callback(step, state) is called after each n-th step and after step `num_steps`,
             with the number of steps done and the state after them; n = 0: only after step `num_steps`. It returns None
-            or an Outcome. Callbacks of the same step all run, in the order of `every`; each gets the state that the one
-            before it asked for.
+            or a CallbackResult. Callbacks of the same step all run, in the order of `every`; each gets the state that
+            the one before it asked for.
         on_step: called as (step, metrics) for each step, in order, as soon as its metrics are on the host: a little
             after the step, but before any callback of the same or a later step.
         should_stop: step -> the number of a signal, or 0; called after each step but the last, after its callbacks. A
@@ -295,9 +295,9 @@ def _run_callbacks(callbacks: list[Callable], step: int, state: PyTree) -> tuple
     """Calls all of them; returns the state that they ask for, and whether one asks to stop."""
     stopped = False
     for callback in callbacks:
-        outcome = callback(step, state) or Outcome()
-        state = state if outcome.state is None else outcome.state
-        stopped |= outcome.stop
+        result = callback(step, state) or CallbackResult()
+        state = state if result.state is None else result.state
+        stopped |= result.stop
     return state, stopped
 
 

@@ -12,7 +12,7 @@ import tiny_model as tiny
 
 from attn_jax.errors import UserError
 from attn_jax.models.metrics import Mean
-from attn_jax.training.loop import Diverged, Meter, Outcome, fit, make_train_step, split_rows, stop_on_signals
+from attn_jax.training.loop import CallbackResult, Diverged, Meter, fit, make_train_step, split_rows, stop_on_signals
 from attn_jax.training.parallel import PARALLEL
 
 
@@ -165,7 +165,7 @@ def test_a_callback_stops_the_training_and_the_others_of_its_step_still_run():
         start=0,
         num_steps=20,
         every=[
-            (2, lambda step, state: Outcome(stop=step == 4)),
+            (2, lambda step, state: CallbackResult(stop=step == 4)),
             (2, lambda step, state: calls.append(step)),
             (3, lambda step, state: calls.append(-step)),
         ],
@@ -174,7 +174,10 @@ def test_a_callback_stops_the_training_and_the_others_of_its_step_still_run():
 
 
 def test_a_callback_may_change_the_state():
-    double = [(5, lambda step, state: Outcome(state=state + 100)), (5, lambda step, state: Outcome(state=state + 1))]
+    double = [
+        (5, lambda step, state: CallbackResult(state=state + 100)),
+        (5, lambda step, state: CallbackResult(state=state + 1)),
+    ]
     fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=7, every=double[:1])
     assert fitted.state == 207  # at step 5 and at the last
     fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=5, every=double)
@@ -204,7 +207,7 @@ def test_a_stop_of_a_callback_wins_over_a_signal_and_after_the_last_step_none_is
         asked.append(step)
         return signal.SIGTERM if step == 2 else 0
 
-    stop = [(2, lambda step, state: Outcome(stop=True))]
+    stop = [(2, lambda step, state: CallbackResult(stop=True))]
     fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=9, every=stop, should_stop=should_stop)
     assert (fitted.reason, fitted.signal, asked) == ("stopped", 0, [1, 2])
     fitted = fit(FakeParallel({}, []), 0, tiny.batch_at, start=0, num_steps=2, should_stop=should_stop)

@@ -12,11 +12,11 @@ x = y contributes nothing, so a coupling that makes such pairs rare wastes fewer
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.hard.samplers import LogWeights, Outcome, Sample, choose, is_rng, probabilities
+from attn_jax.attention.hard.samplers import LogWeights, Randomness, Sample, choose, is_rng, probabilities
 from attn_jax.types import Array, Float, Int
 
 
-def coupled(rng: Outcome, log_weights: LogWeights) -> Sample:
+def coupled(rng: Randomness, log_weights: LogWeights) -> Sample:
     """Two keys by antithetic stick breaking, from the least weight to the largest.
 
     Sample x is the first key k with u_k < s_k = a_k / R_k, where R_k is the sum of the weights from k on, and y the

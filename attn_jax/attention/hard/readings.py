@@ -26,7 +26,7 @@ import numpy as np
 from attn_jax.attention.hard import relaxations, samplers
 from attn_jax.attention.hard import straight_through as gradients
 from attn_jax.attention.hard.coupled import coupled as antithetic
-from attn_jax.attention.hard.samplers import LogWeights, Outcome, Sample
+from attn_jax.attention.hard.samplers import LogWeights, Randomness, Sample
 from attn_jax.errors import nearest
 from attn_jax.types import Array, Float
 
@@ -89,7 +89,7 @@ class Reading:
         """Tells whether it always reads with one row of weights, as Attention needs."""
         return self.per_step and not (self.independent and self.num_samples > 1)
 
-    def __call__(self, rng: Outcome | None, log_weights: LogWeights) -> Sample:
+    def __call__(self, rng: Randomness | None, log_weights: LogWeights) -> Sample:
         """Samples in float32 or wider, and returns rows in the dtype of log_weights.
 
         A row with no unmasked key, or with no key at all, gives zeros.

@@ -29,7 +29,7 @@ from flax import struct
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 LogWeights = Float[Array, "... k"]
-Outcome = PRNGKeyArray | Float[Array, "..."] | Int[Array, "..."]
+Randomness = PRNGKeyArray | Float[Array, "..."] | Int[Array, "..."]  # an rng, or what was drawn with one
 
 
 @struct.dataclass
@@ -70,7 +70,7 @@ def mean(rng: PRNGKeyArray | None, log_weights: LogWeights) -> Sample:
     return one_row(jnp.exp(log_weights))
 
 
-def every(rng: Outcome | None, log_weights: LogWeights) -> Sample:
+def every(rng: Randomness | None, log_weights: LogWeights) -> Sample:
     """Enumeration: each key with its own weight. The exact expectation, for k evaluations of f."""
     num_keys = log_weights.shape[-1]
     index = jnp.broadcast_to(jnp.arange(num_keys), log_weights.shape)
@@ -78,7 +78,7 @@ def every(rng: Outcome | None, log_weights: LogWeights) -> Sample:
 
 
 def with_replacement(
-    rng: Outcome, log_weights: LogWeights, num_samples: int = 1, leave_one_out: bool = False
+    rng: Randomness, log_weights: LogWeights, num_samples: int = 1, leave_one_out: bool = False
 ) -> Sample:
     """T independent samples with importance weights 1/T: REINFORCE (Williams 1992).
 
@@ -99,7 +99,7 @@ def with_replacement(
     return sample.replace(independent=True)
 
 
-def stratified(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Sample:
+def stratified(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -> Sample:
     """One sample from each of T equal parts of the distribution function, with importance weights 1/T."""
     shape = (*log_weights.shape[:-1], num_samples)
     points = (jnp.arange(num_samples) + _uniform(rng, shape)) / num_samples
@@ -107,7 +107,7 @@ def stratified(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> S
     return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
 
 
-def systematic(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> Sample:
+def systematic(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -> Sample:
     """Stratified sampling with one random point: all T samples have the same position within their part."""
     shape = (*log_weights.shape[:-1], num_samples)
     points = (jnp.arange(num_samples) + _uniform(rng, (*shape[:-1], 1))) / num_samples
@@ -115,7 +115,7 @@ def systematic(rng: Outcome, log_weights: LogWeights, num_samples: int = 1) -> S
     return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
 
 
-def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
+def sum_and_sample(rng: Randomness, log_weights: LogWeights, num_samples: int = 2) -> Sample:
     """Sums the k - 1 most probable keys with their weights, and samples one other key with the weight of the rest.
 
     Liu 2019 (arXiv 1810.04777). Exact once the rest is empty: over the support of sparsemax this is sparse
@@ -134,7 +134,7 @@ def sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) 
     return choose(log_weights, index, jnp.concatenate([jnp.take_along_axis(p, largest, -1), weight_of_rest], axis=-1))
 
 
-def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
+def stochastic_sum_and_sample(rng: Randomness, log_weights: LogWeights, num_samples: int = 2) -> Sample:
     """`sum_and_sample` whose first k - 1 keys are sampled without replacement (Kool 2020, arXiv 2002.06043).
 
     Raises:
@@ -147,7 +147,9 @@ def stochastic_sum_and_sample(rng: Outcome, log_weights: LogWeights, num_samples
     return choose(log_weights, index, jnp.concatenate([jnp.take_along_axis(p, first, -1), weight_of_rest], axis=-1))
 
 
-def unordered_set(rng: Outcome, log_weights: LogWeights, num_samples: int = 2, leave_one_out: bool = False) -> Sample:
+def unordered_set(
+    rng: Randomness, log_weights: LogWeights, num_samples: int = 2, leave_one_out: bool = False
+) -> Sample:
     """A set S of k different keys, sampled without replacement; their order is averaged out.
 
     The importance weight of key s is p(s) R(S, s) with the ratio R(S, s) = P(S | s was first) / P(S): the estimator
@@ -216,7 +218,7 @@ def log_set_probabilities(log_p: Float[Array, "... k"], log_outside: Float[Array
     return LogSetProbabilities(log_v[..., 0], log_v[..., bit], log_v[..., bit[:, None] | bit])
 
 
-def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int = 2) -> Sample:
+def optimal_resampling(rng: Randomness, log_weights: LogWeights, num_samples: int = 2) -> Sample:
     """k different keys: those above a threshold c keep their weight, systematic samples of the rest get weight c.
 
     c solves sum_i min(1, p_i / c) = k, so that f is never evaluated twice at a key. Of all unbiased importance
@@ -247,7 +249,7 @@ def optimal_resampling(rng: Outcome, log_weights: LogWeights, num_samples: int =
 
 
 def adaptive(
-    rng: Outcome, log_weights: LogWeights, num_samples: int = 2, probability: float | Float[Array, ""] = 0.5
+    rng: Randomness, log_weights: LogWeights, num_samples: int = 2, probability: float | Float[Array, ""] = 0.5
 ) -> Sample:
     """`optimal_resampling` with this probability, else `sum_and_sample`: each row has a choice of its own.
 
@@ -277,12 +279,12 @@ def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1)
     return one_row(rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1))
 
 
-def is_rng(rng: Outcome) -> bool:
+def is_rng(rng: Randomness) -> bool:
     """Tells whether it is a PRNG key, not an outcome in place of it."""
     return jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)
 
 
-def _uniform(rng: Outcome, shape: tuple[int, ...]) -> Float[Array, "..."]:
+def _uniform(rng: Randomness, shape: tuple[int, ...]) -> Float[Array, "..."]:
     return jax.random.uniform(rng, shape) if is_rng(rng) else rng
 
 
@@ -304,7 +306,7 @@ def _inverse_cdf(p: Float[Array, "... k"], points: Float[Array, "... n"]) -> Int
     return jnp.minimum(count, last[..., None])
 
 
-def _gumbel_top_k(rng: Outcome, log_weights: LogWeights, num_samples: int) -> Int[Array, "... n"]:
+def _gumbel_top_k(rng: Randomness, log_weights: LogWeights, num_samples: int) -> Int[Array, "... n"]:
     """Samples n different keys, in the order of sampling them one by one without replacement (Vieira 2014)."""
     if not is_rng(rng):
         return rng

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.hard.relaxations import Temperature, averaged, finite, perturbed, relax
-from attn_jax.attention.hard.samplers import LogWeights, Outcome, Sample, is_rng, one_row
+from attn_jax.attention.hard.samplers import LogWeights, Randomness, Sample, is_rng, one_row
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
@@ -35,7 +35,7 @@ def _with_gradient(row: Float[Array, "... k"], of: Float[Array, "... k"]) -> Sam
     return one_row(row + of - jax.lax.stop_gradient(of))
 
 
-def _sampled(outcome: Outcome, log_weights: LogWeights) -> Int[Array, "..."]:
+def _sampled(outcome: Randomness, log_weights: LogWeights) -> Int[Array, "..."]:
     return jax.random.categorical(outcome, log_weights) if is_rng(outcome) else outcome
 
 
@@ -51,7 +51,7 @@ def _half_way(hard: Float[Array, "... k"], log_weights: LogWeights, temperature:
     return _moved(log_weights, jax.lax.stop_gradient(hard + relax(log_weights, log_weights, temperature)) / 2)
 
 
-def reinmax(rng: Outcome, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
+def reinmax(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
     """Second-order straight-through: 2 J((a + D) / 2) g - J(a) g / 2 (Liu 2023, arXiv 2304.08612).
 
     The trapezoidal rule (Heun's method) for f(D) - f(x) along the line from key x to D: exact where f is quadratic and
@@ -97,7 +97,7 @@ def reinmax_cv(
     return _with_gradient(hard, both - scale * control)
 
 
-def gapped(rng: Outcome, log_weights: LogWeights, temperature: Temperature = 1.0, gap: float = 1.0) -> Sample:
+def gapped(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 1.0, gap: float = 1.0) -> Sample:
     """One sampled key with the gradient of softmax((t + m) / temperature), m constant (Fan 2022, arXiv 2206.07235).
 
     m raises the log weight of D to the largest, max t, and lowers every other one to at most max t - gap: what the

@@ -4,8 +4,8 @@
 
 `memory` is the same at all steps (encoder states, projected keys), `state` changes; both are pytrees whose leaves have
 a leading axis b, one row for each sentence, and no row depends on another. The tokens are the k most probable ones,
-best first, fewer if there are fewer; k = None asks for all, in order. log_probs are normalized, so <= 0. All functions
-here are pure, batched and meant to be compiled by the caller's jit.
+best first, or all if there are fewer; k = None asks for all, in the order of their numbers. log_probs are normalized,
+so <= 0. All functions here are pure, batched and meant to be compiled by the caller's jit.
 
 Each sentence has its own limit of target tokens, `limits` [b], so its result does not depend on the rest of the batch
 or on padding. A sentence is done when it ends with eos or reaches its limit; the loop stops when all are done. Rows

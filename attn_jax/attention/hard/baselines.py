@@ -33,10 +33,10 @@ class SampledLosses(NamedTuple):
 
 
 class NoBaseline(nn.Module, kw_only=True):
-    """b = 0 (Williams 1992), or a baseline without parameters.
+    """b = 0 (Williams 1992). Other baselines override the methods.
 
-    The others are leave_one_out, the mean loss of the other samples (Kool 2019), and soft, the loss at the mean
-    context (Deng 2018, arXiv 1807.03756).
+    It also stands for two baselines without parameters, which are computed elsewhere: leave_one_out, the mean loss of
+    the other samples (Kool 2019), and soft, the loss at the mean context (Deng 2018, arXiv 1807.03756).
     """
 
     of_each_key: ClassVar[bool] = False  # it has a value for each key
@@ -134,7 +134,8 @@ class Critic(NoBaseline, kw_only=True):
     """g_x = b(u) + W u . V value_x / sqrt(d), u = tanh(U [hidden; embedded target]): a guess of the loss at key x.
 
     An action-dependent control variate (Gu 2017, arXiv 1611.02247). It may use the target, since the sample does not
-    depend on it. It costs one product for all keys, where f itself is a softmax over the vocabulary for each key.
+    depend on it. One product of matrices guesses the losses at all keys; f itself needs a softmax over the vocabulary
+    at each key.
     Trained on sum_n w_n (g_{x_n} - f_n)^2, w the importance weights.
     """
 

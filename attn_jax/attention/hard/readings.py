@@ -66,7 +66,7 @@ class Reading:
     distinct: bool = False  # never samples a key twice, so needs as many keys as samples
     is_soft: bool = False  # the row is the weights themselves
     exact_rows: bool = False  # one row for each key, in order: enumerates, and needs no sampling
-    independent: bool = False  # its samples are independent of each other, so several are one, repeated
+    independent: bool = False  # its samples are independent, so one can be drawn several times instead
     arguments: tuple[tuple[str, Any], ...] = ()  # (name, value) of the options that are set, see `configure`
 
     @property
@@ -86,7 +86,7 @@ class Reading:
 
     @property
     def one_row(self) -> bool:
-        """Tells whether it always reads with one row of weights, as Attention needs."""
+        """Tells whether it reads with one row of weights, as Attention needs."""
         return self.per_step and not (self.independent and self.num_samples > 1)
 
     def __call__(self, rng: Randomness | None, log_weights: LogWeights) -> Sample:

@@ -66,8 +66,8 @@ def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array,
     return jnp.clip(limits, 0, max_length)
 
 
-class Progress(NamedTuple):
-    """Sentences that are being generated, one per row, after t tokens."""
+class Generated(NamedTuple):
+    """The sentences so far, one per row, after t tokens."""
 
     t: Int[Array, ""]
     token: Int[Array, "b"]  # the last one
@@ -85,7 +85,7 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
     """
     limits = _limits(limits, max_length)
 
-    def advance(now: Progress) -> Progress:
+    def advance(now: Generated) -> Generated:
         state, log_probs, tokens_t = step(memory, now.state, now.token, k and k + NUM_FORBIDDEN)
         log_probs = log_probs.astype(jnp.float32)
         place = choose(now.t, _candidates(log_probs, tokens_t, pad, bos))[:, None]
@@ -94,9 +94,9 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
         log_prob = now.log_prob + jnp.where(now.done, 0.0, gain)
         length = now.length + ~now.done
         done = now.done | (token == eos) | (length >= limits)
-        return Progress(now.t + 1, token, state, now.tokens.at[:, now.t].set(token), log_prob, length, done)
+        return Generated(now.t + 1, token, state, now.tokens.at[:, now.t].set(token), log_prob, length, done)
 
-    start = Progress(
+    start = Generated(
         t=jnp.int32(0),
         token=jnp.full(limits.shape, bos, jnp.int32),
         state=state,

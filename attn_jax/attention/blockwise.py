@@ -39,13 +39,43 @@ class Block(NamedTuple):
     positions: Int[Array, " k"]
 
 
-class Blockwise:
-    """The result of `blockwise_attention`: the context, and parts of the weights, each in O(q + k) memory."""
+class BlockScores(NamedTuple):
+    """The scores of some queries and a block, and where they count."""
 
-    def __init__(self, context: Array, tau: Array, over: Callable, weights: Callable, num_keys: int):
+    score: ScoreFunction
+    bias_at: PositionFunction | None  # None: an array in the block, or no bias
+    mask_at: PositionFunction | None  # is joined to the mask of the block
+    transform: Callable[[Scores], Scores]  # of the normalizer
+
+    def __call__(self, query: Array, places: Int[Array, "q 1"], block: Block) -> tuple[Scores, Bool[Array, "... q k"]]:
+        """Computes the scores of queries at these places, and False for keys without weight."""
+        scores = self.score(query, block.keys)
+        scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        if block.bias is not None:
+            scores = scores + block.bias
+        if self.bias_at is not None:
+            scores = scores + self.bias_at(places, block.positions)
+        keep = block.mask if self.mask_at is None else block.mask & self.mask_at(places, block.positions)
+        keep = jnp.broadcast_to(keep, scores.shape)
+        scores = self.transform(jnp.where(keep, scores, 0.0))
+        return scores, keep & (scores > -jnp.inf)
+
+    def of_rows(self, query: Array, block: Block, rows: Int[Array, " r"]) -> tuple[Scores, Bool[Array, "... r k"]]:
+        """Computes the same for some of all queries."""
+        block = block._replace(bias=_rows(block.bias, rows), mask=_rows(block.mask, rows))
+        return self(query[..., rows, :], rows[:, None], block)
+
+
+class Blockwise:
+    """The result of `blockwise_attention`: the context, and parts of the weights in O(q block + k) memory.
+
+    That is the memory of one block and of the result; `rows` returns r x k numbers.
+    """
+
+    def __init__(self, context: Array, tau: Array, blocks: Block, weights: Callable, num_keys: int):
         self.context: Float[Array, "... q dv"] = context
         self.threshold: PerQuery = tau[..., 0]  # tau; for softmax the logsumexp of the scores; 0 where there is none
-        self._over, self._weights, self._num_keys = over, weights, num_keys
+        self._blocks, self._weights, self._num_keys = blocks, weights, num_keys
 
     def rows(self, queries: Sequence[int] | Int[Array, " r"]) -> Float[Array, "... r k"]:
         """Returns the weights of some queries; -1 is the last."""
@@ -58,7 +88,9 @@ class Blockwise:
 
     def first(self) -> PerQuery:
         """Returns the weight of the first key, the "sink" of many language models."""
-        return self._over(lambda block: jnp.sum(jnp.where(block.positions == 0, self._weights(block), 0), axis=-1))
+        return _over(
+            lambda block: jnp.sum(jnp.where(block.positions == 0, self._weights(block), 0), axis=-1), self._blocks
+        )
 
     def entropy(self) -> PerQuery:
         """Returns the entropy of the weights in nats, -sum_i w_i log w_i."""
@@ -67,10 +99,10 @@ class Blockwise:
             w = self._weights(block)
             return -jnp.sum(w * jnp.log(jnp.where(w > 0, w, 1.0)), axis=-1)
 
-        return self._over(part)
+        return _over(part, self._blocks)
 
     def _by_key(self, part: Callable[[Block], Float[Array, "... k"]]) -> Float[Array, "... k"]:
-        found = self._over(part, stacked=True)  # [blocks, ..., block]
+        found = jax.lax.map(jax.checkpoint(part), self._blocks)  # [blocks, ..., block]
         found = jnp.moveaxis(found, 0, -2)
         return found.reshape(*found.shape[:-2], -1)[..., : self._num_keys]
 
@@ -86,7 +118,7 @@ def blockwise_attention(
     bias: Float[Array, "... #q k"] | PositionFunction | None = None,
     block_size: int = 512,
 ) -> Blockwise:
-    """Computes context = normalize(score(query, keys) + bias) values in O(q + k) memory.
+    """Computes context = normalize(score(query, keys) + bias) values in O(q block_size + k) memory.
 
         >>> score, causal = lambda q, k: q @ k.swapaxes(-1, -2), lambda query, key: key <= query
         >>> found = blockwise_attention(score, query, keys, values, causal, block_size=2)
@@ -111,61 +143,34 @@ def blockwise_attention(
     """
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
-    num_queries, num_keys = query.shape[-2], keys.shape[-2]
-    size = max(1, min(block_size, num_keys))
-    places = jnp.arange(num_queries)[:, None]
-    array_of = lambda x: None if x is None or callable(x) else x  # noqa: E731
-    blocks = _split(keys, values, array_of(bias), array_of(mask), size)
-    added, allowed = (x if callable(x) else None for x in (bias, mask))
-
-    def scores_of(
-        query: Array, positions: Array, block: Block, chosen: Array | None = None
-    ) -> tuple[Scores, Bool[Array, "... q k"]]:
-        if chosen is not None:  # some of the queries
-            block = block._replace(bias=_rows(block.bias, chosen), mask=_rows(block.mask, chosen))
-        scores = score(query, block.keys)
-        scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
-        if block.bias is not None:
-            scores = scores + block.bias
-        if added is not None:
-            scores = scores + added(positions, block.positions)
-        keep = block.mask if allowed is None else block.mask & allowed(positions, block.positions)
-        keep = jnp.broadcast_to(keep, scores.shape)
-        scores = form.transform(jnp.where(keep, scores, 0.0))
-        return scores, keep & (scores > -jnp.inf)
-
-    form = (
-        normalize if isinstance(normalize, Form) else form_of(normalize, jax.eval_shape(score, query, blocks.keys[0]))
-    )
-    block_at = lambda i: jax.tree.map(lambda x: x[i], blocks)  # noqa: E731
+    blocks = _cut(keys, values, bias, mask, block_size)
+    scores = jax.eval_shape(score, query, keys)
+    form = normalize if isinstance(normalize, Form) else form_of(normalize, scores)
+    bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
+    scores_of, places = BlockScores(score, bias_at, mask_at, form.transform), jnp.arange(query.shape[-2])[:, None]
     # Parameters inside `score` and `bias` become arguments, so that the rule can differentiate them.
-    all_scores, hoisted = jax.closure_convert(lambda query, block: scores_of(query, places, block), query, block_at(0))
+    one = jax.tree.map(lambda x: x[0], blocks)
+    all_scores, hoisted = jax.closure_convert(lambda query, block: scores_of(query, places, block), query, one)
     constants = tuple(hoisted), form.parameters
-    attend, weigh = _rule(form, all_scores, num_keys)
+    attend, weigh = _rule(form, all_scores, keys.shape[-2])
     context, tau = attend(constants, query, blocks)
     share = jnp.ones_like(tau) if form.share is None else form.share(tau, *form.parameters)
     context = context if form.share is None else context * share
 
-    def weights(block: Block, queries: Array | None = None) -> Scores:
-        if queries is None:
-            return weigh(constants, query, tau, block) * share
-        scores, keep = scores_of(query[..., queries, :], queries[:, None], block, queries)
-        return _weights(form, scores, keep, tau[..., queries, :], form.parameters) * share[..., queries, :]
+    def weights(block: Block, rows: Array | None = None) -> Scores:
+        if rows is None:
+            return weigh(constants, query, block, tau) * share
+        scores, keep = scores_of.of_rows(query, block, rows)
+        return _weights(form, scores, keep, tau[..., rows, :], form.parameters) * share[..., rows, :]
 
-    def reduced(part: Callable[[Block], Array], stacked: bool = False) -> Array:
-        return jax.lax.map(jax.checkpoint(part), blocks) if stacked else _over(part, blocks)
-
-    return Blockwise(context.astype(values.dtype), tau, reduced, weights, num_keys)
+    return Blockwise(context.astype(values.dtype), tau, blocks, weights, keys.shape[-2])
 
 
 def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Callable]:
     """Returns attend(constants, query, blocks) -> (context, tau), with its derivative, and the weights of a block."""
 
-    def weigh(constants: PyTree, query: Array, tau: Array, block: Block) -> Scores:
+    def weigh(constants: PyTree, query: Array, block: Block, tau: Array) -> Scores:
         return _weights(form, *all_scores(query, block, *constants[0]), tau, constants[1])
-
-    def merged(floats: PyTree, blocks: Block) -> Block:
-        return blocks._replace(keys=floats[0], values=floats[1], bias=floats[2])
 
     @jax.custom_jvp
     def attend(constants: PyTree, query: Array, blocks: Block) -> tuple[Array, Array]:
@@ -173,39 +178,48 @@ def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Ca
         if form.is_softmax:
             return _online_softmax(masked, blocks)
         tau = _threshold(form, masked, blocks, num_keys, constants[1])
-        return _over(lambda block: _product(weigh(constants, query, tau, block), block.values), blocks), tau
+        return _over(lambda block: _product(weigh(constants, query, block, tau), block.values), blocks), tau
 
     @attend.defjvp
     def attend_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
         constants, query, blocks = primals
         context, tau = attend(*primals)
-        floats = blocks.keys, blocks.values, blocks.bias
-        along = tangents[0], tangents[1], (tangents[2].keys, tangents[2].values, tangents[2].bias)
-        fixed = blocks._replace(keys=None, values=None, bias=None)
-
-        def change(part: tuple) -> tuple[Array, Array]:
-            floats, along_floats, fixed = part
-            block = merged(floats, fixed)
-            at = lambda constants, query, floats: weigh(constants, query, tau, merged(floats, fixed))  # noqa: E731
-            w, dw = jax.jvp(at, (constants, query, floats), (along[0], along[1], along_floats))
-            return jnp.sum(dw, axis=-1, keepdims=True), _product(dw, block.values) + _product(w, along_floats[1])
-
-        dw, moved = _over(change, (floats, along[2], fixed))
+        dw, moved = _change(lambda *primals: weigh(*primals, tau), primals, tangents)
         if form.is_softmax:
             return (context, tau), (moved - dw * context, dw)
         if form.solve is None or form.of_mask:
             return (context, tau), (moved, jnp.zeros_like(tau))
-
-        def slopes(block: Block) -> tuple[Array, Array]:
-            at = lambda tau: weigh(constants, query, tau, block)  # noqa: E731
-            slope = -jax.jvp(at, (tau,), (jnp.ones_like(tau),))[1]
-            return jnp.sum(slope, axis=-1, keepdims=True), _product(slope, block.values)
-
-        total, mean = _over(slopes, blocks)
+        total, mean = _slopes(lambda tau, block: weigh(constants, query, block, tau), tau, blocks)
         dtau = dw / jnp.maximum(total, NEGLIGIBLE)
         return (context, tau), (moved - dtau * mean, dtau)
 
     return attend, weigh
+
+
+def _change(weights: Callable, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    """Sums dw and dw values + w d values over all keys, where tau is fixed: w = weights(constants, query, block)."""
+    (constants, query, blocks), (along_constants, along_query, along_blocks) = primals, tangents
+    floats = lambda blocks: (blocks.keys, blocks.values, blocks.bias)  # noqa: E731
+    with_floats = lambda fixed, floats: Block(*floats, fixed.mask, fixed.positions)  # noqa: E731
+
+    def change(part: tuple) -> tuple[Array, Array]:
+        moving, along, fixed = part
+        at = lambda constants, query, moving: weights(constants, query, with_floats(fixed, moving))  # noqa: E731
+        w, dw = jax.jvp(at, (constants, query, moving), (along_constants, along_query, along))
+        return jnp.sum(dw, axis=-1, keepdims=True), _product(dw, moving[1]) + _product(w, along[1])
+
+    fixed = blocks._replace(keys=None, values=None, bias=None)
+    return _over(change, (floats(blocks), floats(along_blocks), fixed))
+
+
+def _slopes(weights: Callable, tau: Array, blocks: Block) -> tuple[Array, Array]:
+    """Sums slope and slope values over all keys: slope = -d weights(tau, block) / d tau."""
+
+    def slopes(block: Block) -> tuple[Array, Array]:
+        slope = -jax.jvp(lambda tau: weights(tau, block), (tau,), (jnp.ones_like(tau),))[1]
+        return jnp.sum(slope, axis=-1, keepdims=True), _product(slope, block.values)
+
+    return _over(slopes, blocks)
 
 
 def _weights(form: Form, scores: Scores, keep: Array, tau: Array, parameters: tuple[Array, ...]) -> Scores:
@@ -225,9 +239,17 @@ def _over(part: Callable, blocks: PyTree) -> PyTree:
     return jax.lax.scan(add, zeros, blocks)[0]
 
 
-def _split(keys: Array, values: Array, bias: Array | None, mask: Array | None, size: int) -> Block:
+def _cut(
+    keys: Array,
+    values: Array,
+    bias: Array | PositionFunction | None,
+    mask: Array | PositionFunction | None,
+    block_size: int,
+) -> Block:
     """Cuts the axis of keys into blocks, which become the first axis."""
+    bias, mask = (None if callable(x) else x for x in (bias, mask))
     num_keys = keys.shape[-2]
+    size = max(1, min(block_size, num_keys))
     num_blocks = max(1, -(-num_keys // size))
     missing = num_blocks * size - num_keys
 

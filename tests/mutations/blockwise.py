@@ -17,8 +17,8 @@ MUTATIONS = {
     ),
     "values_do_not_move": Mutation(
         "attention/blockwise.py",
-        "_product(dw, block.values) + _product(w, along_floats[1])",
-        "_product(dw, block.values)",
+        "_product(dw, moving[1]) + _product(w, along[1])",
+        "_product(dw, moving[1])",
         "attention/test_blockwise.py::test_the_context_and_all_gradients_are_those_of_the_formula",
     ),
     "softmax_mean_is_free": Mutation(
@@ -29,7 +29,7 @@ MUTATIONS = {
     ),
     "bias_left_out": Mutation(
         "attention/blockwise.py",
-        "scores = scores + added(positions, block.positions)",
+        "scores = scores + self.bias_at(places, block.positions)",
         "scores = scores",
         "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
     ),
@@ -47,8 +47,8 @@ MUTATIONS = {
     ),
     "rows_of_other_queries": Mutation(
         "attention/blockwise.py",
-        "scores_of(query[..., queries, :], queries[:, None], block, queries)",
-        "scores_of(query[..., queries, :], places[: len(queries)], block, queries)",
+        "return self(query[..., rows, :], rows[:, None], block)",
+        "return self(query[..., rows, :], jnp.arange(len(rows))[:, None], block)",
         "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
     ),
     "empty_rows": Mutation(

@@ -62,11 +62,6 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "attention/written/mesa.py",
         "going = square >= least",
     ): "a rest that is exactly as large as rounding may be taken as either",
-    (
-        "attention/blockwise.py",
-        "normalize if isinstance(normalize, Form) else "
-        "form_of(normalize, jax.eval_shape(score, query, blocks.keys[1]))",
-    ): ONE_SHAPE,
     ("attention/blockwise.py", "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[1], blocks))"): ONE_SHAPE,
     (
         "attention/random_features.py",

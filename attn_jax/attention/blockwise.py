@@ -19,6 +19,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import check_boolean, check_fits
+from attn_jax.attention.names import from_name
+from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.forms import NEGLIGIBLE, Form, form_of
 from attn_jax.types import Array, Bool, Float, Int, PyTree
@@ -55,7 +58,11 @@ class BlockScores(NamedTuple):
             scores = scores + block.bias
         if self.bias_at is not None:
             scores = scores + self.bias_at(places, block.positions)
-        keep = block.mask if self.mask_at is None else block.mask & self.mask_at(places, block.positions)
+        keep = block.mask
+        if self.mask_at is not None:
+            allowed = self.mask_at(places, block.positions)
+            check_boolean(allowed)
+            keep = keep & allowed
         keep = jnp.broadcast_to(keep, scores.shape)
         scores = self.transform(jnp.where(keep, scores, 0.0))
         return scores, keep & (scores > -jnp.inf)
@@ -114,7 +121,7 @@ def blockwise_attention(
     values: Float[Array, "... k dv"],
     mask: Bool[Array, "... #q k"] | PositionFunction | None = None,
     *,
-    normalize: Callable | Form = softmax,
+    normalize: Callable | Form | str = softmax,
     bias: Float[Array, "... #q k"] | PositionFunction | None = None,
     block_size: int = 512,
 ) -> Blockwise:
@@ -134,17 +141,21 @@ def blockwise_attention(
         values: [..., k, dv].
         mask: True where a query may attend to a key: an array that broadcasts to [..., q, k], or a function of
             positions (query [q, 1], key [k]), which needs no array of this size.
-        normalize: a normalizer of forms.FORMS, an Entmax, or a Form.
+        normalize: a normalizer of forms.FORMS, its name, an Entmax, or a Form.
         bias: is added to the scores; an array or a function of positions, as for `mask`.
         block_size: number of keys whose scores are computed at a time.
 
     Raises:
-        ValueError: a normalizer that needs more than one number of a row, or a block size below 1.
+        ValueError: a normalizer that is unknown or needs more than one number of a row; a mask that is not boolean;
+            shapes that do not fit; a block size below 1.
+        TypeError: a class in place of a normalizer.
     """
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
-    blocks = _cut(keys, values, bias, mask, block_size)
+    normalize = from_name("normalize", normalize, NORMALIZERS)
     scores = jax.eval_shape(score, query, keys)
+    _check_shapes(scores.shape, values, bias, mask)
+    blocks = _cut(keys, values, bias, mask, block_size)
     form = normalize if isinstance(normalize, Form) else form_of(normalize, scores)
     bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
     scores_of, places = BlockScores(score, bias_at, mask_at, form.transform), jnp.arange(query.shape[-2])[:, None]
@@ -164,6 +175,20 @@ def blockwise_attention(
         return _weights(form, scores, keep, tau[..., rows, :], form.parameters) * share[..., rows, :]
 
     return Blockwise(context.astype(values.dtype), tau, blocks, weights, keys.shape[-2])
+
+
+def _check_shapes(
+    scores: tuple[int, ...], values: Array, bias: Array | Callable | None, mask: Array | Callable | None
+) -> None:
+    """Checks that values, bias and mask fit scores of this shape, [..., q, k]; raises a ValueError."""
+    if values.shape[-2] != scores[-1]:
+        raise ValueError(f"values of shape {values.shape} are given for {scores[-1]} keys; expected one for each key")
+    if bias is not None and not callable(bias):
+        check_fits("bias", bias.shape, scores, leading=True)
+        scores = jnp.broadcast_shapes(bias.shape, scores)
+    if mask is not None and not callable(mask):
+        check_boolean(mask)
+        check_fits("mask", mask.shape, scores)
 
 
 def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Callable]:

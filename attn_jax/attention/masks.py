@@ -37,17 +37,26 @@ def check_mask(mask: Array, query: Array, keys: Array, hint: str) -> None:
     check_fits("mask", mask.shape, expected, f" [..., queries, keys]{hint}")
 
 
-def check_fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...], hint: str = "") -> None:
+def check_fits(
+    name: str, shape: tuple[int, ...], expected: tuple[int, ...], hint: str = "", leading: bool = False
+) -> None:
     """Checks that an array of this shape broadcasts to scores of the expected one.
 
+    Args:
+        name: what array it is, for the message.
+        shape: of the array.
+        expected: shape of the scores.
+        hint: follows the expected shape in the message.
+        leading: whether the array may have more leading axes [...] than the scores [..., q, k].
+
     Raises:
-        ValueError: it does not; `name` says what array it is, and `hint` follows the expected shape.
+        ValueError: it does not.
     """
     try:
-        fits = jnp.broadcast_shapes(shape, expected) == expected
+        joint = jnp.broadcast_shapes(shape, expected)
     except ValueError:
-        fits = False
-    if not fits:
+        joint = None
+    if joint is None or (joint[-2:] != expected[-2:] if leading else joint != expected):
         raise ValueError(f"a {name} of shape {shape} does not broadcast to the scores, {expected}{hint}")
 
 

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from arrays import compiled
@@ -201,6 +202,41 @@ def test_what_needs_more_than_one_number_of_a_row_is_refused():
         blockwise_attention(dot, QUERY, KEY, VALUE, normalize=Entmax(alpha=2.5))
     with pytest.raises(ValueError, match="block_size is 0"):
         blockwise_attention(dot, QUERY, KEY, VALUE, block_size=0)
+
+
+@pytest.fixture
+def without_type_checks():
+    """Arguments reach the code as they do outside of the tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(mask=jnp.where(MASK, 0, -jnp.inf)), r"mask must be boolean \(True = may attend\), got float32"),
+        (dict(mask=lambda q, k: jnp.where(k <= q, 0, -jnp.inf)), "mask must be boolean .*, got float32"),
+        (dict(mask=MASK[..., :4]), r"a mask of shape \(2, 1, 5, 4\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
+        (dict(mask=MASK[:, 0]), r"a mask of shape \(2, 5, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
+        (dict(bias=BIAS[:, :4]), r"a bias of shape \(3, 4, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
+        (dict(values=VALUE[..., :8, :]), r"values of shape \(2, 3, 8, 4\) are given for 11 keys"),
+        (dict(normalize="softmux"), "unknown normalize 'softmux'; "),
+        (dict(normalize="fusedmax"), "Fusedmax cannot be computed block by block"),
+        (dict(normalize=Entmax), r"normalize is the class Entmax; give an object, Entmax\(\)"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line(arguments, message, without_type_checks):
+    with pytest.raises((TypeError, ValueError), match=message) as error:
+        blockwise_attention(dot, QUERY, KEY, **dict(values=VALUE) | arguments)
+    assert "\n" not in str(error.value)
+
+
+def test_normalizers_by_name_and_a_bias_with_axes_of_its_own():
+    query, keys, values = (x[0, 0] for x in (QUERY, KEY, VALUE))
+    found = blockwise_attention(dot, query, keys, values, MASK[0, 0], bias=BIAS, normalize="sparsemax", block_size=4)
+    expected = compiled(functools.partial(written, sparsemax))(query, keys, values, BIAS, MASK[0, 0])[1]
+    np.testing.assert_allclose(found.context, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

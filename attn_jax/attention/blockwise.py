@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attn_jax.attention.masks import check_boolean, check_fits
 from attn_jax.attention.names import from_name
@@ -85,8 +86,16 @@ class Blockwise:
         self._blocks, self._weights, self._num_keys = blocks, weights, num_keys
 
     def rows(self, queries: Sequence[int] | Int[Array, " r"]) -> Float[Array, "... r k"]:
-        """Returns the weights of some queries; -1 is the last."""
-        index = jnp.asarray(queries) % self.threshold.shape[-1]
+        """Returns the weights of some queries; -1 is the last.
+
+        Raises:
+            IndexError: there is no such query; inside jit, where the numbers are not known, it is not noticed.
+        """
+        number = self.threshold.shape[-1]
+        if not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(queries)):
+            if outside := [int(i) for i in np.asarray(queries) if not -number <= i < number]:
+                raise IndexError(f"rows of the queries {outside} are asked for, and there are {number} queries")
+        index = jnp.asarray(queries) % number
         return self._by_key(lambda block: self._weights(block, index))
 
     def column_sums(self) -> Float[Array, "... k"]:

@@ -239,6 +239,13 @@ def test_normalizers_by_name_and_a_bias_with_axes_of_its_own():
     np.testing.assert_allclose(found.context, expected, atol=1e-5)
 
 
+def test_rows_of_queries_that_there_are_not():
+    found = blockwise_attention(dot, QUERY, KEY, VALUE, block_size=4)
+    for row in (QUERIES, -QUERIES - 1):
+        with pytest.raises(IndexError, match=rf"rows of the queries \[{row}\] are asked for, and there are 5 queries"):
+            found.rows([0, row])
+
+
 @pytest.mark.parametrize(
     ("score", "normalize"),
     [

@@ -25,7 +25,7 @@ from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.forms import NEGLIGIBLE, Form, form_of
-from attn_jax.types import Array, Bool, Float, Int, PyTree
+from attn_jax.types import Array, Bool, Float, Int, PyTree, floating
 
 Scores = Float[Array, "... q k"]
 PerQuery = Float[Array, "... q"]
@@ -162,6 +162,7 @@ def blockwise_attention(
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
     normalize = from_name("normalize", normalize, NORMALIZERS)
+    query, keys, values = floating(query), floating(keys), floating(values)
     scores = jax.eval_shape(score, query, keys)
     _check_shapes(scores.shape, values, bias, mask)
     blocks = _cut(keys, values, bias, mask, block_size)

@@ -212,6 +212,13 @@ def without_type_checks():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+def test_integers_are_computed_as_numbers(without_type_checks):
+    integers = [jnp.asarray(RNG.integers(0, 4, (n, WIDTH))) for n in (QUERIES, KEYS, KEYS)]
+    query, keys, values = (x.astype(jnp.float32) for x in integers)
+    found = blockwise_attention(dot, *integers, block_size=4).context
+    np.testing.assert_allclose(found, softmax(dot(query, keys)) @ values, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

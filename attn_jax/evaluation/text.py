@@ -28,6 +28,7 @@ from attn_jax.models.ensemble import Ensemble
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
+from attn_jax.training.progress import notice
 from attn_jax.types import Metrics, Params
 
 NUM_EXAMPLES = 3  # shown with the results
@@ -116,6 +117,8 @@ class TextEvaluator:
         encoded = self.translator.encode(split)
         if isinstance(self.translator.model, Ensemble):
             check_lengths(encoded, self.translator.options.max_length)
+        if each and text_names:  # not at every validation
+            self._report_lengths(encoded)
         values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
         statistics: dict[str, list[np.ndarray]] = {name: [] for name in values} if each else {}
         signatures, examples, outputs = {}, (), []
@@ -138,6 +141,15 @@ class TextEvaluator:
                 outputs += [hypotheses] if each else []
         means = {name: summarize(list_) for name, list_ in values.items()}
         return Results(means, signatures, examples, statistics, tuple(outputs))
+
+    def _report_lengths(self, pairs: EncodedPairs) -> None:
+        """Gives a notice of references that are longer than their outputs can be."""
+        long = pairs.target.lengths - 1 > self.translator.limits(pairs)  # at the limit an output may end without eos
+        if long.any():
+            notice(
+                f"{'length':<14}{long.sum():,} of {len(pairs):,} references are longer than an output may be, see "
+                f"decode.max_length {self.translator.options.max_length}; no output can equal them"
+            )
 
 
 def summed(of_each: Metrics) -> Metrics:

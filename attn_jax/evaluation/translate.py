@@ -67,6 +67,11 @@ class Translator:
         """Encodes both sides of the pairs as ids."""
         return self._encode(pairs, self.source_vocabulary, self.target_vocabulary)
 
+    def limits(self, pairs: EncodedPairs) -> Int[np.ndarray, " n"]:
+        """Returns the largest number of tokens of an output for each of n pairs, eos included if it comes."""
+        most = np.full(len(pairs), self.options.max_length)
+        return np.minimum(most, 2 * pairs.source.lengths + 10) if self._by_length else most
+
     def outputs(self, params: Params, texts: Sequence[str]) -> list[str]:
         """Returns the best translation of each text; an empty one where there is none, as of a diverged model."""
         return [found[0].text if found else "" for found in self.translate(params, texts)]
@@ -83,11 +88,11 @@ class Translator:
         if not filled:
             return results
         encoded = self.encode(Pairs([texts[i] for i in filled], [""] * len(filled)))
+        longest = self.limits(encoded)
         for indices, batch in eval_batches(encoded, self.options.batch_size, largest=self._largest):
             rows = np.arange(len(batch["target_in"]))
             limits = np.zeros(len(rows), np.int32)
-            longest = 2 * encoded.source.lengths[indices] + 10 if self._by_length else self.options.max_length
-            limits[: len(indices)] = np.minimum(longest, self.options.max_length)
+            limits[: len(indices)] = longest[indices]
             numbers = np.zeros(len(rows), np.uint32)
             numbers[: len(indices)] = [first + filled[i] for i in indices]
             decoded = jax.device_get(self._decode(params, batch["source"], limits, numbers))

@@ -229,6 +229,22 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     assert [round(perfect[name]["mean"], 6) for name in ("exact_match", "bleu", "chrf")] == [100.0] * 3
 
 
+def test_references_that_no_output_can_equal_are_told(params, capsys):
+    """Of two tokens, an output may have both without eos; a short source allows 2 * 2 + 10 tokens."""
+    evaluator, pairs = setup(decode__max_length=2).evaluator, Pairs(["a", "a", "a"], ["a bird can", "a bird", "a"])
+    for each, names in ((True, ["perplexity"]), (False, ["exact_match"]), (True, ["exact_match"])):
+        assert not capsys.readouterr().err
+        evaluator.measure([params], pairs, names, each=each)
+    assert capsys.readouterr().err == (
+        "length        1 of 3 references are longer than an output may be, see decode.max_length 2; no output can "
+        "equal them\n"
+    )
+    long = Pairs(["a", "a"], [" ".join("a" * 15), " ".join("a" * 14)])
+    evaluator = setup(decode__max_length=30).evaluator
+    evaluator.measure([params], long, ["exact_match"], each=True)
+    assert "1 of 2 references" in capsys.readouterr().err
+
+
 def test_a_classifier_refuses_targets_that_are_no_labels(tmp_path):
     classifier = setup(model__name="classifier")
     assert classifier.batch_options["labels"] and not setup().batch_options["labels"]

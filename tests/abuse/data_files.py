@@ -99,7 +99,7 @@ STORIES = [
     ("a number left out", TWO.replace("2 ", "3 ") + QUESTION, "line 2: the number 3"),
     ("no period", TWO.replace("office.", "office"), 'line 1: a statement without "."'),
     ("no question mark", TWO + QUESTION.replace("?", ""), "line 3: a question without|line 3"),
-    ("two columns", TWO + "3 Where is Mary?\toffice\n", "line 3: a question with 2 columns"),
+    ("four columns", TWO + "3 Where is Mary?\toffice\t1\t2\n", "line 3: a question with 4 columns"),
     ("no answer", TWO + "3 Where is Mary?\t\t1\n", "line 3: the answer is empty"),
     ("two answers", TWO + "3 Where is Mary?\tthe office\t1\n", "line 3: the answer 'the office' is more than one"),
     ("evidence of the future", TWO + QUESTION.replace("\t1", "\t9"), "line 3: the supporting number 9"),

@@ -7,7 +7,7 @@
     5 Where is Daniel? TAB hallway TAB 4
 
 The number 1 starts a new story. A question is about all statements before it in its story; its last column has the line
-numbers of the statements that support its answer. Each question becomes one pair:
+numbers of the statements that support its answer, and may be empty or left out. Each question becomes one pair:
 
     source     "daniel went back to the hallway . mary moved to the bathroom . where is mary ?"   (statements in order)
     target     "bathroom", always one token; several things are joined by commas: "apple,milk"
@@ -45,8 +45,9 @@ def read_questions(path: Path) -> Pairs:
 
     Raises:
         UserError: as attn_jax.tasks.text.read_lines; or a line's number does not follow the one before it, a statement
-            does not end in ".", a question has not three columns or does not end in "?", its answer is empty or more
-            than one word, or one of its last numbers is not that of a statement before it; or there is no question.
+            does not end in ".", a question has not two or three columns or does not end in "?", its answer is empty or
+            more than one word, or one of its last numbers is not that of a statement before it; or there is no
+            question.
     """
     source, target, evidence = [], [], []
     statements: list[str] = []
@@ -68,11 +69,12 @@ def read_questions(path: Path) -> Pairs:
             statements.append(_sentence(columns[0], PERIOD, where))
             lines_to_statements[number] = len(statements)
             continue
-        if len(columns) != 3:
+        if len(columns) > 3:
             raise UserError(
-                f"{where}: a question with {len(columns)} columns; expected 3, QUESTION? TAB ANSWER TAB NUMBERS"
+                f"{where}: a question with {len(columns)} columns; expected QUESTION? TAB ANSWER TAB NUMBERS, or the "
+                "first 2 of these"
             )
-        question, answer, supports = columns
+        question, answer, supports = [*columns, ""][:3]
         if not statements:
             raise UserError(f"{where}: a question without a story; expected statements before it")
         source.append(join_story(statements, _sentence(question, QUESTION, where)))

@@ -124,8 +124,11 @@ def _make(
             parts_of_split["valid"].append(pairs.select(range(len(pairs) - held_out, len(pairs))))
     splits, stats, cut, lost = {}, {}, 0, 0
     for name, parts in parts_of_split.items():
-        splits[name], more_cut, more_lost = keep_last(join_pairs(parts), max_sentences)
+        pairs = join_pairs(parts)
+        splits[name], more_cut, more_lost = keep_last(pairs, max_sentences)
         stats[name] = len(splits[name])
+        if name == "train" and (count := sum(not numbers for numbers in pairs.evidence)):
+            stats["training questions without supporting facts"] = count
         cut, lost = cut + more_cut, lost + more_lost
     if vocabularies is None:
         train = splits["train"]

@@ -1,6 +1,7 @@
 """The twenty tasks from files: splits, the one vocabulary, what the note counts, and what is wrong with a folder."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -126,6 +127,15 @@ def test_files_that_are_missing_too_few_or_too_many(task, tmp_path):
     write(tmp_path / "en/qa11_a-name_train.txt", 9)
     with pytest.raises(UserError, match="task 11 has 9 training questions; expected at least 10"):
         task(numbers=(11,))
+
+
+def test_training_questions_without_facts_are_counted(task, tmp_path):
+    write(tmp_path / "own.txt", 40)
+    text = (tmp_path / "own.txt").read_text(encoding="utf-8")
+    (tmp_path / "own.txt").write_text(re.sub("(\t.*)\t.*", r"\1", text), encoding="utf-8")
+    told = {"train": 36, "training questions without supporting facts": 36, "valid": 4}
+    assert task(train=("own.txt", "")).stats == told
+    assert task(train=("own.txt", ""), max_sentences=1).stats.items() >= told.items()
 
 
 def test_a_file_of_any_name_is_a_task(task, tmp_path):

@@ -39,6 +39,10 @@ def test_each_question_is_a_pair_whose_evidence_counts_statements(read):
     assert read(FILE) == read(FILE.replace("\n", "\r\n")) == pairs
 
 
+def test_the_column_of_supporting_facts_may_be_missing(read):
+    assert read(FILE.replace("bedroom\t", "bedroom")) == read(FILE)
+
+
 def test_a_source_is_split_into_what_it_was_joined_from():
     for source in SOURCES:
         assert join_story(*split_story(source)) == source
@@ -58,7 +62,7 @@ def test_a_source_is_split_into_what_it_was_joined_from():
         (2, "2 John went. Mary left.", "line 2: two sentences in one line"),
         (3, "3 Where is Mary?", 'line 3: a statement without "." at its end; expected .* QUESTION\\? TAB ANSWER'),
         (3, "3 Where is Mary\tbathroom\t1", 'line 3: a question without "\\?" at its end'),
-        (3, "3 Where is Mary?\tbathroom", "line 3: a question with 2 columns; expected 3"),
+        (3, "3 Where is Mary?\tbathroom\t1\t2", "line 3: a question with 4 columns; expected QUESTION"),
         (3, "3 Where is Mary?\t\t1", "line 3: the answer is empty"),
         (3, "3 Where is Mary?\tbath room\t1", "line 3: the answer 'bath room' is more than one word"),
         (3, "3 Where is Mary?\tbathroom\t4", "line 3: the supporting number 4 is not that of a statement before it"),

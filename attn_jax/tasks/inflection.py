@@ -386,7 +386,10 @@ def _explain_missing(path: pathlib.Path, language: str, size: str) -> None:
     there = [match.groups() for match in found if match]
     if not there:
         if os.path.isdir(path.parent):
-            raise UserError(f"{path}: no such file, and none of another language or size in the folder {path.parent}")
+            raise UserError(
+                f"{path}: no such file, and none of another language or size in the folder {path.parent}; files of "
+                "other names are for task.train=('NAME', '') and task.valid"
+            )
         return
     if sizes := {other_size for other, other_size in there if other == language}:
         what, asked, known = f"sizes of {language}", size, sorted(sizes)

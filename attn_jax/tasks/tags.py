@@ -1,6 +1,7 @@
 """Tags beside the sources of a task: lines `text TAB tags`, with ";" between tags."""
 
 import pathlib
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 from attn_jax.errors import UserError
@@ -67,6 +68,11 @@ def unseen_parts(
         unseen = [[part for part in of_one if part not in known] for of_one in parts(splits[name])]
         if count := sum(map(bool, unseen)):
             different = list(dict.fromkeys(part for some in unseen for part in some))
-            some = ", ".join(different[:SHOWN]) + (", ..." if len(different) > SHOWN else "")
+            some = ", ".join(map(_visible, different[:SHOWN])) + (", ..." if len(different) > SHOWN else "")
             counts[f"{name} {what} with a {kind} that training has not ({some})"] = count
     return counts
+
+
+def _visible(part: str) -> str:
+    """Returns a part of a text, as an escape in quotes where a reader would not see it or where it begins."""
+    return ascii(part) if part != part.strip() or not part or unicodedata.combining(part[0]) else part

@@ -252,7 +252,7 @@ def test_a_folder_without_such_files(tmp_path):
     with pytest.raises(UserError, match=r"a/german-train-high: no such file; the folder \S+a does not exist either$"):
         build(data_dir=tmp_path / "a", language="german")
     (tmp_path / "notes").write_text("x")
-    with pytest.raises(UserError, match=r"german-train-high: no such file, and none of another language or size in"):
+    with pytest.raises(UserError, match=r"german-train-high: no such file, and none of another .* for task.train=\('N"):
         build(data_dir=tmp_path, language="german")
 
 
@@ -376,6 +376,12 @@ def test_wrong_names_of_files(folder, options, message):
     with pytest.raises(UserError, match=message) as error:
         build(data_dir=folder, **options)
     assert "\n" not in str(error.value)
+
+
+def test_unseen_characters_that_nobody_sees_are_escaped(folder):
+    (folder / "german-dev").write_text("gehen\tgeh e\u0328n\tV;;PST\n", encoding="utf-8")
+    told = [name.partition("(")[2] for name in build(data_dir=folder, language="german", size="low").stats]
+    assert ["h, ' ', '\\u0328')", "'')"] == [some for some in told if some]
 
 
 def test_tags_with_commas_are_told(tmp_path):

@@ -240,7 +240,7 @@ MISTAKES = {
     "the Boxcar score is -inf outside its support; use normalize='kernel_sum'": lambda: attn_jax.Attention(
         score=Boxcar(width=(1.0,))
     ),
-    "monotonic already computes the weights; do not combine it with window or normalize": lambda: attn_jax.Attention(
+    "monotonic already computes the weights; do not combine it with normalize": lambda: attn_jax.Attention(
         score="dot", monotonic=MonotonicSelection(), normalize="sparsemax"
     ),
     "dropout is 1.0; expected at least 0": lambda: attn_jax.Attention(score="dot", dropout=1.0),

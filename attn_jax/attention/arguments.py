@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import check_fits
 from attn_jax.types import Array
 
 
@@ -66,11 +67,5 @@ def check_bias(bias: Any, query: Array, keys: Array) -> None:
         TypeError, ValueError: it does not; see check_array.
     """
     check_array("bias", bias, "queries, keys")
-    own = query.shape[-2], keys.shape[-2]
-    try:
-        lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
-        fits = jnp.broadcast_shapes(bias.shape, (*lead, *own))[-2:] == own
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ValueError(f"a bias of shape {bias.shape} does not broadcast to the scores, {own} [..., queries, keys]")
+    lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
+    check_fits("bias", bias.shape, (*lead, query.shape[-2], keys.shape[-2]), leading=True)

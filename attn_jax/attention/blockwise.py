@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention.arguments import check_memory
 from attn_jax.attention.masks import check_boolean, check_fits
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
@@ -162,9 +163,10 @@ def blockwise_attention(
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
     normalize = from_name("normalize", normalize, NORMALIZERS)
+    check_memory(keys, values, None)
     query, keys, values = floating(query), floating(keys), floating(values)
     scores = jax.eval_shape(score, query, keys)
-    _check_shapes(scores.shape, values, bias, mask)
+    _check_shapes(scores.shape, bias, mask)
     blocks = _cut(keys, values, bias, mask, block_size)
     form = normalize if isinstance(normalize, Form) else form_of(normalize, scores)
     bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
@@ -187,12 +189,8 @@ def blockwise_attention(
     return Blockwise(context.astype(values.dtype), tau, blocks, weights, keys.shape[-2])
 
 
-def _check_shapes(
-    scores: tuple[int, ...], values: Array, bias: Array | Callable | None, mask: Array | Callable | None
-) -> None:
-    """Checks that values, bias and mask fit scores of this shape, [..., q, k]; raises a ValueError."""
-    if values.shape[-2] != scores[-1]:
-        raise ValueError(f"values of shape {values.shape} are given for {scores[-1]} keys; expected one for each key")
+def _check_shapes(scores: tuple[int, ...], bias: Array | Callable | None, mask: Array | Callable | None) -> None:
+    """Checks that bias and mask fit scores of this shape, [..., q, k]; raises a ValueError."""
     if bias is not None and not callable(bias):
         check_fits("bias", bias.shape, scores, leading=True)
         scores = jnp.broadcast_shapes(bias.shape, scores)

@@ -89,6 +89,8 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         if stored is None and options.train.start_from:
             source = read_source(options.train.start_from, seeds)
         task = build_task(config, stored)
+        if options.model.reads_stories and options.model.learns_from_facts:
+            check_facts(task, options.model.learns_from_facts)
         if source is not None:
             check_tokens(source, config, task.kept)
         setup = build_setup(config, task.kept)
@@ -168,6 +170,15 @@ def check_reads_rows(setup: Setup) -> None:
     if not tables:
         raise UserError(
             "nothing reads train.lazy_rows: the model has no table of which a step reads some rows; leave it out"
+        )
+
+
+def check_facts(task: Task, option: str) -> None:
+    """Raises a UserError if no training question has the supporting facts that this option of the model needs."""
+    if not any(task.splits["train"].evidence or ()):
+        raise UserError(
+            f"model.{option} learns from supporting facts, and no training question has any; expected questions "
+            "such as 3 Where is Mary? TAB bathroom TAB 1"
         )
 
 

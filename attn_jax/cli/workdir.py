@@ -43,8 +43,10 @@ CUTTING = ("task.train", "task.valid", "task.num_examples", "task.size")  # on w
 FORMER_KEYS = ("model.shortest",)  # removed keys without effect
 FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
 FORMER_NAMES = {"model.output": "model.output.name"}  # renamed keys
-# (task, key) -> (earlier default, present default of the same meaning): two names meant the twenty tasks, too.
-FORMER_DEFAULTS = {("babi", "task.train"): (["train.source", "train.target"], ["", ""])}
+# (task, key) -> (earlier default, present default of the same meaning): two names meant none.
+FORMER_DEFAULTS = {
+    (task, "task.train"): (["train.source", "train.target"], ["", ""]) for task in ("babi", "inflection")
+}
 
 
 def plain(config: ConfigDict) -> dict:

@@ -227,7 +227,10 @@ def test_integers_are_computed_as_numbers(without_type_checks):
         (dict(mask=MASK[..., :4]), r"a mask of shape \(2, 1, 5, 4\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
         (dict(mask=MASK[:, 0]), r"a mask of shape \(2, 5, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
         (dict(bias=BIAS[:, :4]), r"a bias of shape \(3, 4, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
-        (dict(values=VALUE[..., :8, :]), r"values of shape \(2, 3, 8, 4\) are given for 11 keys"),
+        (
+            dict(values=VALUE[..., :8, :]),
+            r"values of shape \(2, 3, 8, 4\) do not fit keys .*expected one value for each key",
+        ),
         (dict(normalize="softmux"), "unknown normalize 'softmux'; "),
         (dict(normalize="fusedmax"), "Fusedmax cannot be computed block by block"),
         (dict(normalize=Entmax), r"normalize is the class Entmax; give an object, Entmax\(\)"),

@@ -562,3 +562,27 @@ def test_the_logits_of_an_output_layer_in_chunks_are_those_of_a_chunk(tmp_path, 
         told.append(re.search(r"at least (\S+ \S+)", capsys.readouterr().err)[1])
     words = len(run.task.target_vocabulary)
     assert told == [model_size.text_of(4_000_000 * words), model_size.text_of(4_000_000 * 2)]
+
+
+@pytest.mark.parametrize(
+    ("model", "option"),
+    [
+        ({"model__name": "memnn"}, "name memnn"),
+        ({"model__name": "dmn", "model__attention__score": "general", "model__gate_weight": 1.0}, "gate_weight"),
+        ({"model__name": "dmn", "model__attention__score": "general"}, ""),
+    ],
+)
+def test_what_learns_from_supporting_facts_needs_some(tmp_path, model, option):
+    story = "1 Mary went to the kitchen.\n2 Where is Mary?\tkitchen\n1 John is here.\n2 Where is John?\there\n"
+    (tmp_path / "stories.txt").write_text(10 * story)
+    config = tiny_config(
+        task__name="babi",
+        data_dir=str(tmp_path),
+        task__train=("stories.txt", ""),
+        task__num_examples=0,
+        task__buckets=(),
+        **model,
+    )
+    refused = pytest.raises(UserError, match=f"^model.{option} learns from supporting facts, and no training question")
+    with refused if option else contextlib.nullcontext():
+        runs.open_run(config, tmp_path / "run").checkpoints.close()

@@ -121,8 +121,8 @@ MUTATIONS = {
     "lambda_without_its_start": Mutation("attention/signed.py", " + self.initial", "", SIGNED),
     "both_maps_of_the_same_half": Mutation(
         "attention/core.py",
-        "zip(halves(state), halves(memory.keys), strict=True)",
-        "[(halves(state)[0], halves(memory.keys)[0])] * 2",
+        "zip(halves(query), halves(call.memory.keys), strict=True)",
+        "[(halves(query)[0], halves(call.memory.keys)[0])] * 2",
         SIGNED,
     ),
 }

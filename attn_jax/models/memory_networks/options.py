@@ -99,6 +99,11 @@ class StoryOptions:
         slots = max(1, min(self.memory_size, sizes.longest_story))
         return StoryModel(self.network(sizes, slots))
 
+    @property
+    def learns_from_facts(self) -> str:
+        """Name of the option with which supporting facts enter the loss; "" where they do not."""
+        return ""
+
     def network(self, sizes: TextSizes, memory_size: int) -> nn.Module:
         """Builds the network.
 
@@ -180,6 +185,10 @@ class MemNNOptions(StoryOptions):
     )
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
 
+    @property
+    def learns_from_facts(self) -> str:
+        return "name memnn"
+
     def network(self, sizes: TextSizes, memory_size: int) -> MemNN:
         return MemNN(
             vocab_size=sizes.source_vocab_size,
@@ -214,6 +223,10 @@ class EpisodicOptions(SoftmaxStoryOptions):
     sentence_size: int = option(16, "number of last words of a question that are read", at_least=1)
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
     attention: EpisodeGateOptions = section(EpisodeGateOptions)
+
+    @property
+    def learns_from_facts(self) -> str:
+        return "gate_weight" if self.gate_weight else ""
 
     def __post_init__(self):
         if self.gate_steps and not self.gate_weight:

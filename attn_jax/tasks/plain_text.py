@@ -20,7 +20,7 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.splits import check_count, check_left
+from attn_jax.tasks.splits import check_count, check_left, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
 from attn_jax.tasks.vocabulary import Characters, Vocabulary, Words
@@ -89,47 +89,56 @@ def plain_text(
         sentences = make_sentences(NUM_SENTENCES + TEST_SIZE, np.random.default_rng(seed))
         texts = {"train": "\n".join(sentences[:NUM_SENTENCES]), "test": "\n".join(sentences[NUM_SENTENCES:])}
     parts = {name: divide(text, block, kind) for name, text in texts.items()}
-    size = block or 1
     held_out = "valid" not in parts
     if held_out:
-        whole = parts["train"]
-        most = (len(whole) - 1) // size
-        what = "lines" if not block else "characters" if kind is Characters else "words"
-        if most < 1:
-            raise UserError(
-                f"the training text has {len(whole)} {what}, too few to hold {size} of them out; name a validation "
-                "file in task.valid, or set a smaller task.block"
-            )
-        if not 0 < valid_size <= most:
-            raise UserError(
-                f"task.valid_size {valid_size}: expected 1 to {most}, as the training text has {len(whole)} {what} and "
-                "there is no validation file"
-            )
-        tail = valid_size * size
-        parts = {"train": whole[:-tail], "valid": whole[-tail:]} | {k: v for k, v in parts.items() if k != "train"}
+        parts = _hold_out_the_end(parts["train"], valid_size, block, kind) | {
+            k: parts[k] for k in parts if k != "train"
+        }
     if vocabularies is None:
         options = {"vocab_size": vocab_size[1], "min_count": min_count, "model_type": sentencepiece}
-        vocabularies = (kind.train(_join(parts["train"], size), **options),) * 2
+        vocabularies = (kind.train(_join(parts["train"], block or 1), **options),) * 2
     examples = {
         name: make_blocks(part, block, vocabularies[1]) if block else list(part) for name, part in parts.items()
     }
     stats = {}
     if held_out:
         examples["valid"] = examples["valid"][:valid_size]  # of SentencePiece there may be more
-        seen = set(examples["valid"])
-        rest = [text for text in examples["train"] if text not in seen]
-        if count := len(examples["train"]) - len(rest):
-            stats["training examples equal to a held-out one"] = count
-        check_left(len(rest), len(examples["train"]) + len(examples["valid"]), len(examples["valid"]), "examples")
-        examples["train"] = rest
-    most = len(examples["train"])
-    check_count(num_examples, most, "examples")
+        examples["train"], equal = _without(examples["train"], examples["valid"])
+        stats = {"training examples equal to a held-out one": equal} if equal else {}
+    check_count(num_examples, len(examples["train"]), "examples")
     examples["train"] = examples["train"][: num_examples or None]
     splits = {name: Pairs([""] * len(some), some) for name, some in examples.items()}
+    stats |= seen_in_training(splits, lambda pairs: pairs.target, "blocks" if block else "lines")
     stats = {name: len(split) for name, split in splits.items()} | stats
     return Task(
         "plain_text", splits, *vocabularies, stats=stats, examples=beginnings(splits["valid"].target, vocabularies[1])
     )
+
+
+def _hold_out_the_end(whole: Sequence[str], valid_size: int, block: int, kind: type) -> dict[str, Sequence[str]]:
+    """Cuts the last `valid_size` lines or blocks off a training text; returns both parts."""
+    size = block or 1
+    most = (len(whole) - 1) // size
+    what = "lines" if not block else "characters" if kind is Characters else "words"
+    if most < 1:
+        raise UserError(
+            f"the training text has {len(whole)} {what}, too few to hold {size} of them out; name a validation file in "
+            "task.valid, or set a smaller task.block"
+        )
+    if not 0 < valid_size <= most:
+        raise UserError(
+            f"task.valid_size {valid_size}: expected 1 to {most}, as the training text has {len(whole)} {what} and "
+            "there is no validation file"
+        )
+    return {"train": whole[: -valid_size * size], "valid": whole[-valid_size * size :]}
+
+
+def _without(train: list[str], held_out: list[str]) -> tuple[list[str], int]:
+    """Returns the training examples that equal none of the held-out ones, and the number of the others."""
+    seen = set(held_out)
+    rest = [text for text in train if text not in seen]
+    check_left(len(rest), len(train) + len(held_out), len(held_out), "examples")
+    return rest, len(train) - len(rest)
 
 
 def divide(text: str, block: int, kind: type) -> Sequence[str]:

@@ -74,6 +74,9 @@ def test_given_files_are_the_splits(folder):
     assert task.splits["train"].target == LINES
     assert task.splits["valid"].target == ["ein Satz", "noch einer"]
     assert task.splits["test"].target == ["one\u2028 line", "another"]
+    (folder / "valid.txt").write_text(f"{LINES[3]}\nein Satz\n", encoding="utf-8")
+    stats = build(data_dir=str(folder), valid=("valid.txt", ""), test=("test.txt", ""), valid_size=0).stats
+    assert stats["valid lines that training has too"] == 1 and "test lines that training has too" not in stats
 
 
 def test_blocks_of_characters_are_the_text(folder):

@@ -11,9 +11,10 @@ import jax
 from ml_collections import ConfigDict
 
 from attn_jax.cli.failures import told_in_one_line
+from attn_jax.cli.inputs import Files
 from attn_jax.cli.options import resolve
 from attn_jax.cli.results import FILE, read_result
-from attn_jax.cli.snapshot import restore
+from attn_jax.cli.snapshot import Snapshot, measure, restore, split_of
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Predictor
@@ -33,6 +34,7 @@ class Loaded:
     model: Model | KernelRegression  # pure functions of (params, batch)
     predictor: Predictor
     params: Params  # parameters of the seed to predict with
+    snapshot: Snapshot = dataclasses.field(repr=False)  # the parameters of every seed
 
     @property
     def result(self) -> dict[str, Any]:
@@ -55,6 +57,34 @@ class Loaded:
         with told_in_one_line(), jax.enable_x64(False):
             batches = self.predictor.predict(self.params, lines, self.config.decode.batch_size)
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
+
+    def measure(
+        self, sources: Iterable[str] = (), targets: Iterable[str] = (), *, split: str = ""
+    ) -> dict[str, dict[str, Any]]:
+        """Measures the metrics of config.eval, like --mode=eval, of every seed; nothing is written.
+
+            model.measure(["1 May 2026"], ["2026-05-01"])["exact_match"]  # {"mean", "std", "seeds"}
+            model.measure(split="valid")
+
+        Args:
+            sources, targets: lines, pair by pair; none: a split of the data of the run.
+            split: "train", "valid" or "test"; "": test if there is one, else valid.
+
+        Raises:
+            UserError: there are not as many targets as sources; there is no such split, or its data is not there; the
+                model cannot read a line, or is a regression and lines are given.
+        """
+        pairs = Pairs(list_of_lines("measure", sources), list_of_lines("measure", targets))
+        with told_in_one_line(), jax.enable_x64(False):
+            if not pairs.source:
+                name, data = split_of(self.config, self.workdir, Files(split=split), self.snapshot)
+            elif split or not task_class(self.config.task.name).of_pairs:
+                raise UserError("measure takes pairs of a model of texts, or the name of a split")
+            else:
+                name, data = "lines", self.predictor.read_pairs(pairs)
+                self.predictor.report(data.source, data.target)
+            result, _ = measure(self.config, self.snapshot, data, name)
+        return result["metrics"]
 
     def attention(self, lines: Iterable[str]) -> list[Collected]:
         """Predicts from lines of input, and returns each output with the attention weights it was predicted with.
@@ -113,4 +143,4 @@ def load(workdir: str | os.PathLike) -> Loaded:
     config = load_config(path)
     with told_in_one_line(), jax.enable_x64(False):
         trained = restore(config, path)
-    return Loaded(config=config, workdir=path, model=trained.model, predictor=trained.predictor, params=trained.chosen)
+    return Loaded(config, path, trained.model, trained.predictor, trained.chosen, trained)

@@ -10,10 +10,16 @@ from tiny_run import TINY, tiny_config
 from tiny_run import train as tiny_train
 
 import attn_jax
+from attn_jax.cli.build import build_task
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
+from attn_jax.tasks import Task
 
 CHANGES = TINY | {"train.num_steps": 3, "seeds": (0, 1)}
+
+
+def load_task(model):
+    return build_task(model.config, Task.load(model.workdir))
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +44,29 @@ def test_the_result_has_a_value_for_each_seed_and_the_model_predicts(trained):
     with pytest.raises(UserError, match=r"result\.json"):
         trained.result  # noqa: B018
     (trained.workdir / "elsewhere.json").rename(trained.workdir / "result.json")
+
+
+def test_measuring_in_python_is_measuring_by_command(trained):
+    found = trained.measure()
+    assert found == trained.result["metrics"]
+    pairs = load_task(trained).splits["valid"]
+    before = sorted(path.name for path in trained.workdir.iterdir())
+    of_split, of_lines = trained.measure(split="valid"), trained.measure(pairs.source, pairs.target)
+    assert of_split == of_lines != found and sorted(path.name for path in trained.workdir.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(sources=["1 May 2026"]), "1 source sentences but 0 target sentences"),
+        (dict(sources=["1 May 2026"], targets=["2026-05-01"], split="test"), "or the name of a split"),
+        (dict(split="tset"), "unknown split 'tset'; did you mean test?"),
+        (dict(sources="1 May 2026", targets=["x"]), "measure takes a list of lines, got the text"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(trained, unchecked, arguments, message):
+    with pytest.raises(UserError, match=message):
+        trained.measure(**arguments)
 
 
 @pytest.fixture

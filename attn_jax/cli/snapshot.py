@@ -178,10 +178,11 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
         UserError: a file of sources without its targets, or one that cannot be read; no such split; a validation split
             that would be cut otherwise than in training.
     """
-    if task_class(config.task.name).of_pairs and bool(files.source) != bool(files.target):
-        raise UserError("give --source=FILE and --target=FILE together, or neither")
     if files.split and files.source:
         raise UserError(f"--split={files.split} and --source={files.source}: expected one of them")
+    if task_class(config.task.name).of_pairs and bool(files.source) != bool(files.target):
+        pairs = resolve(config).task.read_file(pathlib.Path(files.source or files.target))
+        return files.source, snapshot.predictor.accept(pairs, files.source)
     if files.source or files.target:
         name = ", ".join(filter(None, (files.source, files.target)))
         return name, snapshot.predictor.read_files(files.source, files.target)

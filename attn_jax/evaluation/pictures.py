@@ -17,7 +17,7 @@ from attn_jax.evaluation.text import TextEvaluator
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
 from attn_jax.evaluation.translate import Translator
-from attn_jax.tasks.batching import EncodedPairs, check_labels, eval_batches
+from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pictures import gallery_of
 from attn_jax.tasks.task import Task
@@ -134,11 +134,7 @@ class PicturePredictor(TextPredictor):
         Raises:
             UserError: a file is missing or cannot be read; see `check`; they have different numbers of lines.
         """
-        pairs = self.read_pairs(Pairs(read_lines(source), read_lines(target)))
-        if self.model.one_token:
-            check_labels(self.translator.encode(pairs), pairs, target)
-        self.report(pairs.source, pairs.target)
-        return pairs
+        return self.accept(self.read_pairs(Pairs(read_lines(source), read_lines(target))), target)
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """Draws each image with the weights of its cells, once for each word of the model's output.

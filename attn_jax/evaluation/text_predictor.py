@@ -126,9 +126,16 @@ class TextPredictor:
         Raises:
             UserError: a file is missing or cannot be read; the model is a classifier and a target is no label.
         """
-        pairs = self.read_pairs(Pairs(*read_parallel(source, target)))
+        return self.accept(self.read_pairs(Pairs(*read_parallel(source, target))), target)
+
+    def accept(self, pairs: Pairs, file: str) -> Pairs:
+        """Returns the pairs of a file after a check of their labels and notices of unknown tokens.
+
+        Raises:
+            UserError: the model is a classifier and a target is no label.
+        """
         if self.model.one_token:
-            check_labels(self.translator.encode(pairs), pairs, target)
+            check_labels(self.translator.encode(pairs), pairs, file)
         self.report(pairs.source, pairs.target)
         return pairs
 

@@ -442,6 +442,9 @@ class InflectionOptions(TextOptions):
             vocabularies=kept,
         )
 
+    def read_file(self, path: pathlib.Path) -> Pairs:
+        return read_forms(path, self.columns)
+
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
         """Returns the letters of the form that are those of the lemma; the letters of a suffix have no link."""
         return align_letters(source, target)

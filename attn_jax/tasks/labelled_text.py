@@ -146,3 +146,6 @@ class LabelledTextOptions(VocabularyOptions):
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return labelled_text(**self.file_arguments(data_dir, kept))
+
+    def read_file(self, path: pathlib.Path) -> Pairs:
+        return read_labelled(path)

@@ -1,6 +1,7 @@
 """Options that several tasks share."""
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.tasks.alignments import Links
 from attn_jax.tasks.batching import BATCH_UNITS
+from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Task
@@ -65,6 +67,14 @@ class TextOptions(TaskOptions):
         2, "buckets (): number of source lengths for each target length", at_least=1, only=("buckets", ((),))
     )
     batch_unit: str = option("sentences", "unit of batch_size", choices=BATCH_UNITS)
+
+    def read_file(self, path: pathlib.Path) -> Pairs:
+        """Reads pairs from one file in the form of the files of this task.
+
+        Raises:
+            UserError: the file is wrong, or pairs of this task are in two files.
+        """
+        raise UserError("give --source=FILE and --target=FILE together, or neither")
 
     def align(self, source: Sequence[str], target: Sequence[str]) -> tuple[Links, Links] | None:
         """Returns the true alignment of the tokens of a pair, see attn_jax.tasks.alignments; None if not known."""

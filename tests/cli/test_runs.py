@@ -586,3 +586,28 @@ def test_what_learns_from_supporting_facts_needs_some(tmp_path, model, option):
     refused = pytest.raises(UserError, match=f"^model.{option} learns from supporting facts, and no training question")
     with refused if option else contextlib.nullcontext():
         runs.open_run(config, tmp_path / "run").checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "line", "wrong"),
+    [
+        ({"task__name": "inflection", "task__columns": "lemma tags form"}, {}, "gehen\tV;PST\tging", "gehen\tging"),
+        ({"task__name": "labelled_text"}, {"model__name": "classifier"}, "gehen\tgerman", "gehen"),
+        ({"task__name": "babi"}, {"model__name": "memn2n"}, "1 Mary is in it.\n2 Where is Mary?\tit\t1", "1 Mary"),
+    ],
+)
+def test_eval_reads_a_file_of_the_task_by_itself(tmp_path, capsys, task, model, line, wrong):
+    (tmp_path / "train").write_text(6 * f"{line}\n" + line.replace("gehen", "walk").replace("german", "english"))
+    names = {"train": ("train", ""), "valid": ("train", "")}
+    config = tiny_config(
+        data_dir=str(tmp_path), task__num_examples=0, task__buckets=(), train__num_steps=1, **task, **model,
+        **{f"task__{name}": files for name, files in names.items()},
+    )  # fmt: skip
+    commands.train(config, tmp_path / "run", Files())
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    commands.evaluation(config, tmp_path / "run", Files(source=str(tmp_path / "train")))
+    measured = json.loads((tmp_path / "run" / "eval.json").read_text())
+    assert measured["metrics"] == result["metrics"] and measured["split"] == str(tmp_path / "train")
+    (tmp_path / "wrong").write_text(wrong)
+    with pytest.raises(UserError, match=r"wrong, line 1: |no question"):
+        commands.evaluation(config, tmp_path / "run", Files(source=str(tmp_path / "wrong")))

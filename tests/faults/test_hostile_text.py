@@ -145,7 +145,7 @@ class Echo(Translator):
     """Answers with the source."""
 
     def __init__(self, vocabulary):
-        self.source_vocabulary, self.options = vocabulary, DecodeOptions()
+        self.source_vocabulary, self.target_vocabulary, self.options = vocabulary, vocabulary, DecodeOptions()
         self.model = types.SimpleNamespace(reads_target=False, score=lambda *x: None, query_weights=lambda *x: None)
 
     def translate(self, params, texts, first=0):
@@ -157,9 +157,10 @@ def test_prediction_answers_each_line_and_its_notices_are_clean(texts, chunk):
     predictor = TextPredictor(Echo(Characters(["a"])))
     with contextlib.redirect_stderr(io.StringIO()) as told:
         found = [line for _, printed in predictor.predict({}, texts, chunk) for line in printed]
-        predictor.report(texts)
+        predictor.report(texts, texts)
     assert found == texts
-    assert len(told.getvalue().splitlines()) <= 1 and not any(map(acts_on_a_terminal, told.getvalue().rstrip("\n")))
+    lines = told.getvalue().split("\n")  # one for the sources, one for the targets, and the end
+    assert len(lines) <= 3 and not any(map(acts_on_a_terminal, "".join(lines)))
 
 
 def test_a_line_of_a_hundred_thousand_characters():

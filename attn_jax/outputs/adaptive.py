@@ -24,6 +24,7 @@ from attn_jax.outputs.base import (
     OutputLayer,
     OutputOptions,
     OutputSetting,
+    check_k,
     check_untied,
     frequencies_of,
     frequencies_option,
@@ -147,6 +148,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
 
         A tail is computed if its cluster is more probable than the k-th best word so far, for some hidden state.
         """
+        check_k(k, self.vocab_size)
         head, tails = self.weights(hidden.shape[-1])
         first, size = jax.nn.log_softmax(self._product(hidden, head)), self.cutoffs[0]
         best = jax.lax.top_k(

@@ -129,3 +129,9 @@ def nll_and_correct(log_probs: Float[Array, "... v"], targets: Int[Array, "..."]
     """
     target = jnp.take_along_axis(log_probs, targets[..., None], axis=-1)[..., 0]
     return -target, (targets == jnp.argmax(log_probs, axis=-1)).astype(jnp.float32)
+
+
+def check_k(k: int, vocab_size: int) -> None:
+    """Raises a ValueError if there are no k most probable words."""
+    if not 1 <= k <= vocab_size:
+        raise ValueError(f"top_k: k is {k}; expected 1 to {vocab_size}, the number of words")

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.options import option
-from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting
+from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, check_k
 from attn_jax.outputs.full import FullSoftmax, full_fields
 from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -45,6 +45,7 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
         self, hidden: Float[Array, "... d"], k: int, embedding: Embedding = None
     ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
         """Returns (log-probabilities, words) of the k most probable words, most probable first."""
+        check_k(k, self.vocab_size)
         rows, table, bias, axis = self._flat(hidden, embedding)
         found = top_words(rows, table, bias, k=k, axis=axis, chunk=self.chunk_size)
         return tuple(x.reshape(*hidden.shape[:-1], k) for x in found)

@@ -8,7 +8,8 @@ With k sampled words w_j,
     BlackOut                -log p_y - sum_{j: w_j != y} log(1 - p_j),      p = softmax(s - log q) over y and the w_j
 
 The first one estimates the loss of the full softmax: the sum is an unbiased estimate of its normalizer, for every q
-that is nowhere zero. Its logarithm is too small on average, by about 1 / k.
+that is nowhere zero. Its logarithm is too small on average, by about half of the relative variance of that estimate: it
+falls as 1 / k, and is large where q is far from p.
 """
 
 from typing import NamedTuple

@@ -9,9 +9,9 @@ class Frequencies:
     """Counts of the words of a vocabulary among the training targets."""
 
     def __init__(self, counts: np.ndarray):
-        self.counts = np.asarray(counts, np.int64)
-        if self.counts.ndim != 1 or np.any(self.counts < 0):
-            raise ValueError("Frequencies: expected one count of at least 0 for each word")
+        self.counts = np.asarray(counts).astype(np.int64)
+        if self.counts.ndim != 1 or np.any(self.counts < 0) or np.any(self.counts != counts):
+            raise ValueError("Frequencies: expected one whole number of at least 0 for each word")
 
     def __len__(self) -> int:
         return len(self.counts)

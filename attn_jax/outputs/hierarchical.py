@@ -111,7 +111,10 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     def nll_and_correct(
         self, hidden: Float[Array, "... d"], targets: Int[Array, "..."], embedding: Embedding = None
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Returns (-log p(target), 1 where the target is the most probable word, else 0), without all words."""
+        """Returns (-log p(target), 1 where the target is the most probable word, else 0), without all words.
+
+        Of equally probable words the one that the search finds first counts.
+        """
         _, nll = self.loss(hidden, targets)
         _, words = self.top_k(hidden, 1)
         return nll, (words[..., 0] == targets).astype(jnp.float32)

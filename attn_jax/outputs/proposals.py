@@ -12,6 +12,7 @@ import numpy as np
 
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.outputs.frequencies import alias_table
+from attn_jax.tasks.token_ids import PAD
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 
@@ -44,7 +45,7 @@ class Learned(nn.Module, kw_only=True):
     The classes are `num_classes` neighbouring groups of the words by frequency, each with about the same sum of
     probabilities in `probs`; p(w | c) is `probs` within the class. p(c | hidden) is a small softmax that is trained by
     maximum likelihood on the targets beside the model, whose hidden states it does not change. q is the mean over the
-    batch, so that the sampled words can be shared.
+    positions of the batch that are not padding, so that the sampled words can be shared.
     """
 
     probs: "Distribution"
@@ -60,7 +61,9 @@ class Learned(nn.Module, kw_only=True):
         log_probs = jax.nn.log_softmax(logits)
         class_of = jnp.asarray(classes.of_word)
         own = -jnp.take_along_axis(log_probs, class_of[targets][:, None], axis=1)[:, 0]
-        log_mean = jax.lax.stop_gradient(jax.nn.logsumexp(log_probs, axis=0) - jnp.log(len(hidden)))
+        real = (targets != PAD) | jnp.all(targets == PAD)  # of padding alone: its own guess, which nobody uses
+        log_sum = jax.nn.logsumexp(log_probs, axis=0, where=real[:, None])
+        log_mean = jax.lax.stop_gradient(log_sum - jnp.log(jnp.sum(real)))
         rng, within = jax.random.split(rng)
         chosen = jax.random.categorical(rng, log_mean, shape=(num_samples,))
         words = classes.sample(within, chosen)

@@ -15,6 +15,7 @@ from attn_jax.evaluation.statistics import (
     compare,
     holm,
     paired_bootstrap,
+    resampled_counts,
     seeds_needed,
     sign_flip_test,
     t_interval,
@@ -116,6 +117,22 @@ def test_the_p_value_of_the_paired_bootstrap_is_of_two_sides():
         error = np.std(one - other) / np.sqrt(150)
         assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(found.difference.mean) / error), abs=0.12)
     assert 0.02 < np.mean(np.array(p_values) <= 0.05) < 0.09
+
+
+def test_few_sentences_that_differ_are_no_evidence():
+    """Of n equal differences every resampled one is the same, however small n is."""
+    for n in (1, 2, 5, 6, 12):
+        found = paired_bootstrap(np.ones((n, 1)), np.zeros((n, 1)), lambda total: float(total[0]))
+        assert found.p_value >= min(1, 2.0 ** (1 - n)) and found.concludes() == (n > 5)
+    a, b = np.zeros((1000, 1)), np.zeros((1000, 1))
+    a[:5] = 1
+    assert not paired_bootstrap(a, b, lambda total: float(total[0])).concludes()
+
+
+def test_resampling_in_blocks_is_resampling_at_once():
+    whole = np.random.default_rng(3).choice(7, size=(120, 7), replace=True)
+    blocks = np.concatenate([*resampled_counts(7, 120, seed=3)])
+    np.testing.assert_array_equal(blocks, [np.bincount(rows, minlength=7) for rows in whole])
 
 
 def test_almost_stochastic_order():

@@ -212,6 +212,16 @@ def test_a_learned_proposal_trains_itself_and_leaves_the_model_alone():
     assert np.any(np.asarray(of_params["params"]["classes"]["kernel"]) != 0)
 
 
+def test_padding_has_no_part_in_a_learned_proposal():
+    hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.array([4, 4, 1, 6, 7, 5])
+    learned = Learned(probs=Distribution(unigram(COUNTS, reserved=4)), num_classes=3)
+    params = learned.init(jax.random.key(0), jax.random.key(0), 4, hidden, targets)
+    call = lambda hidden, targets: learned.apply(params, jax.random.key(1), 4, hidden, targets)  # noqa: E731
+    padded = call(jnp.concatenate([hidden, 9 * hidden]), jnp.concatenate([targets, 0 * targets]))
+    np.testing.assert_allclose(padded.log_q_of_targets[:6], call(hidden, targets).log_q_of_targets, rtol=1e-5)
+    assert np.isfinite(call(hidden, 0 * targets).log_q).all()
+
+
 def layer(**options):
     return SampledSoftmax(
         vocab_size=8, proposal=Fixed(probs=Distribution(uniform(COUNTS))), num_samples=16, chunk_size=3, **options

@@ -1,10 +1,14 @@
-"""The k largest of many numbers in two stages."""
+"""The k largest of many numbers in two stages, and what the layers say of a wrong k; counts of words."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax.outputs import AdaptiveSoftmax
+from attn_jax.outputs.adaptive import Ranks
+from attn_jax.outputs.chunked import ChunkedSoftmax
+from attn_jax.outputs.frequencies import Frequencies
 from attn_jax.outputs.top_k import GROUP, top_k
 
 
@@ -20,3 +24,16 @@ def test_of_equal_numbers_the_first_are_taken():
     values, places = top_k(jnp.ones((2, 1000)), 4)
     np.testing.assert_array_equal(values, 1.0)
     np.testing.assert_array_equal(places, [[0, 1, 2, 3]] * 2)
+
+
+def test_more_words_than_there_are_is_an_error():
+    ranks = Ranks(Frequencies(np.arange(9)).order)
+    for layer in (ChunkedSoftmax(vocab_size=9), AdaptiveSoftmax(vocab_size=9, ranks=ranks, cutoffs=(4,))):
+        with pytest.raises(ValueError, match=r"top_k: k is 10; expected 1 to 9"):
+            layer.init(jax.random.key(0), jnp.ones((2, 3)), 10, method="top_k")
+
+
+def test_counts_are_whole_numbers():
+    with pytest.raises(ValueError, match="expected one whole number of at least 0 for each word"):
+        Frequencies(np.array([0.9, 0.5, 2.7]))
+    assert Frequencies(np.array([2.0, 0.0])).counts.tolist() == [2, 0]

@@ -73,7 +73,7 @@ class Classifier(nn.Module, kw_only=True):
         return self._first(loss + gradient_only(self.penalty * penalty), targets), self._first(nll, targets)
 
     def evaluate(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Returns (nll [b, t], 1 where no class is more probable [b, t], mean weights of the queries [b, t, s])."""
+        """Returns (nll [b, t], 1 where it is the most probable class [b, t], mean weights of the queries [b, t, s])."""
         hidden, weights, _ = self.read(source)
         nll, correct = self.output.nll_and_correct(hidden, targets[:, 0])
         weights = jnp.mean(weights, axis=1, keepdims=True)

@@ -134,6 +134,8 @@ class KernelRegression:
     ) -> tuple[Float[Array, "q v"], Bool[Array, "q"]]:
         """Returns the predictions and whether any key is in reach of each query; predictions are zero if none is.
 
+        A component without a key in reach has no part in a mixture, whose other weights are divided by their sum.
+
         Args:
             params: of `init`.
             query: points to predict.
@@ -146,14 +148,15 @@ class KernelRegression:
             lambda degree, factor: self.predict_component(params, query, inputs, targets, degree, factor, exclude),
             len(inputs),
         )
-        return jnp.einsum("m,mqv->qv", mixture, contexts), jnp.all(reach, axis=0)
+        return jnp.einsum("mq,mqv->qv", shares_in_reach(mixture, reach), contexts), jnp.any(reach, axis=0)
 
     def weights(
         self, params: Params, query: Float[Array, "q d"], inputs: Float[Array, "n d"], mixture: Float[Array, "m"]
     ) -> Float[Array, "q n"]:
         """Weights of the training points in each prediction: prediction = weights @ targets."""
         smoother = lambda degree, factor: self.component_smoother(params, query, inputs, degree, factor)  # noqa: E731
-        return jnp.einsum("m,mqn->qn", mixture, self.each(smoother, len(inputs)))
+        found = self.each(smoother, len(inputs))
+        return jnp.einsum("mq,mqn->qn", shares_in_reach(mixture, jnp.any(found != 0, axis=-1)), found)
 
     def component_smoother(
         self,
@@ -225,3 +228,10 @@ class KernelRegression:
         score = lambda q, k: self.attention.score.apply({"params": params["score"]}, q, k)  # noqa: E731
         chunk = min(self.chunk, len(inputs))
         return streamed_moments(score, query, keys, targets, degree, chunk, exclude)
+
+
+def shares_in_reach(mixture: Float[Array, "m"], reach: Bool[Array, "m q"]) -> Float[Array, "m q"]:
+    """Computes the weights of the components that have a key in reach of each query; they sum to one, or are zero."""
+    weights = mixture[:, None] * reach
+    total = jnp.sum(weights, axis=0)
+    return weights / jnp.where(total > 0, total, 1)

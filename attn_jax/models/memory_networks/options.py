@@ -139,7 +139,10 @@ class MemN2NOptions(SoftmaxStoryOptions):
     nonlinear: bool = option(False, "apply relu after each hop")
     attend_empty: bool = option(False, "attend to empty slots, as zeros; else they are masked")
     noise: float = option(
-        0.0, "training: empty memories inserted at random, at most this share of the statements", at_least=0, at_most=1
+        0.0,
+        "training: empty memories inserted at random, at most this share of the statements, rounded up",
+        at_least=0,
+        at_most=1,
     )
     linear_steps: int = option(0, "linear start: number of training steps without the normalizer", at_least=0)
     attention: GateOptions = section(GateOptions)

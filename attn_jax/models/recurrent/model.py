@@ -91,7 +91,7 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         return self.output.loss(hidden, targets, embedding=self.target_embedding.rows, rng=sampling_rng(self))
 
     def evaluate(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], zeros [b, t, s])."""
+        """Returns (nll [b, t], 1 where the target is the most probable token [b, t], zeros [b, t, s])."""
         hidden = self.unroll(source, target_in)
         nll, correct = self.output.nll_and_correct(hidden, targets, embedding=self.target_embedding.rows)
         return nll, correct, jnp.zeros((*targets.shape, source.shape[1]))

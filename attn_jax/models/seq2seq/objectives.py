@@ -128,7 +128,7 @@ class SoftObjective(nn.Module, kw_only=True):
         targets: Int[Array, "b t"],
         real: Bool[Array, "b t"],
     ):
-        """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], weights to plot [b, t, s])."""
+        """Returns (nll [b, t], 1 where the target is the most probable token [b, t], weights to plot [b, t, s])."""
         nll, correct = readout.nll_and_correct(steps.readout, targets)
         return nll, correct, steps.weights
 

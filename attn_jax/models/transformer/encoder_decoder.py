@@ -58,7 +58,7 @@ class TeacherForced(nn.Module, kw_only=True):
         return self.output.loss(states, targets, embedding=self.target_embedding.rows, rng=sampling_rng(self))
 
     def evaluate(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
-        """Returns (nll [b, t], 1 where no token is more probable than the target [b, t], weights [b, t, s])."""
+        """Returns (nll [b, t], 1 where the target is the most probable token [b, t], weights [b, t, s])."""
         states, weights = self.unroll(source, target_in)
         nll, correct = self.output.nll_and_correct(states, targets, embedding=self.target_embedding.rows)
         return nll, correct, weights

@@ -157,6 +157,22 @@ def test_where_no_point_is_in_reach_there_is_zero_and_it_is_told():
     assert not reach[0] and found[0, 0] == 0
 
 
+def test_a_component_without_a_point_in_reach_has_no_part_in_a_mixture():
+    kernel, far = (
+        model("boxcar", width=0.5, widths=(1.0, 4.0)),
+        np.max(X, axis=0, keepdims=True) + np.float32([[0.8, 0]]),
+    )
+    share = jnp.array([0.75, 0.25])
+    (found, reach), weights = compiled(
+        lambda q: (kernel.predict(params_of(0.5), q, JX, JY, share), kernel.weights(params_of(0.5), q, JX, share))
+    )(far)
+    alone, _ = compiled(lambda q: model("boxcar", width=2.0).predict(params_of(2.0), q, JX, JY, jnp.ones(1)))(far)
+    assert reach[0] and alone[0, 0] != 0
+    np.testing.assert_allclose(found, alone, rtol=1e-5)
+    np.testing.assert_allclose(weights @ JY, found, rtol=1e-4)
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+
+
 @pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "triangular", "epanechikov"])
 def test_the_sign_of_the_difference_of_parzen_windows_is_the_kernel_classifier(kernel):
     rng = np.random.default_rng(3)

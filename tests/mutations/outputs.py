@@ -53,8 +53,8 @@ MUTATIONS = {
     ),
     "mean_class_unnormalized": Mutation(
         "outputs/proposals.py",
-        "- jnp.log(len(hidden)))",
-        "+ 0.0 * jnp.log(len(hidden)))",
+        "- jnp.log(jnp.sum(real)))",
+        "+ 0.0 * jnp.log(jnp.sum(real)))",
         "outputs/test_sampled.py::test_samples_have_the_probabilities_that_are_returned_with_them",
     ),
     "proposal_moves_the_model": Mutation(

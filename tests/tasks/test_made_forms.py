@@ -84,7 +84,8 @@ def test_a_task_adds_made_forms_to_training_alone(tmp_path, tags, kind):
         assert sorted(set(tokens) - {"<eos>"}) == ["<COPY>", "<unk>", "a"]
         trained.append((task.splits["train"], task.source_vocabulary.to_json()))
     assert trained[0] == trained[1]  # the validation forms say nothing to training
-    assert task.stats == {
+    told = {key: value for key, value in task.stats.items() if "lemma" not in key and "character" not in key}
+    assert told == {
         "train": 5,
         "valid": 1,
         "valid forms with a tag that training has not (NEW)": 1,

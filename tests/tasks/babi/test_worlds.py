@@ -124,7 +124,7 @@ def all_stories():
 
 def stories(number):
     """(statements, questions) of stories with at least NUM_STATISTICS questions."""
-    return [(statements, [Question(*one) for one in asked]) for statements, asked in all_stories()[number]]
+    return [(statements, [Question._make(one) for one in asked]) for statements, asked in all_stories()[number]]
 
 
 def questions(number):

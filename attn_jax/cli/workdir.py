@@ -206,8 +206,6 @@ def check_cut(workdir: pathlib.Path, config: ConfigDict) -> None:
     Raises:
         UserError: an option differs with which other examples would be held out.
     """
-    if any(name for name in config.task.get("valid", ())):  # a file
-        return
     stored, _ = _stored_config(workdir)
     if different := _difference(stored, flatten(config), schema_of(config), CUTTING):
         key, before, now = different

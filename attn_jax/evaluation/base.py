@@ -117,6 +117,14 @@ class Predictor(Protocol):
         """
         ...
 
+    def accept(self, pairs: Pairs, file: str) -> Pairs:
+        """Returns the pairs of a file after checks and notices of what the model does not know.
+
+        Raises:
+            UserError: a target is not one that the model can give.
+        """
+        ...
+
     def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
         """Gives a notice if there is something in the sources or the targets that the model does not know."""
         ...

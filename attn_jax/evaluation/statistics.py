@@ -153,7 +153,7 @@ def paired_bootstrap(
         The difference of the scores, with a two-sided p-value: the share of resampled differences that are as far from
         their mean as the difference is from zero. (sacrebleu takes the mean of absolute values from them, which gives
         about half of it.) It is no smaller than the exact test of the signs of m differing sentences can be, 2 / 2^m,
-        since few sentences resample too little; with fewer than about 20 it is still too small. The effect size is in
+        since few sentences resample too little; with a few dozen it is still somewhat too small. The effect size is in
         standard deviations of the resampled differences.
 
     Raises:

@@ -18,7 +18,8 @@ import numpy as np
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
-from attn_jax.tasks.inflection import ALL, read_forms
+from attn_jax.tasks.inflection import ALL
+from attn_jax.tasks.inflection_files import read_forms
 from attn_jax.tasks.labelled_text import label_vocabulary
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.splits import check_count

@@ -41,6 +41,11 @@ class TaskOptions:
         """
         raise NotImplementedError
 
+    @property
+    def holds_out(self) -> bool:
+        """Tells whether the validation split is cut off the training data, and not a file of its own."""
+        return True
+
     def renewed(self, kept: Any, *, data_dir: str) -> Any:
         """Returns the data that a run has saved with what these options change of it, such as the clutter of scenes.
 
@@ -104,6 +109,10 @@ class VocabularyOptions(TextOptions):
     sentencepiece: str = option(
         "unigram", "type of sentencepiece model", choices=("unigram", "bpe"), only=("vocabulary", PIECES)
     )
+
+    @property
+    def holds_out(self) -> bool:
+        return not any(self.valid)
 
     def file_arguments(self, data_dir: str, kept: Any) -> dict[str, Any]:
         """Returns the arguments that every task of files takes."""

@@ -194,6 +194,10 @@ class PictureFilesOptions(PictureTaskOptions):
     vocab_size: int = option(8000, "largest size of a vocabulary", at_least=len(SPECIAL) + 1)
     min_count: int = option(2, "words seen less often than this in training become unk", at_least=0)
 
+    @property
+    def holds_out(self) -> bool:
+        return not self.valid
+
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
         if self.channels == 2:
             raise UserError("task.channels is 2; expected 3 (colours) or 1 (grey)")

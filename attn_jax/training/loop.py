@@ -182,7 +182,7 @@ class Meter:
 
 
 class CallbackResult(NamedTuple):
-    """What a callback of `fit` asks for; None in place of it asks for nothing."""
+    """Request of a callback of `fit`; a callback that asks for nothing returns None."""
 
     state: Any = None  # to continue with, on the device; None: the same as before
     stop: bool = False

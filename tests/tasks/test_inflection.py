@@ -1,18 +1,20 @@
 """The language made here is the one described, by a second set of rules; files to splits; wrong files."""
 
-import importlib
 import re
 
 import pytest
 
 from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
-from attn_jax.tasks.inflection import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect, inflection, read_forms
+from attn_jax.tasks import made_language
+from attn_jax.tasks.inflection import InflectionOptions, inflection
+from attn_jax.tasks.inflection_files import read_forms
+from attn_jax.tasks.made_language import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
 from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import Characters, Inflections, from_json
 from configs.base import get_config
 
-DOCUMENTATION = importlib.import_module("attn_jax.tasks.inflection").__doc__  # attn_jax.tasks.inflection is a function
+DOCUMENTATION = made_language.__doc__
 DEFAULTS = {"data_dir": "", "language": "", "size": "high", "num_examples": 0, "valid_size": 300}
 
 
@@ -412,3 +414,9 @@ def test_what_training_has_and_has_not_is_told_before_forms_are_made(folder):
     }
     assert build(data_dir=folder, **names).stats == told
     assert build(data_dir=folder, copy_words=True, **names).stats == told | {"training words to copy": 8}
+
+
+def test_it_is_known_whether_validation_forms_are_held_out():
+    held_out = [InflectionOptions(**options).holds_out for options in ({}, {"train": ("a", "")})]
+    of_files = [InflectionOptions(**options).holds_out for options in ({"language": "german"}, {"valid": ("a", "")})]
+    assert all(held_out) and not any(of_files)

@@ -201,5 +201,9 @@ class BabiOptions(TextOptions):
             vocabularies=kept,
         )
 
+    @property
+    def holds_out(self) -> bool:
+        return not any(self.valid)
+
     def read_file(self, path: pathlib.Path) -> Pairs:
         return keep_last(read_questions(path), self.max_sentences)[0]

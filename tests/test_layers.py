@@ -7,7 +7,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RANKS = [
-    {"types", "errors"},
+    {"types", "errors", "token_ids"},
     {"options"},
     {"attention"},
     {"layers", "outputs"},

@@ -5,8 +5,8 @@ import numpy as np
 
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.token_ids import EOS, PAD
 from attn_jax.tasks.vocabulary import StoryWords
+from attn_jax.token_ids import EOS, PAD
 
 WORDS = ("mary", "john", "bathroom", "kitchen", "garden", "moved", "went", "to", "the", "where", "is", "office")
 MORE = ("got", "milk", "how", "many")

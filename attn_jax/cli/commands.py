@@ -35,7 +35,7 @@ from attn_jax.options import flatten
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.token_ids import EOS, UNK
+from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.loop import Reason
 from attn_jax.training.progress import notice
 from attn_jax.types import Params

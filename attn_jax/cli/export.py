@@ -25,7 +25,7 @@ from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
 from attn_jax.tasks.files import save_json, write
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
+from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Array, Params
 
 PLATFORMS = ("cpu", "cuda", "tpu")

@@ -21,7 +21,7 @@ from attn_jax.evaluation.collect import PLACES, Map, StoryCollector, TextCollect
 from attn_jax.tasks.babi.format import join_story, split_story
 from attn_jax.tasks.batching import EncodedPairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.token_ids import EOS
+from attn_jax.token_ids import EOS
 from attn_jax.types import Float, Params
 
 NUMBERED_ROWS = {

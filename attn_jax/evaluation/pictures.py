@@ -22,7 +22,7 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pictures import gallery_of
 from attn_jax.tasks.task import Task
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.token_ids import SPECIAL
+from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Float, Params
 
 MEANINGS = {  # of PLACE_METRICS, for people

@@ -66,6 +66,10 @@ class PointPredictor:
             raise UserError(f"{source}: there is no row of data")
         return points
 
+    def accept(self, pairs: Pairs, file: str) -> Pairs:
+        """Raises a ValueError: points are no pairs of texts."""
+        raise ValueError("a regression predicts no text")
+
     def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
         """Gives a notice if some predictions had no training point within reach."""
         report_unreached(self.unreached, len(sources))

@@ -17,8 +17,8 @@ from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.task import Task
 from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import UNK
 from attn_jax.training.progress import notice
 from attn_jax.types import Float, Params
 

@@ -15,8 +15,8 @@ from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches, ro
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.task import Encode
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 from attn_jax.types import Array, Int, Params, PRNGKeyArray, Source
 
 FURTHER = 2**32 - 1  # folded into the rng it gives the rngs of further samples; no sentence has this number

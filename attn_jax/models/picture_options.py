@@ -8,7 +8,7 @@ from attn_jax.layers.pictures import PLACES, ConvolutionGrid, PatchGrid, Picture
 from attn_jax.models.setting import Setting
 from attn_jax.options import option
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import SPECIAL
+from attn_jax.token_ids import SPECIAL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from attn_jax.options import option
 from attn_jax.outputs.base import OutputOptions
 from attn_jax.outputs.pointer import Pointer
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import UNK
+from attn_jax.token_ids import UNK
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.outputs.frequencies import alias_table
-from attn_jax.tasks.token_ids import PAD
+from attn_jax.token_ids import PAD
 from attn_jax.types import Array, Float, Int, PRNGKeyArray
 
 

@@ -15,6 +15,7 @@ from attn_jax.outputs.criteria import Scored, blackout, importance_sampling, neg
 from attn_jax.outputs.frequencies import Frequencies, log_uniform, uniform, unigram
 from attn_jax.outputs.full import Linear
 from attn_jax.outputs.proposals import Distribution, Fixed, Learned
+from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray
 
 INIT = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", in_axis=-1, out_axis=-2)
@@ -102,7 +103,7 @@ def counted(options: "SampledOptions", frequencies: Frequencies) -> Distribution
     """
     try:
         return Distribution(
-            unigram(frequencies, power=options.power, smoothing=options.smoothing, reserved=NUM_RESERVED)
+            unigram(frequencies, power=options.power, smoothing=options.smoothing, reserved=len(SPECIAL))
         )
     except ValueError as error:
         raise UserError(
@@ -120,7 +121,6 @@ PROPOSALS = {
     ),
 }
 NORMALIZERS = {"learned": True, "fixed": False}  # whether it is a parameter
-NUM_RESERVED = 4  # the special words of a vocabulary may never be a target
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,8 @@ from jaxtyping import Int
 from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.buckets import Buckets, make_buckets
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Picture
 
 ORDER = 0xA77  # the order of buckets in an epoch comes from (ORDER, epoch): all seeds share the shape of each step

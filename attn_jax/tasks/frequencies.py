@@ -8,8 +8,8 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.token_ids import EOS, SPECIAL
 from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import EOS, SPECIAL
 
 
 def count_targets(texts: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:

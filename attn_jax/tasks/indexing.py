@@ -23,10 +23,10 @@ from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import load_checked, reason, save_checked
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.text import not_utf8
-from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.tasks.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, SIDES, VOCABULARIES, map_array, token_dtype
 from attn_jax.tasks.vocabulary import VOCABULARIES as KINDS
 from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import EOS, UNK
 
 PART = 20_000  # pairs
 MOST_PAIRS = 2**32 - 1

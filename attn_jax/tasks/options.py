@@ -13,8 +13,8 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Task
-from attn_jax.tasks.token_ids import SPECIAL
 from attn_jax.tasks.vocabulary import VOCABULARIES
+from attn_jax.token_ids import SPECIAL
 
 PIECES = tuple(name for name, kind in VOCABULARIES.items() if issubclass(kind, SentencePiece))
 COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)

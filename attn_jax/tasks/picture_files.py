@@ -22,8 +22,8 @@ from attn_jax.tasks.pictures import PictureTask, check_image, read_image
 from attn_jax.tasks.scenes.scene import Box
 from attn_jax.tasks.splits import hold_out, seen_in_training
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.token_ids import SPECIAL
 from attn_jax.tasks.vocabulary import PictureQuestions, Words
+from attn_jax.token_ids import SPECIAL
 
 SHUFFLE_SEED = 0  # of the images that are held out: the same for every seed of a run
 

@@ -20,8 +20,8 @@ from attn_jax.tasks.files import reason
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.scenes.scene import Scene, World
 from attn_jax.tasks.task import Task
-from attn_jax.tasks.token_ids import SPECIAL
 from attn_jax.tasks.vocabulary import PictureQuestions, Vocabulary
+from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Picture
 
 KEPT_BYTES = 2**28  # of images in memory, such as 38,000 of 48 x 48 pixels

@@ -10,7 +10,7 @@ import numpy as np
 import sentencepiece
 
 from attn_jax.errors import UserError, check_known
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
+from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
 
 MODEL_TYPES = ("unigram", "bpe")
 NUM_BEST = 64  # unigram: ways to split a text that `sample` chooses from

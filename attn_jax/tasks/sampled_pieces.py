@@ -14,8 +14,8 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.batching import FILL, Batches, EncodedPairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.token_ids import EOS
 from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.token_ids import EOS
 
 NUM_TRIED = 3  # splits of each text of which the longest decides its bucket
 TRIED = 0x5B11  # their seeds come from (TRIED, number)

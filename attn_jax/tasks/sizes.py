@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attn_jax.tasks.token_ids import UNK
+from attn_jax.token_ids import UNK
 
 
 class TextSizes(NamedTuple):

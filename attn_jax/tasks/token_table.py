@@ -7,7 +7,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.token_ids import SPECIAL, UNK, content
+from attn_jax.token_ids import SPECIAL, UNK, content
 
 
 class TokenTable:

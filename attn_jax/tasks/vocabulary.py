@@ -11,8 +11,8 @@ from typing import SupportsIndex
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 from attn_jax.tasks.token_table import TokenTable
+from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 
 PERIOD_ID, QUESTION_ID = 4, 5  # ends of a statement and of a question in StoryWords
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.token_ids import SPECIAL
+from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Array, Bool, Float
 
 SHOWN = 5  # words that a message names

@@ -8,7 +8,7 @@ import ctranslate2
 import numpy as np
 from ctranslate2.specs import TransformerSpec
 
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
+from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Params
 
 SPECIAL = {PAD: "<pad>", UNK: "<unk>", BOS: "<s>", EOS: "</s>"}

@@ -33,7 +33,7 @@ from attn_jax.evaluation.decode import beam_search, greedy
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import BOS, EOS, PAD
+from attn_jax.token_ids import BOS, EOS, PAD
 from attn_jax.types import Params
 from experiments.benchmarks import torch_decoding
 from experiments.benchmarks.torch_seq2seq import TorchSeq2Seq

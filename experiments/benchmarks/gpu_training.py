@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from attn_jax.cli.options import resolve
 from attn_jax.models.base import Model
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import BOS, EOS
+from attn_jax.token_ids import BOS, EOS
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.types import Batch, Params
 from experiments.benchmarks import transformer_speed

@@ -2,7 +2,7 @@
 
 import torch
 
-from attn_jax.tasks.token_ids import BOS, PAD
+from attn_jax.token_ids import BOS, PAD
 from experiments.benchmarks.torch_seq2seq import TorchSeq2Seq
 
 State = tuple[torch.Tensor, torch.Tensor]  # hidden and cell of the decoder, each [1, b, d]

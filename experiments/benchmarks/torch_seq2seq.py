@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from attn_jax.tasks.token_ids import PAD
+from attn_jax.token_ids import PAD
 from attn_jax.types import Params
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attn_jax.tasks.token_ids import PAD
+from attn_jax.token_ids import PAD
 from attn_jax.types import Params
 
 

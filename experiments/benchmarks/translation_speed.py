@@ -36,7 +36,7 @@ from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.token_ids import EOS
+from attn_jax.token_ids import EOS
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.model_size import num_parameters
 from attn_jax.types import Batch, Params

@@ -346,6 +346,11 @@ def test_each_metric_knows_which_values_are_better():
 def test_both_roles_follow_their_protocols():
     setup, params = setup_of(small())
     assert isinstance(setup.evaluator, Evaluator) and isinstance(setup.predictor, Predictor)
-    for method in (setup.predictor.read_pairs, lambda pairs: setup.predictor.log_probs(params, pairs)):
+    predictor = setup.predictor
+    for method in (
+        predictor.read_pairs,
+        lambda pairs: predictor.accept(pairs, "pairs.tsv"),
+        lambda pairs: predictor.log_probs(params, pairs),
+    ):
         with pytest.raises(ValueError, match="a regression predicts no text"):
             method(Pairs(["1"], ["2"]))

@@ -27,8 +27,8 @@ from attn_jax.evaluation.translate import Translation, Translator
 from attn_jax.options import read
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
+from attn_jax.token_ids import UNK
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARIES = Words(WORDS), Words(WORDS[:9])

@@ -25,8 +25,8 @@ from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.files import load_checked, load_json, save_checked, save_json
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.token_ids import EOS, PAD, SPECIAL, UNK
 from attn_jax.tasks.vocabulary import Characters, Inflections, SentencePiece, TaggedLemmas, Words, from_json
+from attn_jax.token_ids import EOS, PAD, SPECIAL, UNK
 from attn_jax.training.progress import Progress, notice
 
 settings.register_profile("here", deadline=None, max_examples=60, derandomize=True, database=None)

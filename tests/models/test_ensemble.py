@@ -20,7 +20,7 @@ from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.decode import greedy
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
-from attn_jax.tasks.token_ids import BOS, EOS, PAD
+from attn_jax.token_ids import BOS, EOS, PAD
 
 FAMILIES = {
     "seq2seq": {},

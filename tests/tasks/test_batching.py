@@ -9,8 +9,8 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.batching import FILL, ROUND_UP, Batches, assign, encode_pairs, eval_batches, round_up
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.task import Pairs
-from attn_jax.tasks.token_ids import BOS, EOS, PAD
 from attn_jax.tasks.vocabulary import Words
+from attn_jax.token_ids import BOS, EOS, PAD
 
 BUCKETS = ((4, 4), (4, 6), 8)
 

@@ -6,8 +6,8 @@ import pytest
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs, Task
 from attn_jax.tasks.frequencies import count_targets, read_counts
-from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.tasks.vocabulary import Words
+from attn_jax.token_ids import EOS, UNK
 
 VOCABULARY = Words(["a", "b", "c"])
 

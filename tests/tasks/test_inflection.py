@@ -10,8 +10,8 @@ from attn_jax.tasks import made_language
 from attn_jax.tasks.inflection import InflectionOptions, inflection
 from attn_jax.tasks.inflection_files import read_forms
 from attn_jax.tasks.made_language import EXAMPLES, NOUN, NUM_EXAMPLES, TEST_SIZE, VERB, inflect
-from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import Characters, Inflections, from_json
+from attn_jax.token_ids import UNK
 from configs.base import get_config
 
 DOCUMENTATION = made_language.__doc__

@@ -19,8 +19,8 @@ from attn_jax.tasks.language_id import (
     make_lexicons,
     read_lexicons,
 )
-from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.tasks.vocabulary import Characters, from_json
+from attn_jax.token_ids import EOS, UNK
 from configs.base import get_config
 
 DEFAULTS = {"data_dir": "", "size": "high", "labels": (), "num_examples": 0, "valid_size": 300}

@@ -5,8 +5,8 @@ import pytest
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.parallel_text import parallel_text
-from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import Words
+from attn_jax.token_ids import UNK
 
 DEFAULTS = {
     "train": ("train.en", "train.ja"),

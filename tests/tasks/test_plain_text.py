@@ -27,7 +27,7 @@ from attn_jax.tasks.plain_text import (
     make_sentences,
     plain_text,
 )
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
+from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from configs.base import get_config
 
 DEFAULTS = {

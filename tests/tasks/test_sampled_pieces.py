@@ -13,8 +13,8 @@ from attn_jax.tasks.batching import Batches, encode_pairs
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.sampled_pieces import PieceSampler, SampledBatches
-from attn_jax.tasks.token_ids import EOS, PAD
 from attn_jax.tasks.vocabulary import Words
+from attn_jax.token_ids import EOS, PAD
 from configs.base import get_config
 
 NAMES = ("source", "target_in", "target_out")

@@ -15,8 +15,8 @@ from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.batching import Batches, encode_pairs
 from attn_jax.tasks.sequences import NUM_EXAMPLES, OPERATIONS, SCARCE, TEST_SIZE, make_pairs, owner, sequences
-from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import from_json
+from attn_jax.token_ids import UNK
 from configs.base import get_config
 
 DEFAULTS = {

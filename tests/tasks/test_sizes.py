@@ -1,8 +1,8 @@
 """The target id of each source id, which a pointer copies."""
 
 from attn_jax.tasks.sizes import copies_of, text_sizes
-from attn_jax.tasks.token_ids import SPECIAL, UNK
 from attn_jax.tasks.vocabulary import Characters, Inflections, Words
+from attn_jax.token_ids import SPECIAL, UNK
 
 
 def test_tokens_are_copied_by_what_they_are_written_as():

@@ -10,8 +10,8 @@ from attn_jax.tasks.files import save_checked
 from attn_jax.tasks.parallel_text import parallel_text
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.sizes import text_sizes
-from attn_jax.tasks.token_ids import EOS, PAD, UNK
 from attn_jax.tasks.vocabulary import Characters, TaggedLemmas, TaggedTexts, Words, from_json
+from attn_jax.token_ids import EOS, PAD, UNK
 from configs.base import get_config
 
 LINES = ["go home", "see a house", "a house", "go"]

@@ -8,8 +8,8 @@ from attn_jax.tasks import TASKS, PictureTask, PointsTask, Task, task_class
 from attn_jax.tasks.babi.encoding import encode_stories
 from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.token_ids import PAD
 from attn_jax.tasks.vocabulary import StoryWords, Words
+from attn_jax.token_ids import PAD
 
 WORDS = "a bird can dance".split()
 

@@ -8,7 +8,6 @@ import pytest
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 from attn_jax.tasks.vocabulary import (
     PERIOD_ID,
     QUESTION_ID,
@@ -19,6 +18,7 @@ from attn_jax.tasks.vocabulary import (
     Words,
     from_json,
 )
+from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK
 
 LINES = [
     "the cat sat on the mat .",

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.token_ids import SPECIAL
 from attn_jax.tasks.word_vectors import read_vectors
+from attn_jax.token_ids import SPECIAL
 
 TOKENS = [*SPECIAL, "the", "Cat", "New York", "unseen"]
 

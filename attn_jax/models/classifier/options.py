@@ -13,7 +13,7 @@ from attn_jax.models.encoder_options import EncoderOptions, width_of_head
 from attn_jax.models.setting import Setting
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import EOS
+from attn_jax.token_ids import EOS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from attn_jax.models.output_options import OutputUser
 from attn_jax.models.setting import Setting
 from attn_jax.options import option
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import EOS, SPECIAL
+from attn_jax.token_ids import EOS, SPECIAL
 
 MOST_PATHS = 4096  # that are enumerated for an image
 OWN_BASELINES = ("none", "running_mean", "learned", "leave_one_out")

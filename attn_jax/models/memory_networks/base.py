@@ -27,8 +27,8 @@ from attn_jax.attention.hard.estimators import entropy
 from attn_jax.models.base import Model, one_word, shares
 from attn_jax.models.ensemble import ensemble_of, mean_log_prob
 from attn_jax.outputs.base import nll_and_correct
-from attn_jax.tasks.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.tasks.vocabulary import PERIOD_ID, QUESTION_ID
+from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Array, Batch, Bool, Float, Int, Params
 
 

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout
 from attn_jax.models.memory_networks.base import Answer, StoryLayout, bags, find_sentences
-from attn_jax.tasks.token_ids import PAD
+from attn_jax.token_ids import PAD
 from attn_jax.types import Array, Bool, Float, Int
 
 INIT = nn.initializers.normal(0.1)

@@ -12,7 +12,7 @@ from attn_jax.models.recurrent.model import RecurrentLanguageModel
 from attn_jax.models.setting import Setting
 from attn_jax.options import option
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import BOS, EOS
+from attn_jax.token_ids import BOS, EOS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from attn_jax.models.setting import Setting
 from attn_jax.models.tags import check_tags
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import EOS
+from attn_jax.token_ids import EOS
 
 TAGS = ("read", "fed", "attended")
 

@@ -17,7 +17,7 @@ from attn_jax.models.transformer.language_model import LanguageModel
 from attn_jax.models.transformer.pointer import PointerTransformer
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
-from attn_jax.tasks.token_ids import BOS, EOS
+from attn_jax.token_ids import BOS, EOS
 
 TAGS = ("read", "invariant")
 

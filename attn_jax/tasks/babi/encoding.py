@@ -4,8 +4,8 @@ import numpy as np
 
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
-from attn_jax.tasks.token_ids import PAD
 from attn_jax.tasks.vocabulary import PERIOD_ID, StoryWords, Vocabulary
+from attn_jax.token_ids import PAD
 
 
 def encode_stories(pairs: Pairs, source_vocabulary: StoryWords, target_vocabulary: Vocabulary) -> EncodedPairs:

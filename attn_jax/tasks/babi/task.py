@@ -26,8 +26,8 @@ from attn_jax.tasks.babi.worlds import generate
 from attn_jax.tasks.options import TextOptions
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Pairs, Task
-from attn_jax.tasks.token_ids import UNK
 from attn_jax.tasks.vocabulary import StoryWords, Vocabulary
+from attn_jax.token_ids import UNK
 
 FOLDERS = {"1k": "en", "10k": "en-10k"}
 NUMBERS = tuple(range(1, 21))

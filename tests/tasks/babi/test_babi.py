@@ -11,8 +11,8 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.babi.format import read_questions
 from attn_jax.tasks.babi.task import babi
 from attn_jax.tasks.batching import encode_pairs
-from attn_jax.tasks.token_ids import EOS, UNK
 from attn_jax.tasks.vocabulary import StoryWords
+from attn_jax.token_ids import EOS, UNK
 from configs.base import get_config
 
 OPTIONS = {"numbers": (1,), "size": "1k", "max_sentences": 0, "num_examples": 0}

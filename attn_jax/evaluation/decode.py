@@ -1,4 +1,4 @@
-"""Decoding with any step function: greedy, sampled and beam search.
+"""Decoding with any step function: greedy and sampled, and what beam_search.py shares with them.
 
     step(memory, state, token [b], k) -> (state, log_probs [b, k], tokens [b, k])
 
@@ -14,8 +14,6 @@ renormalized: log_prob is always the model's own (teacher-forced) log-probabilit
 """
 
 import math
-from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -39,7 +37,7 @@ class Hypotheses(NamedTuple):
     score: Float[Array, "b ..."]  # log_prob / length_penalty; log_prob itself unless from `beam_search`
 
 
-def _candidates(
+def candidates(
     log_probs: Float[Array, "... n"], token: Int[Array, "... n"], pad: int, bos: int
 ) -> Float[Array, "... n"]:
     """Sets the log_probs of tokens that must not be generated, pad and bos, to -inf."""
@@ -56,7 +54,7 @@ def without(step: Step, token: int) -> Step:
     return forbidding
 
 
-def _limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
+def checked_limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
     """Returns the limits, at most max_length; raises a UserError if either cannot be used."""
     if max_length < 1:
         raise UserError(f"max_length is {max_length}; expected at least 1")
@@ -83,12 +81,12 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
 
     The candidates are the k most probable tokens, and pad and bos among them.
     """
-    limits = _limits(limits, max_length)
+    limits = checked_limits(limits, max_length)
 
     def advance(now: Generated) -> Generated:
         state, log_probs, tokens_t = step(memory, now.state, now.token, k and k + NUM_FORBIDDEN)
         log_probs = log_probs.astype(jnp.float32)
-        place = choose(now.t, _candidates(log_probs, tokens_t, pad, bos))[:, None]
+        place = choose(now.t, candidates(log_probs, tokens_t, pad, bos))[:, None]
         token = jnp.where(now.done, pad, jnp.take_along_axis(tokens_t, place, axis=1)[:, 0])
         gain = jnp.take_along_axis(log_probs, place, axis=1)[:, 0]
         log_prob = now.log_prob + jnp.where(now.done, 0.0, gain)
@@ -105,11 +103,11 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
         length=jnp.zeros(limits.shape, jnp.int32),
         done=limits == 0,
     )
-    end = jax.lax.while_loop(_is_going_on, advance, start)
+    end = jax.lax.while_loop(is_going_on, advance, start)
     return Hypotheses(end.tokens, end.log_prob, end.length, score=end.log_prob)
 
 
-def _is_going_on(now) -> Bool[Array, ""]:
+def is_going_on(now) -> Bool[Array, ""]:
     return ~jnp.all(now.done)
 
 
@@ -198,212 +196,3 @@ def check_sampling(temperature: float, top_k: int, top_p: float) -> None:
             "sampling: expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, "
             f"got temperature={temperature}, top_k={top_k}, top_p={top_p}"
         )
-
-
-def length_penalty_of(length: Int[Array, "..."], length_penalty: float | Float[Array, ""]) -> Float[Array, "..."]:
-    """Returns the divisor of log_prob, ((5 + length) / 6) ** length_penalty (Wu 2016, "Google's NMT", section 7)."""
-    return ((5.0 + length) / 6.0) ** length_penalty
-
-
-def _take(tree: PyTree, index: Int[Array, "b n"]) -> PyTree:
-    """Takes rows `index` of the second axis of each leaf [b, k, ...]."""
-    return jax.tree.map(lambda x: jax.vmap(lambda rows, i: rows[i])(x, index), tree)
-
-
-def _best(score: Float[Array, "b n"], tree: PyTree, k: int) -> PyTree:
-    """Takes the k rows of the second axis with the best scores, best first; of equal ones the first."""
-    return _take(tree, jax.lax.top_k(score, k)[1])
-
-
-def _only(hypotheses: Hypotheses, where: Bool[Array, "b n"]) -> Hypotheses:
-    """Gives the hypotheses that are not `where` a log_prob and score of -inf."""
-    log_prob = jnp.where(where, hypotheses.log_prob, -jnp.inf)
-    return hypotheses._replace(log_prob=log_prob, score=jnp.where(where, hypotheses.score, -jnp.inf))
-
-
-def _join(first: Hypotheses, second: Hypotheses) -> Hypotheses:
-    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), first, second)
-
-
-def beam_search(
-    step: Step,
-    memory: PyTree,
-    state: PyTree,
-    *,
-    beam_size: int,
-    length_penalty: float | Float[Array, ""] = 0.0,
-    max_length: int,
-    limits: Int[Array | np.ndarray, "b"],
-    bos: int,
-    eos: int,
-    pad: int,
-) -> Hypotheses:
-    """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
-
-    At each step the beam_size alive hypotheses are extended by every token. Extensions that end with eos and are among
-    the best beam_size by log_prob (they have the same length) compete with the hypotheses that ended before; the best
-    beam_size of these are kept. The best beam_size extensions that do not end are alive at the next step. A sentence is
-    done at its limit, or when no alive hypothesis, with the best penalty that it can still reach, could beat the worst
-    of beam_size ended ones. So stopping early does not change the result; a larger length_penalty takes longer.
-
-    Ended hypotheses come first. If there are fewer than beam_size, hypotheses cut off at the limit follow, best first,
-    and if there are still too few, empty rows with log_prob and score -inf. A beam of 1 without a length penalty is
-    greedy; a beam as wide as there are prefixes is an exhaustive search.
-
-    `memory` is not copied for each beam: `step` is vmapped over a second axis of `state` and token only.
-
-    Raises:
-        UserError: beam_size or max_length < 1, or `limits` are not [b].
-    """
-    if beam_size < 1:
-        raise UserError(f"beam_size is {beam_size}; expected at least 1")
-    limits = _limits(limits, max_length)
-    # The best 2k extensions of all beams are among the best 2k of each.
-    step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + NUM_FORBIDDEN)  # noqa: E731
-    step_beams = jax.vmap(step_best, in_axes=(None, 1, 1), out_axes=1)
-
-    def advance(beams: Beams) -> Beams:
-        state, log_probs, tokens_t = step_beams(memory, beams.state, beams.token)
-        log_probs = _candidates(log_probs.astype(jnp.float32), tokens_t, pad, bos)
-        extensions = _extend(beams, log_probs, tokens_t, length_penalty)
-        ended = _keep_ended(beams, extensions, eos)
-        token, state, alive = _keep_alive(beams, extensions, eos, state)
-        beams = beams._replace(t=beams.t + 1, token=token, state=state, alive=alive, ended=ended)
-        return beams._replace(done=_is_done(beams, limits, length_penalty))
-
-    beams = _start_beams(state, beam_size, max_length, limits, bos, pad)
-    beams = jax.lax.while_loop(_is_going_on, advance, beams)
-    return _ended_first(beams.ended, beams.alive, pad)
-
-
-class Beams(NamedTuple):
-    """The state of a beam search after t tokens."""
-
-    t: Int[Array, ""]
-    token: Int[Array, "b k"]  # the last one of each alive hypothesis
-    state: PyTree  # of the step, with an axis of beams after b
-    alive: Hypotheses  # best first
-    ended: Hypotheses  # best first, those with a score of -inf stand for none
-    done: Bool[Array, "b"]
-
-
-class Extensions(NamedTuple):
-    """The best 2k extensions of the alive hypotheses by one token, best first."""
-
-    hypotheses: Hypotheses
-    parent: Int[Array, "b n"]  # place of the hypothesis that is extended
-    token: Int[Array, "b n"]
-
-
-def _start_beams(state: PyTree, k: int, max_length: int, limits: Int[Array, "b"], bos: int, pad: int) -> Beams:
-    """Returns beams with one alive hypothesis, the empty one, as k equal ones would stay equal; none has ended."""
-    shape = (*limits.shape, k)
-    impossible = _impossible(shape, max_length, pad)
-    empty = impossible._replace(
-        log_prob=impossible.log_prob.at[:, 0].set(0.0), score=impossible.score.at[:, 0].set(0.0)
-    )
-    state = jax.tree.map(lambda x: jnp.repeat(x[:, None], k, axis=1), state)
-    return Beams(jnp.int32(0), jnp.full(shape, bos, jnp.int32), state, empty, impossible, limits == 0)
-
-
-def _extend(
-    beams: Beams,
-    log_probs: Float[Array, "b k n"],
-    tokens: Int[Array, "b k n"],
-    length_penalty: float | Float[Array, ""],
-) -> Extensions:
-    """Finds the best 2k of all extensions; at most k of them end, one of each beam, so at least k do not."""
-    b, k, n = log_probs.shape
-    extended = beams.alive.log_prob[..., None] + log_probs
-    log_prob, index = jax.lax.top_k(extended.reshape(b, k * n), 2 * k)
-    parent = index // n
-    token = jnp.take_along_axis(tokens.reshape(b, k * n), index, axis=1).astype(jnp.int32)
-    length = jnp.full((b, 2 * k), beams.t + 1, jnp.int32)
-    score = log_prob / length_penalty_of(length, length_penalty)
-    sentences = _take(beams.alive.tokens, parent).at[:, :, beams.t].set(token)
-    return Extensions(Hypotheses(sentences, log_prob, length, score), parent, token)
-
-
-def _keep_ended(beams: Beams, extensions: Extensions, eos: int) -> Hypotheses:
-    """Returns the best k of those that ended before and of those among the best k extensions that end now."""
-    k = beams.token.shape[1]
-    accepted = _only(extensions.hypotheses, (extensions.token == eos) & ~beams.done[:, None])
-    hypotheses = _join(beams.ended, jax.tree.map(lambda x: x[:, :k], accepted))
-    return _best(hypotheses.score, hypotheses, k)
-
-
-def _keep_alive(
-    beams: Beams, extensions: Extensions, eos: int, state: PyTree
-) -> tuple[Int[Array, "b k"], PyTree, Hypotheses]:
-    """Returns (token, state, alive) of the best k extensions that do not end; `state` is that after the step."""
-    going_on = _only(extensions.hypotheses, extensions.token != eos)
-    best = _best(going_on.score, extensions._replace(hypotheses=going_on), beams.token.shape[1])
-    # Finished rows do not change; their state is still updated, but not used.
-    keep = jax.vmap(lambda done, *both: jax.tree.map(partial(jnp.where, done), *both))
-    return best.token, _take(state, best.parent), keep(beams.done, beams.alive, best.hypotheses)
-
-
-def _is_done(beams: Beams, limits: Int[Array, "b"], length_penalty: float | Float[Array, ""]) -> Bool[Array, "b"]:
-    """Tells which rows are at their limit, or have no alive hypothesis that could still be among the best."""
-    # The penalty is monotonic in the length, so the best one ahead is at the next step or at the limit.
-    ahead = length_penalty_of(beams.t + 1, length_penalty), length_penalty_of(limits, length_penalty)
-    best_ahead = beams.alive.log_prob[:, 0] / jnp.maximum(*ahead)
-    return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] >= best_ahead)
-
-
-def _impossible(shape: tuple[int, ...], max_length: int, pad: int) -> Hypotheses:
-    """Returns empty hypotheses with a log_prob and score of -inf."""
-    nothing = jnp.full(shape, -jnp.inf, jnp.float32)
-    tokens = jnp.full((*shape, max_length), pad, jnp.int32)
-    return Hypotheses(tokens, nothing, jnp.zeros(shape, jnp.int32), nothing)
-
-
-def _ended_first(ended: Hypotheses, alive: Hypotheses, pad: int) -> Hypotheses:
-    """Returns those that ended, whose scores are sorted, -inf for none, and in their free places those alive."""
-    num_ended = jnp.sum(ended.score > -jnp.inf, axis=1, keepdims=True)
-    k = ended.score.shape[1]
-    place = jnp.arange(k)
-    decoded = _take(_join(ended, alive), jnp.where(place < num_ended, place, k + place - num_ended))
-    exists = decoded.log_prob > -jnp.inf
-    return decoded._replace(
-        tokens=jnp.where(exists[..., None], decoded.tokens, pad), length=jnp.where(exists, decoded.length, 0)
-    )
-
-
-class Method(NamedTuple):
-    """A decoding method and the arguments that only it takes."""
-
-    search: Callable  # (step, memory, state, **arguments) -> Hypotheses
-    options: tuple[str, ...] = ()  # names of its options
-    has_beams: bool = False  # its Hypotheses have an axis of beams, best first
-    is_random: bool = False  # it takes `rngs`, one for each sentence
-
-
-METHODS = {
-    "greedy": Method(greedy),
-    "beam": Method(beam_search, options=("beam_size", "length_penalty"), has_beams=True),
-    "sample": Method(sample, options=("temperature", "top_k", "top_p"), is_random=True),
-}
-
-
-def replace_unk(
-    tokens: Sequence[str], weights: Float[np.ndarray, "t s"], source_tokens: Sequence[str], unk: str
-) -> list[str]:
-    """Replaces each token `unk` by the source token with the largest weight (Jean et al. 2015; Luong et al. 2015).
-
-    Args:
-        tokens: target tokens, without bos and eos.
-        weights: row t has the attention weights of token t; further rows (eos, padding) and columns (beyond the source
-            tokens) are not used. A token whose weights are all 0 stays as it is.
-
-    Raises:
-        ValueError: there are fewer rows of weights than tokens.
-    """
-    weights = np.asarray(weights)[:, : len(source_tokens)]
-    if len(weights) < len(tokens):
-        raise ValueError(f"replace_unk: expected weights of {len(tokens)} tokens, got {len(weights)} rows")
-    replaced = []
-    for token, row in zip(tokens, weights, strict=False):
-        attended = token == unk and row.max(initial=0.0) > 0
-        replaced.append(source_tokens[int(row.argmax())] if attended else token)
-    return replaced

@@ -1,11 +1,29 @@
 """Options of decoding and evaluation."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from attn_jax.errors import UserError
-from attn_jax.evaluation.decode import METHODS, check_sampling
+from attn_jax.evaluation.beam_search import beam_search
+from attn_jax.evaluation.decode import check_sampling, greedy, sample
 from attn_jax.options import LARGEST, option
+from attn_jax.types import Callable
+
+
+class Method(NamedTuple):
+    """A decoding method and the arguments that only it takes."""
+
+    search: Callable  # (step, memory, state, **arguments) -> Hypotheses
+    options: tuple[str, ...] = ()  # names of its options
+    has_beams: bool = False  # its Hypotheses have an axis of beams, best first
+    is_random: bool = False  # it takes `rngs`, one for each sentence
+
+
+METHODS = {
+    "greedy": Method(greedy),
+    "beam": Method(beam_search, options=("beam_size", "length_penalty"), has_beams=True),
+    "sample": Method(sample, options=("temperature", "top_k", "top_p"), is_random=True),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

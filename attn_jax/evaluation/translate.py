@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.evaluation.decode import METHODS, Hypotheses, replace_unk, without
-from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.evaluation.decode import Hypotheses, without
+from attn_jax.evaluation.options import METHODS, DecodeOptions
+from attn_jax.evaluation.unknown_words import replace_unk
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs, encode_pairs, eval_batches, round_up
 from attn_jax.tasks.buckets import make_buckets

@@ -29,7 +29,8 @@ import torch
 
 from attn_jax.cli.allocator import use_huge_pages
 from attn_jax.cli.options import resolve
-from attn_jax.evaluation.decode import beam_search, greedy
+from attn_jax.evaluation.beam_search import beam_search
+from attn_jax.evaluation.decode import greedy
 from attn_jax.models.base import Model
 from attn_jax.tasks.batching import EncodedPairs
 from attn_jax.tasks.sizes import TextSizes

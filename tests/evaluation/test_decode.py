@@ -19,7 +19,8 @@ from tiny_run import tiny_config
 from attn_jax.cli.build import build_setup
 from attn_jax.errors import UserError
 from attn_jax.evaluation import decode
-from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.evaluation.beam_search import beam_search
+from attn_jax.evaluation.options import METHODS, DecodeOptions
 from attn_jax.evaluation.translate import Translator
 from attn_jax.models.base import best_tokens
 from attn_jax.tasks.vocabulary import Words
@@ -71,7 +72,7 @@ def test_a_forbidden_token_never_comes_out_and_the_others_keep_their_probabiliti
     arguments = {"beam": {"beam_size": 3}, "sample": {"rngs": jax.random.split(jax.random.key(0), BATCH)}}.get(
         method, {}
     )
-    search = functools.partial(decode.METHODS[method].search, max_length=LENGTH, limits=limits, **IDS, **arguments)
+    search = functools.partial(METHODS[method].search, max_length=LENGTH, limits=limits, **IDS, **arguments)
 
     def run(step, table):
         return search(step, {"table": jnp.asarray(table)}, initial(BATCH))
@@ -97,7 +98,7 @@ def penalty(length, alpha):
 @functools.partial(jax.jit, static_argnames=("method", "max_length", "beam_size", "temperature", "top_k", "top_p"))
 def run(method, table, limits, *, max_length=LENGTH, **options):
     batch = table.shape[0]
-    return decode.METHODS[method].search(
+    return METHODS[method].search(
         best_of(step), {"table": table}, initial(batch), max_length=max_length, limits=limits, **options, **IDS
     )
 
@@ -212,7 +213,7 @@ def test_the_loops_stop_when_all_sentences_are_done():
     jax.effects_barrier()
     assert len(calls) == 1
     # Two have to end: the empty sentence and "a". With a large penalty, longer ones could still be better.
-    search = jax.jit(functools.partial(decode.beam_search, arguments[0], beam_size=2, max_length=20, **IDS))
+    search = jax.jit(functools.partial(beam_search, arguments[0], beam_size=2, max_length=20, **IDS))
     for alpha, steps in [(0.0, 2), (-1.0, 2), (3.0, 9)]:
         calls.clear()
         search(*arguments[1:], length_penalty=jnp.float32(alpha), limits=limits)
@@ -313,7 +314,7 @@ def unchecked():
 )
 def test_a_room_or_limits_that_cannot_be_used_are_errors(method, limits, max_length, message, unchecked):
     options = {"beam": {"beam_size": 2}, "sample": {"rngs": jax.random.split(jax.random.key(0), BATCH)}}
-    search = functools.partial(decode.METHODS[method].search, **options.get(method, {}), **IDS)
+    search = functools.partial(METHODS[method].search, **options.get(method, {}), **IDS)
     with pytest.raises(UserError, match=message):
         search(best_of(step), {"table": jnp.asarray(TABLES)}, initial(BATCH), max_length=max_length, limits=limits)
 
@@ -381,18 +382,6 @@ WRONG = [dict(temperature=value) for value in (-1.0, float("nan"), float("inf"))
 def test_wrong_sampling_options_are_errors(options):
     with pytest.raises(ValueError, match="expected temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got"):
         sample(TABLES, LIMITS, **options)
-
-
-# --- unknown words
-
-
-def test_replace_unk():
-    weights = np.array([[0.1, 0.2, 0.7], [0.6, 0.1, 0.3], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    replaced = decode.replace_unk(["<unk>", "b", "<unk>"], weights, ["x", "y"], "<unk>")
-    assert replaced == ["y", "b", "<unk>"]  # the third looked at eos only, beyond the source tokens
-    assert decode.replace_unk(["<unk>"], weights, [], "<unk>") == ["<unk>"]
-    with pytest.raises(ValueError, match="expected weights of 2 tokens, got 1 rows"):
-        decode.replace_unk(["a", "<unk>"], weights[:1], ["x"], "<unk>")
 
 
 # --- lengths

@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-TARGETS = ("attention", "evaluation/decode.py", "training")  # below attn_jax
+TARGETS = ("attention", "evaluation/beam_search.py", "evaluation/decode.py", "training")  # below attn_jax
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
 ARITHMETIC = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
 TESTED_BY = {  # where the test file has another name
+    "evaluation/beam_search.py": "evaluation/test_decode.py",
     "attention/convolution.py": "models/transformer/test_transformer.py",
     "attention/normalizers/forms.py": "attention/test_blockwise.py",
 }
@@ -45,7 +46,7 @@ ONE_SHAPE = "only the shape is used, and that of every block is the same"
 # fault in it, without its indentation, which outlive a change above the line.
 EXPLAINED: dict[tuple[str, str], str] = {
     (
-        "evaluation/decode.py",
+        "evaluation/beam_search.py",
         "return beams.done | (beams.t >= limits) | (beams.ended.score[:, -1] > best_ahead)",
     ): "a search that goes on at a tie finds nothing better, since scores only fall",
     (

@@ -15,7 +15,8 @@ from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import causal
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
-from attn_jax.evaluation.decode import beam_search, greedy
+from attn_jax.evaluation.beam_search import beam_search
+from attn_jax.evaluation.decode import greedy
 from attn_jax.layers.positions import NoPositions
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
 

@@ -106,6 +106,7 @@ RUNS = (
     *(Setting(language, "fed", reading) for language in LANGUAGES[1:] for reading in READINGS if reading not in FIRST),
     *(Setting(language, "a set, Transformer", "soft", forms=ALL) for language in LANGUAGES[:2]),
     Setting("german", "a set, Transformer", "soft"),
+    *(Setting("hungarian", "fed", reading, made=True, width=LARGE) for reading in FIRST),
 )
 
 

@@ -66,7 +66,7 @@ def descend(criterion: str, num_draws: int, steps: int = 2000, batch: int = 8) -
     Returns:
         (widths [draws, steps], criterion at the end [draws], error on new points [draws]).
     """
-    x, y = (jnp.asarray(part) for part in draws(num_draws))
+    x, y = (jnp.asarray(part) for part in draws(range(num_draws)))
     kernel = model(criterion=criterion)
     tx = optax.sgd(0.05)
     rng = np.random.default_rng(0)

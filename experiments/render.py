@@ -82,7 +82,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content 
     "inflection_peer": lambda found: inflection_peer.report(found["results"]["runs"]),
     "decoders": lambda found: results_table(found["results"]),
     "null_differences": lambda found: null_differences.table(found["results"]),
-    "kernels": lambda found: f"{kernels.error_table(found['results'], kernels.MINOR)}\n\n{kernels.NOTE}",
+    "kernels": lambda found: f"{kernels.error_table(found['results']['fresh'], kernels.MINOR)}\n\n{kernels.NOTE}",
 }
 FILES = {"estimators": "estimator_variance", "biased_estimators": "estimator_variance"}  # where not of the same name
 BLOCK = re.compile(r"(<!-- (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -28,7 +28,7 @@ def test_a_slope_is_an_exponent():
 
 
 def test_the_error_of_the_constant_kernel_is_that_of_the_mean():
-    x, y = experiment.draws(3)
+    x, y = experiment.draws(range(3))
     found, _ = experiment.fit(experiment.model("constant"), x, y)
     expected = np.mean((y.mean(axis=1) - experiment.TRUTH[:, 0]) ** 2, axis=-1)
     np.testing.assert_allclose(experiment.errors(found), expected, rtol=1e-4)

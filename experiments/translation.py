@@ -4,9 +4,10 @@
     python experiments/translation.py --data_dir=data/enja
 
 The first command trains: no attention, the mean of all states (a constant score), Bahdanau's and Luong's decoder, and
-the Transformer, six seeds in one program each, and the last two in both directions. Dev selects nothing: the last four
-checkpoints are averaged. The second measures every finished run on the test split of the corpus, greedy and with a beam
-of five, each seed and the ensemble of all; no unknown word is replaced, which only attention could. It writes
+the Transformer, six seeds in one program each, and the last two in both directions. No checkpoint is selected: the last
+four are averaged. The second measures every finished run on the test split of the corpus, or with --split=dev on the
+sentences on which rates, dropout and sizes of the configs were chosen; greedy and with a beam of five, each seed and
+the ensemble of all. No unknown word is replaced, which only attention could. It writes
 experiments/results/translation.json and .md.
 """
 

@@ -34,6 +34,8 @@ OPTIONS += ["--bs", "20", "--indtag"]
 SIZES = {1000: ("medium", 40), 10_000: ("high", 20)}  # forms -> (size in the name of the file, epochs)
 ACCURACY = re.compile(r"- (\d+):(\d\d):(\d\d) - dev accuracy is ([\d.]+) at epoch (\d+)")
 CHOSEN = re.compile(r"loading \S*\.acc_([\d.]+)\.\S*epoch_(\d+) for testing")
+DISTANCE = re.compile(r"dev average edit distance is ([\d.]+) at epoch (\d+)")
+LIMIT = re.compile(r"maximum training \d+ steps \((\d+) epochs\)")
 PARAMETERS = re.compile(r"number of parameter (\d+)")
 
 
@@ -53,7 +55,7 @@ class Setting(NamedTuple):
 def train(program: pathlib.Path, data_dir: pathlib.Path, run: Setting, folder: pathlib.Path) -> str:
     """Returns the log of a training that has ended, after running it if there is none."""
     log = folder / f"{run.name}.log"
-    if log.exists() and CHOSEN.search(log.read_text()):
+    if log.exists() and chosen(log.read_text()):
         return log.read_text()
     if not (program / "src" / "train.py").exists():
         raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
@@ -71,6 +73,25 @@ def train(program: pathlib.Path, data_dir: pathlib.Path, run: Setting, folder: p
     return peers.run(command, log, folder=program, environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"})
 
 
+def chosen(text: str) -> tuple[int, float] | None:
+    """Reads (epoch, accuracy) of the parameters that the program takes; None if the training has not ended.
+
+    It names them only if it has stopped before the last epoch. Otherwise they are found by its rule: of the epochs that
+    are at least as good as the best one before, in accuracy and in edit distance, the last.
+    """
+    if named := CHOSEN.search(text):
+        return int(named[2]), float(named[1])
+    limit, distances = LIMIT.search(text), {int(epoch): float(value) for value, epoch in DISTANCE.findall(text)}
+    if not limit or int(limit[1]) - 1 not in distances:
+        return None
+    best = None
+    for *_, value, number in ACCURACY.findall(text):
+        epoch, accuracy = int(number), float(value)
+        if best is None or (accuracy >= best[1] and distances[epoch] <= distances[best[0]]):
+            best = epoch, accuracy
+    return best
+
+
 def facts(text: str) -> dict[str, Any]:
     """Reads a log: the accuracy after each epoch, the chosen one, the number of parameters, the seconds.
 
@@ -78,13 +99,13 @@ def facts(text: str) -> dict[str, Any]:
         UserError: the training has not ended.
     """
     epochs = [(int(epoch), float(value)) for *_, value, epoch in ACCURACY.findall(text)]
-    chosen = CHOSEN.search(text)
-    if not epochs or chosen is None:
+    taken = chosen(text)
+    if not epochs or taken is None:
         raise UserError("expected the log of a training that has ended")
     hours, minutes, seconds = map(int, ACCURACY.findall(text)[-1][:3])
     return {
         "accuracy": dict((str(epoch), value) for epoch, value in epochs),
-        "chosen": {"epoch": int(chosen[2]), "accuracy": float(chosen[1])},
+        "chosen": {"epoch": taken[0], "accuracy": taken[1]},
         "num_parameters": int(PARAMETERS.search(text)[1]),
         "seconds": 3600 * hours + 60 * minutes + seconds,
     }

@@ -170,6 +170,17 @@ INFO - 11/25/26 01:16:11 - 1:09:34 - loading /tmp/m.nll_0.2106.acc_68.1.dist_0.9
 """
 
 
+def test_a_training_to_the_last_epoch_takes_the_last_that_is_best_in_both():
+    measured = [(80.0, 0.5), (81.0, 0.6), (80.0, 0.4), (82.0, 0.4), (83.0, 0.41)]
+    log = "".join(
+        f"- 0:00:0{epoch} - dev accuracy is {accuracy} at epoch {epoch}\n"
+        f"- 0:00:0{epoch} - dev average edit distance is {distance} at epoch {epoch}\n"
+        for epoch, (accuracy, distance) in enumerate(measured)
+    )
+    assert inflection_peer.chosen(f"maximum training 25 steps (5 epochs)\n{log}") == (3, 82.0)
+    assert inflection_peer.chosen(f"maximum training 30 steps (6 epochs)\n{log}") is None
+
+
 def test_the_log_of_the_other_program_is_read_once_it_has_ended(tmp_path):
     run = inflection_peer.Setting("german", "soft", 1000)
     found = inflection_peer.facts(LOG)

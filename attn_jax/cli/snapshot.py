@@ -188,8 +188,8 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
         return name, snapshot.predictor.read_files(files.source, files.target)
     task = build.build_task(config, kept_of(config, workdir))
     name, split = (files.split, lookup(task.splits, files.split, "split")) if files.split else own_split(task)
-    if name == "valid" and resolve(config).task.holds_out:
-        check_cut(workdir, config)
+    if names := resolve(config).task.cut_by.get(name):
+        check_cut(workdir, config, names)
     for what, count in task.stats.items():
         if what.startswith(f"{name} "):  # what is worth knowing of it, such as how much of it training has too
             notice(f"{'data':<14}{what}: {count:,}")

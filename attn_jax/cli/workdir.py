@@ -14,7 +14,7 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from ml_collections import ConfigDict
@@ -39,7 +39,6 @@ from attn_jax.training.progress import notice
 
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
-CUTTING = ("task.train", "task.valid", "task.num_examples", "task.size")  # on which a held out split depends
 FORMER_KEYS = ("model.shortest",)  # removed keys without effect
 FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
 FORMER_NAMES = {"model.output": "model.output.name"}  # renamed keys
@@ -200,14 +199,20 @@ def measured_otherwise(workdir: pathlib.Path, config: ConfigDict) -> tuple[str, 
     return _difference(stored, flatten(config), schema_of(config), ("decode.", "eval."), ("results",))
 
 
-def check_cut(workdir: pathlib.Path, config: ConfigDict) -> None:
-    """Checks that a validation split that is cut off the training data is the one that the training left out.
+def check_cut(workdir: pathlib.Path, config: ConfigDict, names: Sequence[str]) -> None:
+    """Checks that a split that is cut off the training data is the one that the training left out.
+
+    Args:
+        workdir: of the trained run.
+        config: of the measurement.
+        names: options of the task that decide which examples are held out.
 
     Raises:
-        UserError: an option differs with which other examples would be held out.
+        UserError: one of them differs.
     """
     stored, _ = _stored_config(workdir)
-    if different := _difference(stored, flatten(config), schema_of(config), CUTTING):
+    keys = tuple(f"task.{name}" for name in names)
+    if different := _difference(stored, flatten(config), schema_of(config), keys):
         key, before, now = different
         raise UserError(
             f"{key} is {before!r} in the training and {now!r} here, which holds out other examples, some of which the "

@@ -126,10 +126,6 @@ class IndexedTextOptions(TextOptions):
     valid: tuple = option(("valid.source", "valid.target"), "validation files (source, target) in data_dir", each=str)
     test: tuple = option(("", ""), "test files (source, target); empty: the validation split is measured", each=str)
 
-    @property
-    def holds_out(self) -> bool:
-        return False
-
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> IndexedTask:
         for name, default in (("num_examples", 0), ("buckets", ()), ("source_buckets", 2)):
             if (value := getattr(self, name)) != default:

@@ -149,8 +149,9 @@ class InflectionOptions(TextOptions):
         )
 
     @property
-    def holds_out(self) -> bool:
-        return not (self.language or any(self.valid))
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        names = ("train", "valid", "valid_size", "language", "num_examples")
+        return {} if self.language or any(self.valid) else {"valid": names}
 
     def read_file(self, path: pathlib.Path) -> Pairs:
         return read_forms(path, self.columns)

@@ -8,7 +8,7 @@ from typing import Any
 from attn_jax.errors import UserError, lookup, nearest
 from attn_jax.options import option
 from attn_jax.tasks.options import VocabularyOptions
-from attn_jax.tasks.splits import hold_out, seen_in_training
+from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
 from attn_jax.tasks.vocabulary import VOCABULARIES, Vocabulary, Words
@@ -82,8 +82,8 @@ def labelled_text(
     )
 
 
-def _texts(pairs: Pairs) -> Sequence[str]:
-    return pairs.source
+def _texts(pairs: Pairs) -> list[str]:
+    return list(map(same_text, pairs.source))
 
 
 def read_labelled(path: pathlib.Path, labels: Iterable[str] = ()) -> Pairs:

@@ -160,6 +160,10 @@ class LanguageIdOptions(TextOptions):
     labels: tuple = option((), "languages to classify, such as ('german', 'french'); (): all available", each=str)
     valid_size: int = option(500, "number of validation examples", at_least=1)
 
+    @property
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        return dict.fromkeys(("valid", "test"), ("size", "labels"))  # the lemmas of all languages are cut together
+
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return language_id(
             data_dir=data_dir,

@@ -42,9 +42,12 @@ class TaskOptions:
         raise NotImplementedError
 
     @property
-    def holds_out(self) -> bool:
-        """Tells whether the validation split is cut off the training data, and not a file of its own."""
-        return True
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        """Names of the options that decide which examples are held out of training, for each split of such examples.
+
+        A split with a file of its own, or whose random numbers give no training example, is not among them.
+        """
+        return {}
 
     def renewed(self, kept: Any, *, data_dir: str) -> Any:
         """Returns the data that a run has saved with what these options change of it, such as the clutter of scenes.
@@ -111,8 +114,8 @@ class VocabularyOptions(TextOptions):
     )
 
     @property
-    def holds_out(self) -> bool:
-        return not any(self.valid)
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        return {} if any(self.valid[:1]) else {"valid": ("train", "valid", "valid_size")}
 
     def file_arguments(self, data_dir: str, kept: Any) -> dict[str, Any]:
         """Returns the arguments that every task of files takes."""

@@ -8,7 +8,7 @@ from typing import Any
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.options import PIECES, VocabularyOptions
-from attn_jax.tasks.splits import hold_out, seen_in_training
+from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.tags import add_tags, unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
@@ -97,7 +97,7 @@ def parallel_text(
 
 
 def _both_sides(pairs: Pairs) -> list[tuple[str, str]]:
-    return list(zip(pairs.source, pairs.target, strict=True))
+    return list(zip(map(same_text, pairs.source), map(same_text, pairs.target), strict=True))
 
 
 def _read(

@@ -195,8 +195,8 @@ class PictureFilesOptions(PictureTaskOptions):
     min_count: int = option(2, "words seen less often than this in training become unk", at_least=0)
 
     @property
-    def holds_out(self) -> bool:
-        return not self.valid
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        return {} if self.valid else {"valid": ("train", "valid", "valid_size")}
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> PictureTask:
         if self.channels == 2:

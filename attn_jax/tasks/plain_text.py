@@ -20,7 +20,7 @@ from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
 from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.splits import check_count, check_left, seen_in_training
+from attn_jax.tasks.splits import check_count, check_left, same_text, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
 from attn_jax.tasks.vocabulary import Characters, Vocabulary, Words
@@ -108,7 +108,7 @@ def plain_text(
     check_count(num_examples, len(examples["train"]), "examples")
     examples["train"] = examples["train"][: num_examples or None]
     splits = {name: Pairs([""] * len(some), some) for name, some in examples.items()}
-    stats |= seen_in_training(splits, lambda pairs: pairs.target, "blocks" if block else "lines")
+    stats |= seen_in_training(splits, lambda pairs: list(map(same_text, pairs.target)), "blocks" if block else "lines")
     stats = {name: len(split) for name, split in splits.items()} | stats
     return Task(
         "plain_text", splits, *vocabularies, stats=stats, examples=beginnings(splits["valid"].target, vocabularies[1])
@@ -135,8 +135,8 @@ def _hold_out_the_end(whole: Sequence[str], valid_size: int, block: int, kind: t
 
 def _without(train: list[str], held_out: list[str]) -> tuple[list[str], int]:
     """Returns the training examples that equal none of the held-out ones, and the number of the others."""
-    seen = set(held_out)
-    rest = [text for text in train if text not in seen]
+    seen = set(map(same_text, held_out))
+    rest = [text for text in train if same_text(text) not in seen]
     check_left(len(rest), len(train) + len(held_out), len(held_out), "examples")
     return rest, len(train) - len(rest)
 
@@ -231,6 +231,10 @@ class PlainTextOptions(VocabularyOptions):
     name: str = option("plain_text", "name of the task")
     block: int = option(0, "tokens per example; 0: each line is an example")
     vocabulary: str = option("words", "tokenizer and vocabulary", choices=KINDS)
+
+    @property
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        return {name: (*options, "block") for name, options in super().cut_by.items()}
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return plain_text(block=self.block, **self.file_arguments(data_dir, kept))

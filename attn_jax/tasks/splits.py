@@ -1,5 +1,6 @@
 """Splits the pairs of one file into training and validation pairs."""
 
+import unicodedata
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
@@ -15,6 +16,11 @@ class Cut(NamedTuple):
     train: Pairs
     valid: Pairs
     equal: int  # training pairs dropped because they equal a validation pair
+
+
+def same_text(text: str) -> str:
+    """Returns a key that is equal for texts that a vocabulary may read as equal: NFKC, with single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).split())
 
 
 def hold_out(

@@ -8,9 +8,11 @@ import sys
 import pytest
 from damage import flips
 
-from attn_jax.cli.workdir import claim, holds, load_config, lock, plain, save_config
+from attn_jax.cli.options import change, switch
+from attn_jax.cli.workdir import check_cut, claim, holds, load_config, lock, plain, save_config
 from attn_jax.errors import UserError
 from attn_jax.options import flatten
+from attn_jax.tasks import TASKS
 from attn_jax.tasks.files import save_json
 from configs import babi_memn2n, base, iwslt2017_soft, quickstart
 
@@ -33,6 +35,29 @@ def test_a_config_comes_back_as_it_was(tmp_path, get_config):
         key: type(value) for key, value in flatten(config.to_dict()).items()
     }
     assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "task, trained, changes, told",
+    [
+        ("language_id", {}, {"task.labels": ("valu", "tekin")}, r"task.labels is \[\] in the training and \['valu', "),
+        ("plain_text", {"task.block": 16}, {"task.block": 64}, "task.block is 16 in the training and 64 here"),
+        ("parallel_text", {}, {"task.valid_size": 9}, "task.valid_size is 500 in the training and 9 here"),
+        ("babi", {}, {"task.num_examples": 90}, "task.num_examples is 0 in the training and 90 here"),
+        ("dates", {}, {"task.valid_size": 9}, None),  # the held-out days are the same
+        ("parallel_text", {}, {"task.valid": ("a", "b"), "task.valid_size": 9}, None),  # a file of its own
+    ],
+)
+def test_another_cut_of_the_training_data_is_refused(tmp_path, task, trained, changes, told):
+    config = change(switch(base.get_config(), task=task), trained)
+    save_config(tmp_path, config)
+    now = change(config, changes)
+    names = TASKS[task](**{key: now.task[key] for key in now.task if key in ("valid", "train")}).cut_by.get("valid", ())
+    if told:
+        with pytest.raises(UserError, match=told):
+            check_cut(tmp_path, now, names)
+    else:
+        check_cut(tmp_path, now, names)
 
 
 def test_a_config_of_another_version(tmp_path):

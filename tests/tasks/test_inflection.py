@@ -417,6 +417,6 @@ def test_what_training_has_and_has_not_is_told_before_forms_are_made(folder):
 
 
 def test_it_is_known_whether_validation_forms_are_held_out():
-    held_out = [InflectionOptions(**options).holds_out for options in ({}, {"train": ("a", "")})]
-    of_files = [InflectionOptions(**options).holds_out for options in ({"language": "german"}, {"valid": ("a", "")})]
-    assert all(held_out) and not any(of_files)
+    held_out = [InflectionOptions(**options).cut_by for options in ({}, {"train": ("a", "")})]
+    of_files = [InflectionOptions(**options).cut_by for options in ({"language": "german"}, {"valid": ("a", "")})]
+    assert all(map(len, held_out)) and not any(of_files)

@@ -58,6 +58,13 @@ def test_repeated_texts_do_not_leak_whatever_their_label(task, tmp_path):
     assert left_out > 0 and len(result.splits["train"]) == 100 - 5 - left_out
 
 
+def test_texts_that_differ_in_spaces_do_not_leak(task, tmp_path):
+    texts = [f"x{i} is a text" for i in range(50)]
+    write(tmp_path / "train.tsv", texts + [text.replace(" ", "  ") for text in texts])
+    result = task()
+    assert result.stats["training lines with the text of a held-out one"] == 5
+
+
 def test_given_files_are_the_splits(task):
     result = task(valid=("valid.tsv", ""), test=("test.tsv", "ignored"), valid_size=0)
     assert result.splits["train"].source == [f"x{i} is a text" for i in range(50)]

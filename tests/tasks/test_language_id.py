@@ -15,6 +15,7 @@ from attn_jax.tasks.language_id import (
     LANGUAGES,
     NUM_LEMMAS,
     TEST_SIZE,
+    LanguageIdOptions,
     language_id,
     make_lexicons,
     read_lexicons,
@@ -83,6 +84,14 @@ def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
     for name, split in few.splits.items():
         assert items(split) == items(task.splits[name])[: len(split)]
     assert [len(split) for split in few.splits.values()] == [100, 20, TEST_SIZE]
+
+
+def test_it_is_known_that_other_languages_are_another_cut(task):
+    """Lemmas of all languages are cut together, so a test lemma of some languages may be a training lemma of all."""
+    fewer = build(labels=("valu", "tekin"))
+    for name in ("valid", "test"):
+        assert set(fewer.splits[name].source) & set(task.splits["train"].source)
+        assert "labels" in LanguageIdOptions().cut_by[name]
 
 
 def test_the_same_data_in_every_process(task):

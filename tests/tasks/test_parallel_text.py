@@ -75,6 +75,17 @@ def test_repeated_pairs_do_not_leak(task, tmp_path):
     assert left_out > 0 and len(result.splits["train"]) == 100 - 5 - left_out
 
 
+def test_pairs_that_differ_in_spaces_do_not_leak(task, tmp_path):
+    for language, space in (("en", " "), ("ja", "  ")):
+        path = tmp_path / f"train.{language}"
+        text = path.read_text()
+        path.write_text(text + text.replace(" ", space + " ").replace("\n", " \n"))
+    result = task()
+    assert result.stats["training pairs equal to a held-out one"] == 5
+    plain = lambda pairs: {(" ".join(a.split()), " ".join(b.split())) for a, b in together(pairs)}  # noqa: E731
+    assert not plain(result.splits["train"]) & plain(result.splits["valid"])
+
+
 def test_given_files_are_the_splits(task):
     result = task(valid=("valid.en", "valid.ja"), test=("test.en", "test.ja"))
     assert {name: len(split) for name, split in result.splits.items()} == {"train": 50, "valid": 7, "test": 6}

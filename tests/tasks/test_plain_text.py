@@ -136,6 +136,17 @@ def test_repeated_lines_do_not_leak(folder):
     assert task.stats["training examples equal to a held-out one"] == 1
 
 
+def test_lines_that_differ_in_spaces_or_the_form_of_a_letter_do_not_leak(folder):
+    held_out = [*LINES[-19:], "caf\u00e9"]
+    (folder / "train.txt").write_text(
+        "\n".join(["cafe\u0301 ", LINES[-1] + " ", *LINES, "caf\u00e9"]) + "\n", encoding="utf-8"
+    )
+    task = build(data_dir=folder)
+    assert task.splits["valid"].target == held_out
+    assert task.splits["train"].target == LINES[:-19]
+    assert task.stats["training examples equal to a held-out one"] == 2
+
+
 @pytest.mark.parametrize("vocabulary", KINDS)
 def test_fewer_examples_are_the_first_and_the_vocabulary_stays(folder, vocabulary):
     whole, few = (build(data_dir=folder, vocabulary=vocabulary, block=24, num_examples=n) for n in (0, 7))

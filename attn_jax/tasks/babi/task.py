@@ -69,8 +69,7 @@ def babi(
         max_sentences: number of last statements of each story to keep; 0 keeps all.
         num_examples: number of first training questions of each task (or of the file) to use, validation included; 0
             means all.
-        train, valid, test: file names in data_dir, (name, "") each. Two names of `train`, as in configs/base.py, or
-            none are the twenty tasks.
+        train, valid, test: file names in data_dir, (name, "") each; no name of `train` stands for the twenty tasks.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the generated stories.
 
@@ -78,7 +77,9 @@ def babi(
         UserError: something is wrong with a file (see attn_jax.tasks.babi.format), a number or a size.
     """
     names = {split: next(iter(names), "") for split, names in (("train", train), ("valid", valid), ("test", test))}
-    if names["train"] and not any(train[1:]):
+    if two := [split for split, given in (("train", train), ("valid", valid), ("test", test)) if any(given[1:])]:
+        raise UserError(f"task.{two[0]} has a second name; expected one file of stories, ('NAME', '')")
+    if names["train"]:
         read = {split: read_questions(pathlib.Path(data_dir) / name) for split, name in names.items() if name}
         least = 1 if "valid" in read else VALID_SHARE
         return _make(
@@ -202,8 +203,10 @@ class BabiOptions(TextOptions):
         )
 
     @property
-    def holds_out(self) -> bool:
-        return not any(self.valid)
+    def cut_by(self) -> dict[str, tuple[str, ...]]:
+        names = ("train", "valid", "size", "num_examples")
+        made = {} if any(self.train) else {"test": names}  # a generated test question is none of these training ones
+        return made | ({} if any(self.valid) else {"valid": names})
 
     def read_file(self, path: pathlib.Path) -> Pairs:
         return keep_last(read_questions(path), self.max_sentences)[0]

@@ -2,7 +2,8 @@
 
 Local polynomials of degree 0 to 3 (0 is the kernel regression of Nadaraya 1964 and Watson 1964) with 22 widths of a
 Gaussian kernel, weighted by their AICc on the training points (Hurvich, Simonoff & Tsai 1998). The mean squared
-distance to the curve is 0.153 over 300 data sets, on which degrees and widths were chosen (experiments/kernels.py).
+distance to the curve is 0.160 over 1,000 data sets (median 0.124), and 0.153 over the 300 others on which degrees and
+widths were chosen (experiments/kernels.py).
 
     python launch.py --config=configs/kernel_regression.py
 """

@@ -12,6 +12,7 @@ from attn_jax.cli.options import change
 from attn_jax.cli.overrides import load_file
 from attn_jax.cli.sweep import jobs
 from attn_jax.errors import UserError
+from attn_jax.options import flatten
 from attn_jax.tasks.files import load_json
 from experiments import captions, inflection, inflection_peer, soft_vs_hard_tags, translation
 
@@ -36,6 +37,21 @@ def test_the_settings_are_what_the_sweep_trains():
         assert (run["task.size"] == "high") == (setting.forms == inflection.ALL)
         assert (run["config"] == "configs/inflection_soft.py") == (setting.place == "first")
     assert len(set(inflection.RUNS)) == len(inflection.RUNS)
+
+
+@pytest.mark.parametrize(
+    "name, setting",
+    [
+        ("inflection_wide", inflection.Setting("german", "fed", inflection.FIRST[1], False, 320, inflection.ALL)),
+        ("inflection_few_forms", inflection.Setting("german", "fed", inflection.FIRST[1], True, 320)),
+    ],
+)
+def test_a_config_is_the_run_whose_numbers_it_gives(name, setting):
+    run = dict(zip(inflection.RUNS, inflection.sweep(), strict=True))[setting]
+    config = change(load_file(ROOT / "configs" / f"{name}.py", "get_config"), {"task.language": "german"})
+    trained = flatten(change(load_file(ROOT / run.pop("config"), "get_config"), run))
+    apart = {"name", "description", "seeds", "eval.num_pictures", "train.num_epochs"}  # num_steps is read before these
+    assert {key: value for key, value in flatten(config).items() if trained[key] != value and key not in apart} == {}
 
 
 def test_a_row_has_the_interval_of_its_seeds():

@@ -393,7 +393,7 @@ def test_attention_gives_each_output_with_the_weights_of_every_place(workdir):
     ("name", "changes", "message"),
     [
         ("kernel_regression", {}, "for a regression use --mode=report"),
-        ("quickstart", {"model.decoder": "none"}, "there is no attention"),
+        ("quickstart", {"model.decoder": "none"}, "model.decoder none has no attention"),
     ],
 )
 def test_a_model_without_such_weights_says_so(workdir, name, changes, message):

@@ -85,6 +85,15 @@ def check_ensemble(options: Options) -> None:
             raise UserError(f"decode.runs {path}: there is no such folder; expected the work directory of a run")
 
 
+def check_weights(config: ConfigDict) -> None:
+    """Raises a UserError for a model that has no attention weights."""
+    model = resolve(config).model
+    if not model.has_weights:
+        given = getattr(model, "decoder", "")
+        which = f"model.decoder {given}" if given == "none" else f"model.name {config.model.name}"
+        raise UserError(f"{which} has no attention whose weights could be shown")
+
+
 def evaluator_class(config: ConfigDict) -> type[TextEvaluator] | type[PointsEvaluator]:
     """Returns the class of the evaluator for a config."""
     return EVALUATORS[task_class(config.task.name)]

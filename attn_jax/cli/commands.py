@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
-from attn_jax.cli.checks import check, check_metrics, seeds_of
+from attn_jax.cli.checks import check, check_metrics, check_weights, seeds_of
 from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.export import export_model
 from attn_jax.cli.inputs import Files, lines_of
@@ -31,6 +31,7 @@ from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.provenance import provenance
+from attn_jax.evaluation.text import TextEvaluator, check_lengths
 from attn_jax.options import flatten
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
@@ -65,8 +66,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         return
     run = runs.open_run(config, workdir)
     with run.checkpoints:
-        for path in resolve(config).decode.runs:  # before the training, which may take long
-            check_other_run(path, config, run.task.kept)
+        check_members(config, run)
         say(header(config, workdir, files.overrides))
         for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
@@ -94,6 +94,20 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             plot(config, workdir, run, snapshot.chosen, split)
     command = f"{printing(run.task.examples[0])} | {program()} --mode=predict --workdir={shlex.quote(str(workdir))}"
     say(f"{'try':<14}{command}")
+
+
+def check_members(config: ConfigDict, run: Run) -> None:
+    """Checks, before a training that may take long, the ensemble that will be measured after it, if there is one.
+
+    Raises:
+        UserError: a run of decode.runs cannot be a member, or decode.max_length is too small for the split.
+    """
+    options = resolve(config).decode
+    for path in options.runs:
+        check_other_run(path, config, run.task.kept)
+    if (options.runs or options.ensemble) and isinstance(run.setup.evaluator, TextEvaluator):
+        _, split = own_split(run.task)
+        check_lengths(run.setup.evaluator.translator.encode(split), options.max_length)
 
 
 def printing(text: str) -> str:
@@ -180,10 +194,9 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
         pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
     snapshot = restore(config, workdir)
-    pairs = snapshot.predictor.read_pairs(pairs)
+    pairs = snapshot.predictor.accept(snapshot.predictor.read_pairs(pairs), files.target or "standard input")
     for value in snapshot.predictor.log_probs(snapshot.chosen, pairs) if len(pairs) else ():
         print(f"{value:.6f}")
-    snapshot.predictor.report(pairs.source)
 
 
 def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
@@ -191,8 +204,7 @@ def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
     A JSON file next to each picture contains the weights as numbers.
     """
-    if not resolve(config).model.has_weights:
-        raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to plot")
+    check_weights(config)
     lines = lines_of(files)
     snapshot = restore(config, workdir)
     texts = snapshot.predictor.read_lines(lines)
@@ -213,8 +225,7 @@ def analyze(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
 
     The examples are those of --source and --target, or of the split that the run is evaluated on.
     """
-    if not resolve(config).model.has_weights:
-        raise UserError(f"{workdir}: model.decoder is 'none': there is no attention to analyze")
+    check_weights(config)
     snapshot = restore(config, workdir)
     name, split = split_of(config, workdir, files, snapshot)
     notice(f"{label(name):<14}analyzing {len(split):,} {snapshot.evaluator.unit} ...")
@@ -252,6 +263,7 @@ def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         split=split,
         split_name=name,
         count=files.num_examples,
+        ensemble=snapshot.used if snapshot.together else "",
     )
     say(f"{'report':<14}{written.path}: {written.num_examples} examples, {written.size / 1e6:.1f} MB")
 
@@ -299,8 +311,11 @@ COMMANDS = {
 
 # What a trained model reads nothing of, since it has its parameters and vocabularies, but for:
 IN_TRAINING = ("optimizer.", "train.", "task.vocab", "task.min_count", "task.sentencepiece", "task.joint_vocabulary")
-IN_TRAINING += ("task.hallucinated", "task.copy_words", "task.sample_pieces")
+IN_TRAINING += ("task.hallucinated", "task.copy_words", "task.sample_pieces", "task.tags")
 AFTERWARDS = ("train.average", "train.best_metric")
+# What the modes that measure nothing do not read, and what is for predictions alone.
+UNREAD = dict.fromkeys(("predict", "score", "visualize", "export"), ("eval.",))
+UNREAD |= dict.fromkeys(("eval", "analyze", "report"), ("decode.with_scores",))
 
 
 def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
@@ -312,6 +327,8 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, wor
     if overrides:
         check(config)
         check_read(config, keys := overridden_keys(overrides))
+        if unread := [key for key in keys if key.startswith(UNREAD.get(mode, ("\0",)))]:
+            raise UserError(f"--mode={mode} does not read --config.{unread[0]}; leave it out")
         late = [key for key in keys if key.startswith(IN_TRAINING) and key not in AFTERWARDS]
         if late and mode != "train" and (workdir / "config.json").exists():
             trained, given = flatten(load_config(workdir)), flatten(config)

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from attn_jax.cli.checks import check_weights
 from attn_jax.cli.failures import told_in_one_line
 from attn_jax.cli.inputs import Files
-from attn_jax.cli.options import resolve
 from attn_jax.cli.results import FILE, read_result
 from attn_jax.cli.snapshot import Snapshot, measure, restore, split_of
 from attn_jax.cli.workdir import load_config
@@ -71,8 +71,8 @@ class Loaded:
             split: "train", "valid" or "test"; "": test if there is one, else valid.
 
         Raises:
-            UserError: there are not as many targets as sources; there is no such split, or its data is not there; the
-                model cannot read a line, or is a regression and lines are given.
+            UserError: there are not as many targets as sources; a target is no label of a classifier; there is no such
+                split, or its data is not there; the model cannot read a line, or is a regression and lines are given.
         """
         pairs = Pairs(list_of_lines("measure", sources), list_of_lines("measure", targets))
         with told_in_one_line(), jax.enable_x64(False):
@@ -81,8 +81,7 @@ class Loaded:
             elif split or not task_class(self.config.task.name).of_pairs:
                 raise UserError("measure takes pairs of a model of texts, or the name of a split")
             else:
-                name, data = "lines", self.predictor.read_pairs(pairs)
-                self.predictor.report(data.source, data.target)
+                name, data = "lines", self.predictor.accept(self.predictor.read_pairs(pairs), "measure")
             result, _ = measure(self.config, self.snapshot, data, name)
         return result["metrics"]
 
@@ -101,8 +100,7 @@ class Loaded:
         lines = list_of_lines("attention", lines)
         if not task_class(self.config.task.name).of_pairs:
             raise UserError("attention is of models that read texts or images; for a regression use --mode=report")
-        if not resolve(self.config).model.has_weights:
-            raise UserError("model.decoder is 'none': there is no attention")
+        check_weights(self.config)
         with told_in_one_line(), jax.enable_x64(False):
             texts = self.predictor.read_lines(lines)
             split = Pairs(texts, [""] * len(texts))

@@ -112,7 +112,8 @@ def _report_of_a_sweep(folder: pathlib.Path) -> None:
 
     with told_in_one_line():
         files = commands.Files(num_examples=NUM_EXAMPLES.value)
-        written = write_sweep_report(folder, lambda *run: commands.report(*run, files))
+        anew = flags.FLAGS["num_examples"].present > 0  # other examples were asked for
+        written = write_sweep_report(folder, lambda *run: commands.report(*run, files), anew)
     lines.say(f"{'report':<14}{written.path}")
 
 

@@ -62,7 +62,7 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
     if "config" in given:
         config = load_config_file(given["config"])
     elif given.get("mode") in FOLDER_MODES and is_sweep(pathlib.Path(given.get("workdir", ""))):
-        if wrong := [name for name in given if name in ("source", "target") or name.startswith("config.")]:
+        if wrong := [name for name in given if name in ("source", "target", "split") or name.startswith("config.")]:
             raise UserError(f"--{wrong[0]} is for a single run; give --workdir=DIR of one of {given['workdir']}")
         return None, overrides
     elif given.get("workdir") and "sweep" not in given:

@@ -48,8 +48,11 @@ def write_report(
     split: Split,
     split_name: str,
     count: int,
+    ensemble: str = "",
 ) -> Written:
     """Writes the report of a run: results, curves, config, and the attention in the first `count` examples of a split.
+
+    `ensemble` says of which checkpoints the one set of parameters is; "" if there is a set for each seed.
 
     Raises:
         UserError: a file of the work directory is damaged, or the report cannot be written.
@@ -63,14 +66,13 @@ def write_report(
         raise UserError(f"{workdir}: {error}") from None
     some = first(split, count)
     notice(f"{'report':<14}the attention in {len(some)} examples of {split_name} ...")
-    seeds = seeds_of(config)
-    names = [str(seed) for seed in seeds] if len(params) == len(seeds) else ["ensemble"]
+    names = ["ensemble"] if ensemble else [str(seed) for seed in seeds_of(config)]
     collected = [collector.collect(each, some, seed=i) for i, each in enumerate(params)]
     examples = examples_of(collected, names, collector.loss_unit, collector.exact)
     data = run_data(
         title=config.name,
         description=config.description,
-        facts=facts_of(config, workdir, result, split_name),
+        facts=facts_of(config, workdir, result, split_name, ensemble),
         config=config_rows(config),
         result=result,
         curves=curves_of(metrics, evaluator.loss_unit) if metrics.exists() else [],
@@ -95,8 +97,12 @@ def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
     return {"table": analysis_rows(found["rows"]), "meanings": list(map(list, meanings.items())), "of": of}
 
 
-def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, pathlib.Path], None]) -> Written:
+def write_sweep_report(
+    folder: pathlib.Path, report_run: Callable[[ConfigDict, pathlib.Path], None], anew: bool = False
+) -> Written:
     """Writes the report of a folder of runs, and with `report_run` that of each run that has none or an older one.
+
+    With `anew` the report of every run is written.
 
     The first run of the sweep is the baseline. Runs without a result are named below the table.
 
@@ -123,7 +129,7 @@ def write_sweep_report(folder: pathlib.Path, report_run: Callable[[ConfigDict, p
             raise UserError(f"{folder}: {baseline} was measured on {split!r}, {name} on {other!r}; expected one split")
     check_seeds(folder, results)
     for name in results:
-        if not _is_newer(folder / name / FILE, folder / name / "result.json"):
+        if anew or not _is_newer(folder / name / FILE, folder / name / "result.json"):
             report_run(load_config(folder / name), folder / name)
     links = {name: f"{quote(name)}/{FILE}" for name in results if (folder / name / FILE).exists()}
     missing = [run.name for run in runs if run.name not in results]
@@ -156,7 +162,9 @@ def first(split: Split, count: int) -> Split:
     return dataclasses.replace(split, inputs=split.inputs[:, :count], targets=split.targets[:, :count])
 
 
-def facts_of(config: ConfigDict, workdir: pathlib.Path, result: dict, split: str) -> list[tuple[str, str]]:
+def facts_of(
+    config: ConfigDict, workdir: pathlib.Path, result: dict, split: str, ensemble: str = ""
+) -> list[tuple[str, str]]:
     """Returns what the head of the page says about a run."""
     found = [("task", config.task.name), ("model", config.model.name), ("examples of", split)]
     found.append(("seeds", ", ".join(map(str, seeds_of(config)))))
@@ -166,6 +174,8 @@ def facts_of(config: ConfigDict, workdir: pathlib.Path, result: dict, split: str
     for key in ("checkpoint", "date"):
         if isinstance(result.get(key), str):
             found.append((key, result[key]))
+    if ensemble:
+        found.append(("attention of", ensemble))
     return [*found, ("work directory", str(workdir))]
 
 

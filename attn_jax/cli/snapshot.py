@@ -38,6 +38,7 @@ class Snapshot(NamedTuple):
     params: list[Params]  # one set per seed
     used: str  # description of the checkpoints used
     index: int = 0  # index of the seed to predict with
+    together: bool = False  # the model is an ensemble: its one set of parameters is of no single seed
 
     @property
     def evaluator(self) -> Evaluator:
@@ -114,7 +115,7 @@ def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
     if not paths:
         setup = build.build_setup(config, kept, wrap=ensemble_of)
         used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
-        return Snapshot(setup, [stacked(snapshot.params)], used)
+        return Snapshot(setup, [stacked(snapshot.params)], used, together=True)
     others = [other_run(path, config, kept) for path in paths]
     all_params = tuple(
         stacked(each.params if every_seed else [each.chosen])  # a leading axis, of one or of all seeds
@@ -126,9 +127,8 @@ def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
         return MixedEnsemble(model.module, tuple(models))
 
     used = "; ".join([snapshot.used, *(f"{path}: {other.used}" for path, other in zip(paths, others, strict=True))])
-    return Snapshot(
-        build.build_setup(config, kept, wrap=wrap), [all_params], f"ensemble of {len(paths) + 1} runs: {used}"
-    )
+    setup = build.build_setup(config, kept, wrap=wrap)
+    return Snapshot(setup, [all_params], f"ensemble of {len(paths) + 1} runs: {used}", together=True)
 
 
 def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
@@ -178,10 +178,12 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
         UserError: a file of sources without its targets, or one that cannot be read; no such split; a validation split
             that would be cut otherwise than in training.
     """
-    if files.split and files.source:
-        raise UserError(f"--split={files.split} and --source={files.source}: expected one of them")
-    if task_class(config.task.name).of_pairs and bool(files.source) != bool(files.target):
-        pairs = resolve(config).task.read_file(pathlib.Path(files.source or files.target))
+    if files.split and (given := files.source or files.target):
+        raise UserError(f"--split={files.split} and --{'source' if files.source else 'target'}={given}: expected one")
+    if files.target and not files.source:
+        raise UserError(f"--target={files.target} has no --source; a file of the task's own form is named by --source")
+    if task_class(config.task.name).of_pairs and files.source and not files.target:
+        pairs = resolve(config).task.read_file(pathlib.Path(files.source))
         return files.source, snapshot.predictor.accept(pairs, files.source)
     if files.source or files.target:
         name = ", ".join(filter(None, (files.source, files.target)))
@@ -227,12 +229,11 @@ def measure(
     for metric in [metric for metric in found.values if metric not in metrics]:
         notice(f"{label(name):<14}{metric} is not a finite number here: it is left out of the result")
     seeds = list(seeds_of(config))
-    chooses = resolve(config).train.choose_seed and len(snapshot.params) == len(seeds)
+    chooses = resolve(config).train.choose_seed and not snapshot.together
     sentences = None
     if found.statistics and isinstance(split, Pairs):
         content = text_checksum([split.source, split.target])
-        together = bool(config.decode.ensemble or config.decode.runs)
-        sentences = sentences_of(seeds, found.statistics, found.outputs, content, ensemble=together)
+        sentences = sentences_of(seeds, found.statistics, found.outputs, content, ensemble=snapshot.together)
     result = {
         "name": config.name,
         "split": name,

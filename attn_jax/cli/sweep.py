@@ -200,7 +200,7 @@ def run_jobs(
 
     def ended(task: Task, code: int) -> None:
         if code or not (task.log.parent / "result.json").exists():
-            lines = task.log.read_text(encoding="utf-8").strip().splitlines()
+            lines = _log_of(task).strip().splitlines()
             tell(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({task.log})")
             failed.append(task.name)
 
@@ -218,6 +218,14 @@ def run_jobs(
         notice(f"{'interrupted':<14}the same command goes on from there")
         raise Interrupted(came)
     return failed
+
+
+def _log_of(task: Task) -> str:
+    """Returns what a run has written, whatever its bytes; "" if it cannot be read."""
+    try:
+        return task.log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str, Any]:

@@ -228,8 +228,8 @@ class PictureEvaluator(TextEvaluator):
         wanted = [name for name in dict.fromkeys(names) if name in PLACE_METRICS]
         if not wanted:
             return found
-        if split.boxes is None and wanted != ["cells"]:
-            raise UserError(f"metrics {', '.join(wanted)} need the true boxes of words, which these images do not have")
+        if split.boxes is None and (of_boxes := [name for name in wanted if name != "cells"]):
+            raise UserError(f"metrics {', '.join(of_boxes)} need the true boxes of words, which these images lack")
         places = [self.places(params, split) for params in params_of_seeds]
         values = {name: summarize([PLACE_METRICS[name].compute(one) for one in places]) for name in wanted}
         meanings = {name: MEANINGS[name] for name in wanted}

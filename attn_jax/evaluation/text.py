@@ -162,7 +162,7 @@ def check_lengths(pairs: EncodedPairs, max_length: int) -> None:
     longest = int(pairs.target.lengths.max())
     if longest > max_length:
         raise UserError(
-            f"decode.ensemble is evaluated token by token, and a target has {longest} tokens; set decode.max_length to "
+            f"an ensemble is evaluated token by token, and a target has {longest} tokens; set decode.max_length to "
             f"at least {longest}, it is {max_length}"
         )
 

@@ -121,7 +121,7 @@ class TextPredictor:
             yield text
 
     def read_files(self, source: str, target: str) -> Pairs:
-        """Reads the pairs of two files, and gives a notice of tokens that training has not seen.
+        """Reads the pairs of two files, and gives a notice of tokens that the vocabulary lacks.
 
         Raises:
             UserError: a file is missing or cannot be read; the model is a classifier and a target is no label.
@@ -136,11 +136,14 @@ class TextPredictor:
         """
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, file)
+            for label in dict.fromkeys(pairs.target):  # one that is unk would be right wherever unk is predicted
+                if UNK in self.translator.target_vocabulary.encode(label):
+                    raise UserError(f"{file}: the target {label!r} is no label of the training")
         self.report(pairs.source, pairs.target)
         return pairs
 
     def report(self, sources: Sequence[str], targets: Sequence[str] = ()) -> None:
-        """Gives notices of tokens that training has not seen, which are read as unk, and of missing tags."""
+        """Gives notices of tokens that the vocabulary lacks, which are read as unk, and of missing tags."""
         vocabulary = self.translator.source_vocabulary
         form = getattr(vocabulary, "form", "")
         if form and (bare := sum("\t" not in text for text in sources if text.strip())):
@@ -196,7 +199,7 @@ class TextPredictor:
 
 
 def _report_unknown(side: str, vocabulary: Vocabulary, texts: Sequence[str], effect: str = "") -> None:
-    """Gives a notice of tokens of texts that training has not seen, and of their `effect`."""
+    """Gives a notice of tokens of texts that the vocabulary lacks, and of their `effect`."""
     count, total, unknown = 0, 0, {}  # a dict, in the order of the texts
     for text in texts:
         ids = vocabulary.encode(text)
@@ -205,4 +208,4 @@ def _report_unknown(side: str, vocabulary: Vocabulary, texts: Sequence[str], eff
         unknown |= dict.fromkeys(found)
     if unknown:
         some = " ".join(list(unknown)[:3]) + (" ..." if len(unknown) > 3 else "")
-        notice(f"{'unknown':<14}{count:,} of {total:,} {side} tokens were never seen in training{effect}: {some}")
+        notice(f"{'unknown':<14}{count:,} of {total:,} {side} tokens are not in the vocabulary{effect}: {some}")

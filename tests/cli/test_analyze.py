@@ -85,7 +85,7 @@ def test_files_that_are_missing(run):
 
 
 def test_a_model_without_attention_to_the_source(tmp_path):
-    with pytest.raises(UserError, match=r"model.decoder is 'none': there is no attention to analyze"):
+    with pytest.raises(UserError, match=r"model\.decoder none has no attention whose weights could be shown"):
         commands.analyze(tiny_config(model__decoder="none"), tmp_path, Files())
     config = babi_memn2n.get_config()
     config.task.num_examples = 40

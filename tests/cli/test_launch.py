@@ -209,7 +209,7 @@ def test_nothing_of_the_input_acts_on_a_terminal(server, workdir):
     text = "a bird \x1b]0;pwned\x07\x1b[2J\x00 \x9b31m \u202e zebra\n"
     code, out, err = server.run("--mode=predict", f"--workdir={workdir}", stdin=text.encode())
     assert (code, len(out.splitlines())) == (0, 1)
-    assert "never seen in training: \\x1b]0;pwned\\x07\\x1b[2J\\x00 \\x9b31m \\u202e ...\n" in err
+    assert "not in the vocabulary: \\x1b]0;pwned\\x07\\x1b[2J\\x00 \\x9b31m \\u202e ...\n" in err
     message = failure(server, QUICKSTART, "--config.model.cel\x1b[31m=gru")
     assert message == "unknown config key model.cel\\x1b[31m; did you mean model.cell?"
     for words in (err, message):
@@ -254,7 +254,7 @@ def test_visualize(server, workdir):
     assert (code, paths) == (0, [workdir / "visualize" / f"00{i}.png" for i in range(2)])
     assert err == (
         f"weights       as numbers in {workdir}/visualize/000.json ...\n"
-        "unknown       1 of 4 source tokens were never seen in training: zebra\n"
+        "unknown       1 of 4 source tokens are not in the vocabulary: zebra\n"
     )
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     shown = json.loads(paths[0].with_suffix(".json").read_text())
@@ -358,6 +358,11 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=eval", at, "--config.model.attention.normalize=sparsemax"], "attention.normalize is 'softmax' there"),
         (["--mode=eval", at, "--config.optimizer.learning_rate=7"], "optimizer.learning_rate has no effect there; lea"),
         (["--mode=eval", at, "--config.task.vocabulary=characters"], "task.vocabulary has no effect there; leave it"),
+        (
+            ["--mode=predict", at, "--config.eval.tokenize=char"],
+            "--mode=predict does not read --config.eval.tokenize; ",
+        ),
+        (["--mode=eval", at, "--config.decode.with_scores=True"], "--mode=eval does not read --config.decode.with_sc"),
         (["--mode=eval", at, "--split=vald"], "unknown split 'vald'; did you mean valid?"),
         (
             ["--mode=eval", at, "--split=valid", "--source=x", "--target=x"],

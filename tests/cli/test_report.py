@@ -46,7 +46,7 @@ def folder(trained, tmp_path):
 def fresh_flags():
     """Flags as they are when a process begins."""
     yield
-    for name in (main.MODE.name, main.WORKDIR.name, main.SOURCE.name, main.NUM_EXAMPLES.name):
+    for name in (main.MODE.name, main.WORKDIR.name, main.SOURCE.name, main.SPLIT.name, main.NUM_EXAMPLES.name):
         flags.FLAGS[name].unparse()
 
 
@@ -132,6 +132,8 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
     os.utime(folder / "quickstart,seed=1" / FILE, (0, 0))
     write_sweep_report(folder, report_run)
     assert made == ["quickstart,seed=0", "quickstart,seed=1"]
+    write_sweep_report(folder, report_run, anew=True)
+    assert made[2:] == ["quickstart,seed=1", "quickstart,seed=0"]
     (folder / "quickstart,seed=0" / "result.json").unlink()
     write_sweep_report(folder, report_run)
     assert data_of(folder / FILE)["notes"] == ["Without a result yet: quickstart,seed=0"]
@@ -200,6 +202,10 @@ def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):
         commands.report(load(trained[1]).config, tmp_path / "run", FILES)
     with pytest.raises(UserError, match="--source=FILE and --target=FILE together"):
         commands.report(trained[0], trained[1], commands.Files("only"))
+    with pytest.raises(UserError, match=r"^--target=only has no --source; a file of the task's own form"):
+        commands.report(trained[0], trained[1], commands.Files("", "only"))
+    with pytest.raises(UserError, match=r"^--split=valid and --target=only: expected one$"):
+        commands.report(trained[0], trained[1], commands.Files("", "only", split="valid"))
 
 
 @pytest.mark.parametrize(
@@ -208,6 +214,7 @@ def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):
         (["--mode=report", "--num_examples=0"], "--num_examples=0: expected at least 1"),
         (["--mode=eval", "--num_examples=3"], "--mode=eval takes no --num_examples; it is for --mode=report"),
         (["--mode=report", "--source=x"], "--source is for a single run; give --workdir=DIR of one of "),
+        (["--mode=report", "--split=valid"], "--split is for a single run; give --workdir=DIR of one of "),
         (["--mode=report", "--config.seed=1"], "--config.seed is for a single run; give --workdir=DIR of one of "),
     ],
 )

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from attn_jax.cli import sweep
+from attn_jax.cli.engines.base import Task
 from attn_jax.cli.overrides import load_config_file, override
 from attn_jax.cli.workdir import save_config
 from attn_jax.errors import Interrupted, UserError
@@ -182,6 +183,14 @@ def test_keys_that_end_alike_have_names_of_their_own(tmp_path):
     ]
     with pytest.raises(UserError, match="twice"):
         list(sweep.named(rows[:2] * 2, tmp_path))
+
+
+def test_the_log_of_a_failed_run_may_have_any_bytes(tmp_path):
+    """One that was killed in the middle of a letter must not end the other runs of the sweep."""
+    log = tmp_path / "log.txt"
+    assert sweep._log_of(Task("run", [], log)) == ""
+    log.write_bytes(b"epoch 1\ncaf\xe9")
+    assert sweep._log_of(Task("run", [], log)) == "epoch 1\ncaf\ufffd"
 
 
 def test_a_run_that_ends_with_an_error_has_failed_even_with_a_result(fake, tmp_path, capsys):

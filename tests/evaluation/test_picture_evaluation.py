@@ -86,7 +86,7 @@ def test_where_a_model_looks_is_the_mean_over_words_with_a_box(captions):
     assert found["touch"]["mean"] == pytest.approx(100 * np.mean([value["touch"] for value in values]), abs=1e-3)
     assert found["point"]["mean"] == pytest.approx(100 * np.mean([value["point"] for value in values]), abs=1e-3)
     assert 1 <= found["cells"]["mean"] <= 16 and "exact_match" in found
-    with pytest.raises(UserError, match="metrics touch need the true boxes of words, which these images do not have"):
+    with pytest.raises(UserError, match="metrics touch need the true boxes of words, which these images lack"):
         setup.evaluator.measure([params], Pairs(split.source, split.target), ["touch"])
 
 

@@ -16,7 +16,8 @@ import pytest
 from arrays import fill
 from tiny_run import WORDS, tiny_config
 
-from attn_jax.cli.build import build_setup
+from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import change
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor
@@ -29,6 +30,7 @@ from attn_jax.tasks.batching import encode_pairs
 from attn_jax.tasks.task import Pairs
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from attn_jax.token_ids import UNK
+from configs import language_id_conv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VOCABULARIES = Words(WORDS), Words(WORDS[:9])
@@ -299,7 +301,7 @@ def test_targets_that_training_has_not_seen_are_told(tmp_path, capsys):
         (tmp_path / name).write_text(text)
     setup().predictor.read_files(str(tmp_path / "source"), str(tmp_path / "target"))
     assert capsys.readouterr().err == (
-        "unknown       3 of 5 target tokens were never seen in training; they count as unk in perplexity and accuracy: "
+        "unknown       3 of 5 target tokens are not in the vocabulary; they count as unk in perplexity and accuracy: "
         "zebra gnu\n"
     )
 
@@ -401,3 +403,15 @@ def test_a_very_long_line_is_said_once(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
     list(without_model(task__buckets=(12, (6000, 12))).predict({}, ["a " * 5000], 2))
     assert capsys.readouterr().err == ""
+
+
+def test_a_target_that_is_no_label_is_refused():
+    """As unk it would be right wherever unk is predicted."""
+    config = change(language_id_conv.get_config(), {"task.num_examples": 200, "task.valid_size": 20})
+    task = build_task(config)
+    predictor = build_setup(config, task.kept).predictor
+    known = Pairs(["somzudak"], ["valu"])
+    assert predictor.accept(known, "words.tsv") == known
+    for label, message in (("frisk", "the target 'frisk' is no label of the training"), ("a b", "has 2 tokens")):
+        with pytest.raises(UserError, match=f"^words.tsv: .*{message}"):
+            predictor.accept(Pairs(["somzudak"], [label]), "words.tsv")

@@ -1,6 +1,8 @@
 """An ensemble is the mean of the distributions of its members, in evaluation, scores and decoding."""
 
 import functools
+import json
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -179,6 +181,26 @@ def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_pat
     with pytest.raises(UserError, match=r"^decode\.runs .*fewer: its source vocabulary is another one"):
         commands.train(config, tmp_path / "new", commands.Files())
     assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
+
+
+def test_an_ensemble_that_cannot_be_measured_is_told_before_the_training(runs, tmp_path):
+    config = change(load_config(runs / "rnn"), {"decode.runs": (str(runs / "transformer"),), "decode.max_length": 3})
+    with pytest.raises(
+        UserError, match=r"^an ensemble is evaluated token by token, and a target has 11 tokens; set dec"
+    ):
+        commands.train(config, tmp_path / "new", commands.Files())
+    assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
+
+
+def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
+    shutil.copytree(runs / "rnn", tmp_path / "rnn")
+    config = change(load_config(tmp_path / "rnn"), {"decode.runs": (str(runs / "transformer"),)})
+    assert restore(config, tmp_path / "rnn").together and not restore(load_config(runs / "rnn"), runs / "rnn").together
+    commands.report(config, tmp_path / "rnn", commands.Files(num_examples=1))
+    page = (tmp_path / "rnn" / "report.html").read_text()
+    data = json.loads(page.partition('<script type="application/json" id="data">')[2].partition("</script>")[0])
+    assert data["examples"]["seeds"] == ["ensemble"]
+    assert any(fact[0] == "attention of" and fact[1].startswith("ensemble of 2 runs") for fact in data["facts"])
 
 
 def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):

@@ -1,5 +1,6 @@
 """What a newcomer reads: short, with links that lead somewhere, code that runs, and options that are there."""
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -17,6 +18,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 LONGEST = 8000  # characters of the README
+EXPERIMENTS = sorted((ROOT / "experiments").rglob("*.py"))
+OTHERS = [ROOT / "CONTRIBUTING.md", ROOT / "experiments" / "results" / "README.md"]
+WITH_COMMANDS = [*PAGES, *sorted((ROOT / "docs" / "book").glob("*.md")), *OTHERS, *EXPERIMENTS]
+FENCE = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CALL = re.compile(r"\bpython (-m experiments[\w.]*|(?:launch\.py --sweep=)?experiments/[\w/]+\.py)([^|#;]*)")
+OWN = re.compile(r"^(?:from|import) (?:attn_jax|configs|experiments)\b", re.MULTILINE)
 
 
 def blocks(path, language):
@@ -96,3 +103,74 @@ def test_options_in_commands_exist(page):
     known |= {"optimizer.name"}
     for key in re.findall(r"--config\.([a-z_]+(?:\.[a-z_0-9]+)*)", page.read_text(encoding="utf-8")):
         assert key in known or key in ("", "key"), f"{page.name}: {key}"
+
+
+def commands(path):
+    """What a page, or the docstring of a script, shows as code: lines, and spans that may go on in the next line."""
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r"\\\n\s*", " ", (ast.get_docstring(ast.parse(text)) or "") if path.suffix == ".py" else text)
+    fenced, text = "".join(FENCE.findall(text)), FENCE.sub("", text)
+    spans = re.findall(r"`((?:(?!\n\n)[^`])+)`", text)
+    return [
+        *fenced.splitlines(),
+        *re.findall(r"^ {4,}(.+)$", text, re.MULTILINE),
+        *(" ".join(s.split()) for s in spans),
+    ]
+
+
+def called_by(path):
+    """The code of a script, and of the functions of other experiments that it calls, which may read its options."""
+    tree, imported = ast.parse(path.read_text(encoding="utf-8")), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] == "experiments":
+            for name in node.names:
+                imported[name.asname or name.name] = ROOT.joinpath(*node.module.split(".")), name.name
+    yield tree
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in imported:
+            folder, function = imported[node.func.id]
+            file = folder.with_suffix(".py")
+        elif isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", None) in imported:
+            (folder, name), function = imported[node.func.value.id], node.func.attr
+            file = folder / f"{name}.py"
+        else:
+            continue
+        if file.exists():
+            body = ast.parse(file.read_text(encoding="utf-8")).body
+            yield from (code for code in body if getattr(code, "name", None) == function)
+
+
+def options(path):
+    """The options that a script reads; --config. stands for those of a config, which it hands on."""
+    found = set()
+    for code in called_by(path):
+        for node in ast.walk(code):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr == "add_argument":
+                    found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+                elif node.func.attr == "parse_known_args":
+                    found.add("--config.")
+    return found
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_experiments_can_be_given(page):
+    """The script is there, is called as it can be, and reads the options. Nothing is run."""
+    for program, arguments in (match.groups() for line in commands(page) for match in CALL.finditer(line)):
+        if program.startswith("-m "):
+            path = ROOT.joinpath(*program[3:].split("."))
+            path = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        else:
+            path = ROOT / program.removeprefix("launch.py --sweep=")
+        assert path.is_file(), program
+        source = path.read_text(encoding="utf-8")
+        if program.startswith("launch.py"):
+            assert "\ndef sweep(" in source, f"{program}: it has no sweep"
+            continue
+        assert '\nif __name__ == "__main__":\n' in source, f"{program}: nothing runs"
+        if not program.startswith("-m ") and OWN.search(source):  # only then is the repository on the path
+            assert "sys.path.insert(0, str(ROOT))" in source, f"{program}: expected python -m"
+        for option in re.findall(r"(?<!\S)--[a-z_]+\.?", arguments):
+            assert option in options(path), f"{program} has no {option}"

@@ -4,7 +4,7 @@ Without files the package generates a language; the ten languages of CoNLL-SIGMO
 
     python launch.py --config=configs/inflection_soft.py
     python -m attn_jax.tasks.download sigmorphon2017 --data_dir=data/sigmorphon2017
-    python launch.py --config=configs/inflection_soft.py --config.data_dir=data/sigmorphon2017 \
+    python launch.py --config=configs/inflection_soft.py --config.data_dir=data/sigmorphon2017 \\
         --config.task.language=german
 """
 

@@ -6,7 +6,7 @@ Wu & Cotterell 2019 (arXiv 1905.06319). 1.6 million parameters. Without files th
 53 to 73 minutes on one core beside other programs; their ensembles have 90.5, 94.6 and 98.5 %
 (experiments/results/inflection.md):
 
-    python launch.py --config=configs/inflection_wide.py --config.data_dir=data/sigmorphon2017 \
+    python launch.py --config=configs/inflection_wide.py --config.data_dir=data/sigmorphon2017 \\
         --config.task.language=german --config.seeds="(0, 1, 2)"
     python launch.py --mode=eval --workdir=runs/inflection_wide --config.decode.ensemble=True
 """

@@ -1,7 +1,7 @@
 """Trained on short sequences, tested on longer ones: do the normalizer of attention and the positions decide?
 
     python launch.py --sweep=experiments/length.py
-    python launch.py --sweep=experiments/length.py --workdir=runs/length_small --config.task.num_examples=100000 \
+    python launch.py --sweep=experiments/length.py --workdir=runs/length_small --config.task.num_examples=100000 \\
         --config.model.hidden_size=32
     python experiments/length.py
     python experiments/length.py --out=experiments/results/length_small.json    # of the smaller runs

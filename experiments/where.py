@@ -2,8 +2,8 @@ r"""Where did it look? Soft, sparse, hard and marginal attention over images who
 
     python experiments/where.py
     python experiments/where.py --table
-    python experiments/where.py --name=where_mnist --small --config.data_dir=data/mnist --config.task.glyphs=mnist \\
-        --config.task.kinds="('digits',)" --config.task.sizes="(14,)" --config.task.canvas=40 \\
+    python experiments/where.py --name=where_mnist --small --config.data_dir=data/mnist --config.task.glyphs=mnist \
+        --config.task.kinds="('digits',)" --config.task.sizes="(14,)" --config.task.canvas=40 \
         --config.task.num_objects="(1,2)"                       # scenes of written digits
     python experiments/where.py --name=where_questions --small --config.task.form=questions      # answers
 

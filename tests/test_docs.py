@@ -174,3 +174,12 @@ def test_commands_of_experiments_can_be_given(page):
             assert "sys.path.insert(0, str(ROOT))" in source, f"{program}: expected python -m"
         for option in re.findall(r"(?<!\S)--[a-z_]+\.?", arguments):
             assert option in options(path), f"{program} has no {option}"
+
+
+@pytest.mark.parametrize("folder", ["attn_jax", "configs", "experiments"])
+def test_lines_of_a_command_end_in_one_backslash(folder):
+    """In a docstring as Python reads it: in a raw one two backslashes stay two, in another one a single one is lost."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        shown = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert not re.search(r"\\\\$", shown, re.MULTILINE), path
+        assert not re.search(r"^ *python .*\S {4,}--", shown, re.MULTILINE), path  # a line end was swallowed

@@ -418,8 +418,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name in args.only:
         check_known(name, mechanisms(), "mechanism")
     path = args.out / "atlas.json"
-    command = "python experiments/atlas.py" + " --each" * args.each
-    command += " ".join(["", "--only", *args.only]) if args.only else ""
+    command = raw.command("atlas", *["--each"] * args.each, *(["--only", *args.only] if args.only else []))
     if not args.render:
         raw.write(path, measure(args.only or list(mechanisms()), args.runs, args.each), command=command, begun=begun)
     PAGES[0].save(raw.read(path), args.out)

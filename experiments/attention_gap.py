@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args, begun = parser.parse_args(), raw.Begun.now()
     results = {workdir.name: measure(workdir, args.data_dir, args.groups) for workdir in args.workdirs}
-    command = f"python experiments/attention_gap.py {' '.join(f'runs/{workdir.name}' for workdir in args.workdirs)}"
+    command = raw.command("attention_gap", *(f"runs/{workdir.name}" for workdir in args.workdirs))
     record = raw.write(args.out / "attention_gap.json", results, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 

@@ -248,8 +248,8 @@ def main(argv: list[str] | None = None) -> None:
     results = {"family": options.family, "tasks": [row._asdict() for row in rows], "missing": missing}
     print(tables(results))
     if (options.table or not missing) and not options.tasks:
-        command = f"python experiments/babi.py --family={options.family} --data_dir=data/babi"
-        command = " ".join([command, *(["--fresh"] if options.fresh else []), *common])
+        chosen = [f"--family={options.family}", "--data_dir=data/babi"] + ["--fresh"] * options.fresh
+        command = raw.command("babi", *chosen, *common)
         record = raw.write(RESULTS / f"babi_{options.family}.json", results, command=command, begun=begun)
         raw.Page(f"babi_{options.family}", page).save(record, RESULTS)
     if failed:

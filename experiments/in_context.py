@@ -237,9 +237,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not args.render:
         size, begun = SMALL if args.small else FULL, raw.Begun.now()
         size = size._replace(steps=args.steps) if args.steps else size
-        command = "python experiments/in_context.py" + " --small" * args.small
-        command += f" --steps={args.steps}" if args.steps else ""
-        raw.write(args.out, measure(size, args.runs), command=command, begun=begun)
+        chosen = ["--small"] * args.small + ([f"--steps={args.steps}"] if args.steps else [])
+        raw.write(args.out, measure(size, args.runs), command=raw.command("in_context", *chosen), begun=begun)
     render(args.out, args.page)
 
 

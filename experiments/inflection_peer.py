@@ -153,7 +153,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = args.out / "inflection_peer.json"
     earlier = load_json(path)["results"]["runs"] if path.exists() else []
     kept = {Setting(**fact["setting"]): fact for fact in [*earlier, *found]}
-    command = f"python {' '.join(['experiments/inflection_peer.py', *(argv or sys.argv[1:])])}"
+    program, data = (
+        path.absolute().name for path in (args.program, args.data_dir)
+    )  # folders of this machine say nothing
+    chosen = [f"--program={program}", f"--data_dir=data/{data}", f"--language={args.language}"]
+    chosen += [f"--forms={args.forms}"] * (args.forms != parser.get_default("forms"))
+    chosen += [f"--reading={args.reading}"] * bool(args.reading)
+    command = raw.command("inflection_peer", *chosen)
     record = raw.write(path, {"runs": [kept[run] for run in sorted(kept)]}, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 

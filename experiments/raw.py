@@ -14,6 +14,7 @@ import argparse
 import math
 import os
 import pathlib
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -72,13 +73,17 @@ def processor_seconds() -> float:
     return sum(os.times()[:4])
 
 
+def command(script: str, *arguments: str) -> str:
+    """Returns what is to be typed to run experiments/SCRIPT.py, with the quotes that a shell needs."""
+    return shlex.join(["python", f"experiments/{script}.py", *arguments])
+
+
 def main(page: Page, measure: Callable[[], dict[str, Any]], argv: Sequence[str] | None = None) -> None:
     """Runs experiments/NAME.py: measures, writes NAME.json, NAME.md and the figures, and prints the page."""
     parser = argparse.ArgumentParser(description=f"Measures what experiments/results/{page.name}.md shows.")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="directory of the results")
     out, begun = parser.parse_args(argv).out, Begun.now()
-    command = f"python experiments/{page.name}.py"
-    print(page.save(write(out / f"{page.name}.json", measure(), command=command, begun=begun), out))
+    print(page.save(write(out / f"{page.name}.json", measure(), command=command(page.name), begun=begun), out))
 
 
 def write(path: pathlib.Path, results: dict[str, Any], *, command: str, begun: Begun) -> dict[str, Any]:

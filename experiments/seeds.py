@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> None:
         steps = load_json(first / "together0" / "together" / "result.json")["steps"]
     found = {"config": args.config, "overrides": overrides, "steps": steps, "seeds": seeds, "seconds": seconds}
     options = [f"--config={args.config}", f"--num_seeds={args.num_seeds}", f"--repeats={args.repeats}", *overrides]
-    command = " ".join(["python experiments/seeds.py", *options])
+    command = raw.command("seeds", *options)
     print(PAGES[0].save(raw.write(args.out / "seeds.json", found, command=command, begun=begun), args.out))
 
 

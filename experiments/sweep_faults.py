@@ -237,7 +237,7 @@ def main(argv: list[str] | None = None) -> None:
         for name in options.only:
             notice(f"{'sweep':<14}{name} ...")
             results[name] = ENGINES[name](pathlib.Path(folder) / name)
-    command = " ".join(["python experiments/sweep_faults.py", *([] if len(results) > 1 else ["--only", *results])])
+    command = raw.command("sweep_faults", *([] if len(results) > 1 else ["--only", *results]))
     record = raw.write(options.out / "sweep_faults.json", results, command=command, begun=begun)
     print(PAGES[0].save(record, options.out))
 

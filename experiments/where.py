@@ -278,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise UserError(f"{folder}: no run is finished")
     missing = [variant for variant in names if variant not in found]
     chosen = [f"--name={args.name}"] * (args.name != NAMES[0]) + ["--small"] * args.small
-    command = " ".join(["python experiments/where.py", *chosen, *common])
+    command = raw.command("where", *chosen, *common)
     results = {"name": args.name, "runs": found, "missing": missing, "looks": looks(todo, folder, names)}
     record = raw.write(args.out / f"{args.name}.json", results, command=command, begun=begun)
     print(PAGES[NAMES.index(args.name)].save(record, args.out))

@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not found:
         raise UserError(f"{folder}: no run is finished")
     missing = [name for name in VARIANTS if name not in found]
-    command = " ".join(["python experiments/xu_tricks.py", *common])
+    command = raw.command("xu_tricks", *common)
     results = {"runs": found, "missing": missing}
     print(PAGES[0].save(raw.write(args.out / "xu_tricks.json", results, command=command, begun=begun), args.out))
     if failed:

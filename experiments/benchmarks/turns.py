@@ -8,6 +8,7 @@ import dataclasses
 import json
 import pathlib
 import re
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -103,7 +104,7 @@ def write(name: str, measured: dict[str, Any], packages: Sequence[str], load: fl
     """
     arguments = [re.sub(r"=[^=]*/(\w+)", r"=\1", argument) for argument in sys.argv[1:]]  # without folders
     stored = {
-        "command": " ".join([f"python -m experiments.benchmarks.{name}", *arguments]),
+        "command": shlex.join(["python", "-m", f"experiments.benchmarks.{name}", *arguments]),
         **provenance(),
         "packages": {package: version(package) for package in packages},
         "memory_gib": memory_gib(),

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shlex
 import subprocess
 
 import pytest
@@ -225,3 +226,6 @@ def test_a_run_of_the_other_program_is_put_beside_the_earlier_ones(tmp_path):
     record = load_json(tmp_path / "inflection_peer.json")
     assert [fact["setting"]["language"] for fact in record["results"]["runs"]] == ["finnish", "german"]
     assert (tmp_path / "inflection_peer.md").read_text().count("| 68.1 (epoch 19) |") == 2
+    program, data, *chosen = shlex.split(record["command"])[2:]
+    assert [program, data] == ["--program=there", "--data_dir=data/data"]
+    assert chosen == ["--language=german", "--forms=10000", "--reading=soft"]

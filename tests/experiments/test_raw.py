@@ -1,6 +1,8 @@
 """Raw numbers come back as they were written, with their circumstances; a file that is none of ours is one line."""
 
 import json
+import re
+import shlex
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,15 @@ def test_numbers_come_back_with_their_circumstances(tmp_path):
     assert record["seconds"] >= 0 and {"commit", "machine", "date", "versions"} <= record.keys()
     about = raw.circumstances(record | {"commit": "0123456789+changes"})
     assert "`python x.py`" in about and "commit 0123456 with changes" in about and record["machine"] in about
+
+
+def test_a_command_can_be_typed_as_it_is_recorded():
+    arguments = ["--fresh", "--config.task.kinds=('digits',)", "--only", "local line"]
+    command = raw.command("x", *arguments)
+    assert shlex.split(command) == ["python", "experiments/x.py", *arguments]
+    assert raw.command("x", "--fresh") == "python experiments/x.py --fresh"
+    for path in (raw.ROOT / "experiments").rglob("*.py"):
+        assert not re.search(r"[\"']\.join\(\[f?[\"']python", path.read_text(encoding="utf-8")), path
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), np.array([np.inf]), jnp.ones(1), {1: 2}, object()])

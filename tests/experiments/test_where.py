@@ -1,6 +1,7 @@
 """Every run of the sweep is a valid config, those that need a start have it, and the page says what the results say."""
 
 import pathlib
+import shlex
 
 import numpy as np
 import pytest
@@ -69,6 +70,9 @@ def test_the_page_is_made_of_the_finished_runs(tmp_path, monkeypatch):
     text = (tmp_path / "where_mnist.md").read_text(encoding="utf-8")
     assert "`python experiments/where.py --name=where_mnist --small`" in text and "(where_mnist.png)" in text
     assert "Not trained to the end: marginal, soft, trained on, hard, learned baseline" in text
+    override = "--config.task.kinds=('digits',)"
+    where.main([f"--runs={runs}", f"--out={tmp_path}", "--table", override])
+    assert shlex.split(raw.read(tmp_path / "where.json")["command"]) == ["python", "experiments/where.py", override]
     with pytest.raises(UserError, match="unknown argument '--config'"):
         where.main(["--config"])
     with pytest.raises(UserError, match="no run is finished"):

@@ -414,12 +414,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "atlas", help="of each mechanism")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
     parser.add_argument("--render", action="store_true", help="write the page of an earlier measurement")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
     for name in args.only:
         check_known(name, mechanisms(), "mechanism")
     path = args.out / "atlas.json"
     command = raw.command("atlas", *["--each"] * args.each, *(["--only", *args.only] if args.only else []))
     if not args.render:
+        begun = raw.begin(path)
         raw.write(path, measure(args.only or list(mechanisms()), args.runs, args.each), command=command, begun=begun)
     PAGES[0].save(raw.read(path), args.out)
 

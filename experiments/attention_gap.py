@@ -105,10 +105,12 @@ def main() -> None:
     parser.add_argument("--data_dir", default="", help="where the data is now, if it has moved")
     parser.add_argument("--groups", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(), raw.Begun.now()
+    args = parser.parse_args()
+    path = args.out / "attention_gap.json"
+    begun = raw.begin(path)
     results = {workdir.name: measure(workdir, args.data_dir, args.groups) for workdir in args.workdirs}
     command = raw.command("attention_gap", *(f"runs/{workdir.name}" for workdir in args.workdirs))
-    record = raw.write(args.out / "attention_gap.json", results, command=command, begun=begun)
+    record = raw.write(path, results, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 
 

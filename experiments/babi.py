@@ -231,7 +231,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--fresh", action="store_true", help="also ask questions that the package makes")
     parser.add_argument("--table", action="store_true", help="train nothing: the table of what is finished")
     options, common = parser.parse_known_args(argv)
-    begun, family = raw.Begun.now(), lookup(FAMILIES, options.family, "family")
+    family = lookup(FAMILIES, options.family, "family")
+    path = RESULTS / f"babi_{options.family}.json"
+    begun = raw.begin(path)
     numbers = [n for n in options.tasks.split(",") if n]
     if wrong_ones := [n for n in numbers if not n.isdecimal() or int(n) not in family.tasks]:
         raise UserError(f"--tasks={options.tasks}: {wrong_ones[0]} is not one of {', '.join(map(str, family.tasks))}")
@@ -250,7 +252,7 @@ def main(argv: list[str] | None = None) -> None:
     if (options.table or not missing) and not options.tasks:
         chosen = [f"--family={options.family}", "--data_dir=data/babi"] + ["--fresh"] * options.fresh
         command = raw.command("babi", *chosen, *common)
-        record = raw.write(RESULTS / f"babi_{options.family}.json", results, command=command, begun=begun)
+        record = raw.write(path, results, command=command, begun=begun)
         raw.Page(f"babi_{options.family}", page).save(record, RESULTS)
     if failed:
         sys.exit(f"babi.py: {len(failed)} runs failed: {', '.join(failed)}")

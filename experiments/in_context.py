@@ -235,7 +235,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--render", action="store_true", help="write the pages of an earlier measurement")
     args = parser.parse_args(argv)
     if not args.render:
-        size, begun = SMALL if args.small else FULL, raw.Begun.now()
+        begun, size = raw.begin(args.out), SMALL if args.small else FULL
         size = size._replace(steps=args.steps) if args.steps else size
         chosen = ["--small"] * args.small + ([f"--steps={args.steps}"] if args.steps else [])
         raw.write(args.out, measure(size, args.runs), command=raw.command("in_context", *chosen), begun=begun)

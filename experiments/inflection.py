@@ -297,13 +297,14 @@ def main(argv=None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     parser.add_argument("--ensembles", type=pathlib.Path, nargs="*", default=[], help="runs measured with others")
     parser.add_argument("--add", action="store_true", help="keep the rows that the page has of runs that are not here")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / "inflection.json"
+    begun = raw.begin(path)
     found = []
     for setting, folder in of_sweep.finished(pathlib.Path(__file__), RUNS, args.runs).items():
         result = load_json(folder / "result.json")
         kept = {key: result[key] for key in KEPT} | {"batch_size": result["config"]["task"]["batch_size"]}
         found.append({"setting": setting._asdict(), "result": kept} | of_ensemble(folder, result))
-    path = args.out / "inflection.json"
     command = f"python experiments/inflection.py{' --ensembles ...' * bool(args.ensembles)}{' --add' * args.add}"
     together = [of_runs(folder) for folder in args.ensembles]
     if args.add:

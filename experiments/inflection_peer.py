@@ -147,10 +147,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--reading", choices=READINGS, default=None, help="default: all")
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection_peer")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / "inflection_peer.json"
+    begun = raw.begin(path)
     runs = [Setting(args.language, name, args.forms) for name in READINGS if args.reading in (None, name)]
     found = [{"setting": run._asdict()} | facts(train(args.program, args.data_dir, run, args.runs)) for run in runs]
-    path = args.out / "inflection_peer.json"
     earlier = load_json(path)["results"]["runs"] if path.exists() else []
     kept = {Setting(**fact["setting"]): fact for fact in [*earlier, *found]}
     program, data = (

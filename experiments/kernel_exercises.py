@@ -250,10 +250,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--largest", type=int, default=12_800)
-    options, begun = parser.parse_args(argv), raw.Begun.now()
+    options = parser.parse_args(argv)
+    path = options.out / "kernel_exercises.json"
+    begun = raw.begin(path)
     results = measure(options.draws, options.largest)
     command = "python experiments/kernel_exercises.py"
-    record = raw.write(options.out / "kernel_exercises.json", results, command=command, begun=begun)
+    record = raw.write(path, results, command=command, begun=begun)
     print(PAGES[0].save(record, options.out))
 
 

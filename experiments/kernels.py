@@ -354,11 +354,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--draws", type=int, default=len(FRESH), help="at most so many data sets of each table")
     parser.add_argument("--rates", action="store_true", help="measure the rates")
     parser.add_argument("--largest", type=int, default=25_600, help="points of the rates")
-    options, begun = parser.parse_args(argv), raw.Begun.now()
+    options = parser.parse_args(argv)
     about = PAGES[options.rates]
+    path = options.out / f"{about.name}.json"
+    begun = raw.begin(path)
     results = measure_rates(options.largest) if options.rates else measure_errors(options.draws)
     command = "python experiments/kernels.py" + " --rates" * options.rates
-    record = raw.write(options.out / f"{about.name}.json", results, command=command, begun=begun)
+    record = raw.write(path, results, command=command, begun=begun)
     print(about.save(record, options.out))
 
 

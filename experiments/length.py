@@ -124,7 +124,7 @@ def main(argv=None) -> None:
     results_page = lookup({page.name: page for page in PAGES}, args.out.stem, "--out")
     folder = args.runs or ROOT / "runs" / args.out.stem
     if not args.render:
-        begun, found = raw.Begun.now(), []
+        begun, found = raw.begin(args.out), []
         for (operation, name), workdir in of_sweep.finished(pathlib.Path(__file__), names(), folder).items():
             lengths = {str(length): row for length, row in measure(workdir, args.count).items()}
             found.append({"task": operation, "attention": name, "lengths": lengths})

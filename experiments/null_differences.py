@@ -134,13 +134,15 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "null_differences")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
-    options, begun = parser.parse_args(argv), raw.Begun.now()
+    options = parser.parse_args(argv)
+    path = options.out / "null_differences.json"
+    begun = raw.begin(path)
     todo = list(jobs(pathlib.Path(__file__)))
     if failed := run_jobs(todo, options.runs, [], at_once=1):
         raise UserError(f"{len(failed)} runs failed: {', '.join(failed)}")
     results = measure([options.runs / job.name for job in todo])
     command = "python experiments/null_differences.py"
-    record = raw.write(options.out / "null_differences.json", results, command=command, begun=begun)
+    record = raw.write(path, results, command=command, begun=begun)
     print(PAGES[0].save(record, options.out))
 
 

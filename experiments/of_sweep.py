@@ -59,7 +59,9 @@ def main(page: raw.Page, variants: Sequence[str], usage: str, argv: Sequence[str
     )
     parser.add_argument("--runs", type=pathlib.Path, default=raw.ROOT / "runs" / page.name, help="of the sweep")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / f"{page.name}.json"
+    begun = raw.begin(path)
     runs = {}
     for name, folder in finished(script, variants, args.runs).items():
         result = load_json(folder / "result.json")
@@ -67,5 +69,5 @@ def main(page: raw.Page, variants: Sequence[str], usage: str, argv: Sequence[str
     if lost := [name for name in variants if name not in runs]:
         message = f"{args.runs} has no finished run of {', '.join(lost)}; train with launch.py --sweep=experiments/"
         parser.exit(1, f"{script.name}: {message}{script.name}\n")
-    record = raw.write(args.out / f"{page.name}.json", runs, command=f"python experiments/{script.name}", begun=begun)
+    record = raw.write(path, runs, command=f"python experiments/{script.name}", begun=begun)
     print(page.save(record, args.out))

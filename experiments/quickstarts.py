@@ -80,10 +80,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--configs", nargs="+", default=CONFIGS)
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / "quickstarts.json"
+    begun = raw.begin(path)
     found = measure(args.configs)
     command = "python experiments/quickstarts.py"
-    print(PAGES[0].save(raw.write(args.out / "quickstarts.json", found, command=command, begun=begun), args.out))
+    print(PAGES[0].save(raw.write(path, found, command=command, begun=begun), args.out))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import math
 import os
 import pathlib
 import shlex
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.statistics import Interval
-from attn_jax.tasks.files import load_json, save_json
+from attn_jax.tasks.files import load_json, reason, save_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -46,12 +47,19 @@ class Page(NamedTuple):
     )
 
     def save(self, record: dict[str, Any], folder: pathlib.Path) -> str:
-        """Writes the page and its figures to a folder; returns the text."""
+        """Writes the page and its figures to a folder; returns the text.
+
+        Raises:
+            UserError: it cannot be written.
+        """
         text = self.text(record)
-        for name, draw in self.figures.items():
-            plots.save(draw(record), folder / name)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, draw in self.figures.items():
+                plots.save(draw(record), folder / name)
+            (folder / f"{self.name}.md").write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"cannot write {error.filename or folder}: {reason(error)}") from error
         return text
 
 
@@ -68,6 +76,23 @@ class Begun(NamedTuple):
         return cls(time.monotonic(), processor_seconds(), os.getloadavg()[0])
 
 
+def begin(path: pathlib.Path) -> Begun:
+    """Reads the clocks before a measurement, whose results `write` will write to `path`; its folder is made.
+
+    Raises:
+        UserError: they could not be written there. That is known before the measurement and not after it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):  # the bits of a folder do not say all
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {reason(error)}") from error
+    if path.is_dir():
+        raise UserError(f"cannot write {path}: it is a folder")
+    return Begun.now()
+
+
 def processor_seconds() -> float:
     """Returns the seconds of the processor that this process and its ended children have taken."""
     return sum(os.times()[:4])
@@ -82,8 +107,10 @@ def main(page: Page, measure: Callable[[], dict[str, Any]], argv: Sequence[str] 
     """Runs experiments/NAME.py: measures, writes NAME.json, NAME.md and the figures, and prints the page."""
     parser = argparse.ArgumentParser(description=f"Measures what experiments/results/{page.name}.md shows.")
     parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="directory of the results")
-    out, begun = parser.parse_args(argv).out, Begun.now()
-    print(page.save(write(out / f"{page.name}.json", measure(), command=command(page.name), begun=begun), out))
+    out = parser.parse_args(argv).out
+    path = out / f"{page.name}.json"
+    begun = begin(path)
+    print(page.save(write(path, measure(), command=command(page.name), begun=begun), out))
 
 
 def write(path: pathlib.Path, results: dict[str, Any], *, command: str, begun: Begun) -> dict[str, Any]:
@@ -94,7 +121,7 @@ def write(path: pathlib.Path, results: dict[str, Any], *, command: str, begun: B
         results: numbers, texts, NumPy arrays, lists and dicts of them with keys that are texts; None where there is no
             number.
         command: what is to be typed to measure them again.
-        begun: `Begun.now()` before the measurement.
+        begun: what `begin` returned before the measurement.
 
     Raises:
         ValueError: a number is not finite, a key is no text, or a value is of another kind.

@@ -196,7 +196,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=1000, help="new texts")
     parser.add_argument("--add", action="store_true", help="keep the rows of mechanisms whose runs are not here")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / f"{args.name}.json"
+    begun = raw.begin(path)
     args.runs = args.runs or ROOT / "runs" / args.name
     folders = of_sweep.finished(pathlib.Path(__file__), MECHANISMS, args.runs)
     tasks = {described(load_config(folder)) for folder in folders.values()}
@@ -208,7 +210,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     trained = {name: {key: result[key] for key in TRAINED} for name, result in finished.items()}
     found = {"task": tasks.pop(), "texts": args.count, "recalled": results, "steps": steps, "trained": trained}
     command = "python experiments/recall.py" + f" --name={args.name}" * (args.name != NAMES[0])
-    path = args.out / f"{args.name}.json"
     found["measured"] = dict.fromkeys(results, provenance()["commit"])
     found = added(found, raw.read(path)) if args.add else found
     record = raw.write(path, found, command=command + " --add" * args.add, begun=begun)

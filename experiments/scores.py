@@ -84,11 +84,13 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "scores")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / "scores.json"
+    begun = raw.begin(path)
     folders = of_sweep.finished(pathlib.Path(__file__), SCORES, args.runs)
     results = {score: load_json(folder / "result.json") for score, folder in folders.items()}
     command = "python experiments/scores.py"
-    record = raw.write(args.out / "scores.json", {"runs": results}, command=command, begun=begun)
+    record = raw.write(path, {"runs": results}, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 
 

@@ -146,11 +146,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--num_seeds", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    (args, overrides), begun = parser.parse_known_args(argv), raw.Begun.now()
+    args, overrides = parser.parse_known_args(argv)
     if args.num_seeds < 2 or args.repeats < 1:
         parser.error("expected at least 2 seeds and 1 repetition")
     if wrong := [text for text in overrides if not text.startswith("--config.")]:
         parser.error(f"unknown option {wrong[0]}; options of the config look like --config.train.num_steps=300")
+    path = args.out / "seeds.json"
+    begun = raw.begin(path)
     seconds: dict[str, list[dict]] = {"together": [], "alone": []}
     with tempfile.TemporaryDirectory() as folder:
         for repeat, how in itertools.product(range(args.repeats), seconds):
@@ -168,7 +170,7 @@ def main(argv: list[str] | None = None) -> None:
     found = {"config": args.config, "overrides": overrides, "steps": steps, "seeds": seeds, "seconds": seconds}
     options = [f"--config={args.config}", f"--num_seeds={args.num_seeds}", f"--repeats={args.repeats}", *overrides]
     command = raw.command("seeds", *options)
-    print(PAGES[0].save(raw.write(args.out / "seeds.json", found, command=command, begun=begun), args.out))
+    print(PAGES[0].save(raw.write(path, found, command=command, begun=begun), args.out))
 
 
 def _number(path: pathlib.Path) -> int:

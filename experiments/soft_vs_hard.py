@@ -221,7 +221,9 @@ def main(argv=None) -> None:
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard")
     parser.add_argument("--windows", type=int, default=6, help="of timing; 0: no timing")
     parser.add_argument("--steps", type=int, default=20, help="training steps in a window")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = raw.RESULTS / "soft_vs_hard.json"
+    begun = raw.begin(path)
     places = [(language, variant) for variant in VARIANTS for language in LANGUAGES]
     runs = [
         {"language": language, "variant": variant, "result": load_json(folder / "result.json")}
@@ -231,7 +233,7 @@ def main(argv=None) -> None:
     times = time_steps(args.data_dir, args.windows, args.steps) if args.windows else {}
     found = {"runs": runs, "evaluations": counts, "step_seconds": times}
     command = "python experiments/soft_vs_hard.py --data_dir=data/sigmorphon2017"
-    record = raw.write(raw.RESULTS / "soft_vs_hard.json", found, command=command, begun=begun)
+    record = raw.write(path, found, command=command, begun=begun)
     print(PAGES[0].save(record, raw.RESULTS))
 
 

@@ -57,7 +57,9 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard_tags")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / "soft_vs_hard_tags.json"
+    begun = raw.begin(path)
     folders = of_sweep.finished(pathlib.Path(__file__), soft_vs_hard.VARIANTS, args.runs)
     runs = []
     for variant, folder in folders.items():
@@ -69,7 +71,7 @@ def main(argv=None) -> None:
     }
     found = {"runs": runs, "evaluations": counts}
     command = "python experiments/soft_vs_hard_tags.py"
-    record = raw.write(args.out / "soft_vs_hard_tags.json", found, command=command, begun=begun)
+    record = raw.write(path, found, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 
 

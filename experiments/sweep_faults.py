@@ -232,13 +232,15 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=ENGINES, nargs="*", default=list(ENGINES))
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
-    options, begun, results = parser.parse_args(argv), raw.Begun.now(), {}
+    options, results = parser.parse_args(argv), {}
+    path = options.out / "sweep_faults.json"
+    begun = raw.begin(path)
     with tempfile.TemporaryDirectory() as folder:
         for name in options.only:
             notice(f"{'sweep':<14}{name} ...")
             results[name] = ENGINES[name](pathlib.Path(folder) / name)
     command = raw.command("sweep_faults", *([] if len(results) > 1 else ["--only", *results]))
-    record = raw.write(options.out / "sweep_faults.json", results, command=command, begun=begun)
+    record = raw.write(path, results, command=command, begun=begun)
     print(PAGES[0].save(record, options.out))
 
 

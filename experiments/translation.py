@@ -173,7 +173,9 @@ def main(
     parser.add_argument("--split", choices=tuple(corpus.stems), default=usual)
     parser.add_argument("--jobs", type=int, default=1, help="how many runs are measured at a time")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / f"{results.name}.json"
+    begun = raw.begin(path)
     data_dir = args.data_dir.resolve()
 
     def described(config: str, workdir: pathlib.Path) -> dict[str, Any]:
@@ -188,7 +190,7 @@ def main(
         runs = list(pool.map(described, *zip(*finished.items(), strict=True)))
     command = f"python experiments/{script.name} --data_dir=data/{corpus.folder} --split={args.split}"
     found = {"split": args.split, "runs": runs}
-    record = raw.write(args.out / f"{results.name}.json", found, command=command, begun=begun)
+    record = raw.write(path, found, command=command, begun=begun)
     print(results.save(record, args.out))
 
 

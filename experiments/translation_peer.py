@@ -189,11 +189,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "translation_peer")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    args, begun = parser.parse_args(argv), raw.Begun.now()
+    args = parser.parse_args(argv)
+    path = args.out / "translation_peer.json"
+    begun = raw.begin(path)
     found = {str(seed): facts(train(args.python, args.data_dir, args.runs, seed)) for seed in args.seeds}
     command = "python experiments/translation_peer.py --python=joey/bin/python --data_dir=data/enja"
     command += f" --seeds {' '.join(map(str, args.seeds))}" * (args.seeds != [0])
-    print(PAGES[0].save(raw.write(args.out / "translation_peer.json", found, command=command, begun=begun), args.out))
+    print(PAGES[0].save(raw.write(path, found, command=command, begun=begun), args.out))
 
 
 if __name__ == "__main__":

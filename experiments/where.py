@@ -265,11 +265,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", action="store_true", help="train nothing")
     args, common = parser.parse_known_args(argv)
     args.runs = args.runs or f"runs/{args.name}"
-    begun, folder = raw.Begun.now(), pathlib.Path(args.runs)
+    folder, path = pathlib.Path(args.runs), args.out / f"{args.name}.json"
     if wrong := [argument for argument in common if not argument.startswith("--config.")]:
         raise UserError(
             f"unknown argument {wrong[0]!r}; expected --config.KEY=VALUE, --name, --small, --runs, --out, --table"
         )
+    begun = raw.begin(path)
     names = SMALL if args.small else (*FRESH, *STARTED)
     todo = list(named(sweep(args.runs, names), pathlib.Path(__file__)))
     failed = [] if args.table else train(todo, folder, common)
@@ -280,7 +281,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = [f"--name={args.name}"] * (args.name != NAMES[0]) + ["--small"] * args.small
     command = raw.command("where", *chosen, *common)
     results = {"name": args.name, "runs": found, "missing": missing, "looks": looks(todo, folder, names)}
-    record = raw.write(args.out / f"{args.name}.json", results, command=command, begun=begun)
+    record = raw.write(path, results, command=command, begun=begun)
     print(PAGES[NAMES.index(args.name)].save(record, args.out))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")

@@ -113,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", default=where.RUNS, help="the runs of experiments/where.py")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
     args = parser.parse_args(argv)
-    begun, folder, names = raw.Begun.now(), pathlib.Path(args.runs), (*where.FRESH, *where.STARTED)
+    folder, names, path = pathlib.Path(args.runs), (*where.FRESH, *where.STARTED), args.out / f"{NAME}.json"
+    begun = raw.begin(path)
     jobs = named(where.sweep(args.runs), pathlib.Path(where.__file__))
     found = {
         variant: measure(folder / job.name)
@@ -123,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not found:
         raise UserError(f"{folder}: no run is finished; train them with python experiments/where.py")
     command = f"python experiments/{NAME}.py"
-    print(PAGES[0].save(raw.write(args.out / f"{NAME}.json", {"runs": found}, command=command, begun=begun), args.out))
+    print(PAGES[0].save(raw.write(path, {"runs": found}, command=command, begun=begun), args.out))
 
 
 if __name__ == "__main__":

@@ -86,11 +86,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
     parser.add_argument("--table", action="store_true", help="train nothing")
     args, common = parser.parse_known_args(argv)
-    begun, folder = raw.Begun.now(), pathlib.Path(args.runs)
+    folder, path = pathlib.Path(args.runs), args.out / "xu_tricks.json"
     if wrong := [argument for argument in common if not argument.startswith("--config.")]:
         raise UserError(
             f"unknown argument {wrong[0]!r}; expected --config.KEY=VALUE, --start, --runs, --out or --table"
         )
+    begun = raw.begin(path)
     todo = list(named(sweep(args.start), pathlib.Path(__file__)))
     failed = [] if args.table else run_jobs(todo, folder, common)
     found = where.collect(todo, folder, tuple(VARIANTS))
@@ -99,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     missing = [name for name in VARIANTS if name not in found]
     command = raw.command("xu_tricks", *common)
     results = {"runs": found, "missing": missing}
-    print(PAGES[0].save(raw.write(args.out / "xu_tricks.json", results, command=command, begun=begun), args.out))
+    print(PAGES[0].save(raw.write(path, results, command=command, begun=begun), args.out))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
 

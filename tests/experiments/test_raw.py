@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attn_jax.errors import UserError
-from experiments import raw
+from experiments import kernels, raw
 
 
 def written(path):
@@ -61,6 +61,33 @@ def test_a_file_that_is_none_of_ours_is_one_line(tmp_path):
     path.write_text(json.dumps(record))
     with pytest.raises(UserError, match="raw results without results"):
         raw.read(path)
+
+
+def test_where_nothing_can_be_written_nothing_is_measured(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "x.json").mkdir()
+    out, page = f"--out={tmp_path / 'file'}", raw.Page("x", lambda record: "text")
+    monkeypatch.setattr(kernels, "measure_errors", lambda draws: pytest.fail("measured"))
+    with pytest.raises(UserError, match=r"cannot write .*file.kernels\.json: "):
+        kernels.main([out])
+    with pytest.raises(UserError, match=r"cannot write .*file.x\.json: "):
+        raw.main(page, lambda: pytest.fail("measured"), [out])
+    with pytest.raises(UserError, match=r"cannot write .*x\.json: it is a folder"):
+        raw.begin(tmp_path / "x.json")
+    with pytest.raises(UserError, match=r"cannot write .*file: "):
+        page.save({}, tmp_path / "file")
+
+
+def test_the_folder_of_the_results_is_made_before_they_are_measured(tmp_path):
+    assert raw.begin(tmp_path / "a" / "b" / "x.json").wall > 0
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_every_experiment_begins_with_a_check_of_where_it_writes():
+    for path in (raw.ROOT / "experiments").glob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        assert path.name == "raw.py" or "Begun.now" not in source, path
+        assert source.count("raw.write(") <= source.count("raw.begin("), path
 
 
 def test_a_table_has_its_numbers_flush_right():

@@ -45,6 +45,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.attention import Attention, MultiHead  # noqa: E402
 from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import ScaledDot  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.layers.convolution import Convolution  # noqa: E402
 from attn_jax.layers.positions import NoPositions  # noqa: E402
 from attn_jax.layers.rnn import CELLS, Recurrence  # noqa: E402
@@ -346,4 +347,5 @@ def measure_all() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    raw.main(PAGES[0], measure_all)
+    with one_line("complexity.py"):
+        raw.main(PAGES[0], measure_all)

@@ -39,6 +39,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.errors import one_line  # noqa: E402
 from experiments import estimator_page, raw  # noqa: E402
 from experiments.estimator_bias import measure  # noqa: E402
 from experiments.estimator_page import Results, raw_of  # noqa: E402
@@ -105,4 +106,5 @@ def measure_all() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    raw.main(PAGES[0], measure_all)
+    with one_line("estimator_variance.py"):
+        raw.main(PAGES[0], measure_all)

@@ -41,6 +41,7 @@ from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import Dot  # noqa: E402
 from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection  # noqa: E402
 from attn_jax.tasks.curves import true_curve  # noqa: E402
@@ -260,4 +261,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("kernel_exercises.py"):
+        main()

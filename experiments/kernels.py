@@ -31,6 +31,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from attn_jax.attention import Attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.scores.kernels import KERNELS  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.statistics import compare, holm  # noqa: E402
 from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
@@ -365,4 +366,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("kernels.py"):
+        main()

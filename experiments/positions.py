@@ -24,6 +24,7 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, rotate, sinusoids  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -199,4 +200,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("positions.py"):
+        main()

@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.options import resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
+from attn_jax.errors import one_line  # noqa: E402
 from experiments import raw  # noqa: E402
 
 NUM_SYMBOLS = 8
@@ -331,4 +332,5 @@ def measure_all() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    raw.main(PAGES[0], measure_all)
+    with one_line("receptive_field.py"):
+        raw.main(PAGES[0], measure_all)

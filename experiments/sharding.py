@@ -20,6 +20,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+
+from attn_jax.errors import one_line  # noqa: E402
+
 RESULT = ROOT / "experiments" / "results" / "sharding.json"
 PAGE = ROOT / "docs" / "devices.md"
 BLOCK = re.compile(r"(<!-- sharding -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -88,4 +91,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("sharding.py"):
+        main()

@@ -37,6 +37,7 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.layers.rnn import CELLS, Recurrence  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -346,4 +347,5 @@ def measure_all() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    raw.main(PAGES[0], measure_all)
+    with one_line("vanishing_gradient.py"):
+        raw.main(PAGES[0], measure_all)

@@ -90,6 +90,12 @@ def test_every_experiment_begins_with_a_check_of_where_it_writes():
         assert source.count("raw.write(") <= source.count("raw.begin("), path
 
 
+def test_every_experiment_ends_at_a_mistake_with_one_line():
+    for path in (raw.ROOT / "experiments").glob("*.py"):
+        main = path.read_text(encoding="utf-8").partition('if __name__ == "__main__":\n')[2]
+        assert not main or f'with one_line("{path.name}"):' in main, path
+
+
 def test_a_table_has_its_numbers_flush_right():
     assert raw.table(["a", "b", "c"], [["1", "2", "3"]], left=2).splitlines()[1] == "|---|---|---:|"
 

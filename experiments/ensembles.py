@@ -24,10 +24,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
-from attn_jax.tasks.files import load_json, save_json  # noqa: E402
+from attn_jax.tasks.files import load_json  # noqa: E402
+from experiments import raw  # noqa: E402
 
 RESULT = ROOT / "experiments" / "results" / "ensembles.json"
 SEEDS = (0, 1, 2, 3, 4)
@@ -129,9 +129,12 @@ def main(argv: list[str] | None = None) -> None:
     args, more = parser.parse_known_args(argv)
     if wrong := [text for text in more if not text.startswith("--config.")]:
         parser.error(f"unknown option {wrong[0]}; options of the configs look like --config.train.num_epochs=2")
+    begun = raw.begin(args.out)
     data_dir = args.data_dir.resolve()  # the commands run in the root of the repository
     found = {name: measure(RUNS[name], args.runs.resolve() / name, data_dir, more) for name in args.only}
-    save_json(args.out, {"runs": found} | provenance())
+    chosen = ["--only", *args.only] if args.only != list(RUNS) else []
+    command = raw.command("ensembles", "--data_dir=data", *chosen, *more)
+    raw.write(args.out, {"runs": found}, command=command, begun=begun)
     print(table(found))
 
 

@@ -30,9 +30,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.sweep import Job, jobs, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -177,9 +175,9 @@ def at_the_end(runs: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) if tested else ""
 
 
-def draw(stored: dict[str, Any]) -> Figure:
+def draw(record: dict[str, Any]) -> Figure:
     """Plots the mean perplexity over training seconds and over steps."""
-    curves, lowest = stored["curves"], stored["lowest_perplexity"]
+    curves, lowest = record["results"]["curves"], record["results"]["lowest_perplexity"]
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2, sharey=True), ("seconds", "steps"), strict=True):
         for name, found in curves.items():
@@ -251,6 +249,7 @@ def report(
         return
     if common:
         parser.error(f"unrecognized arguments: {' '.join(common)}")
+    begun = raw.begin(args.out.with_suffix(".json"))
     found = {name: args.runs / todo[same.get(name, name)].name for name in timed}
     curves = {
         name: curve(run, args.timed / timed[name].name) for name, run in found.items() if (run / "result.json").exists()
@@ -259,26 +258,28 @@ def report(
         parser.exit(1, f"{path.name}: no finished run in {args.runs}; train with launch.py --sweep={path}\n")
     lowest, rows = lowest_perplexity(found[baseline]), compare(curves, baseline, converged)
     runs = {name: made_by(found[name]) for name in curves}
-    stored = {**provenance(), "runs": runs, "lowest_perplexity": lowest, "rows": rows, "curves": curves}
-    args.out.with_suffix(".json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-    print(page_of(path.stem, title, baseline).save(stored, args.out.parent))
+    results = {"runs": runs, "lowest_perplexity": lowest, "rows": rows, "curves": curves}
+    record = raw.write(args.out.with_suffix(".json"), results, command=raw.command(path.stem), begun=begun)
+    print(page_of(path.stem, title, baseline).save(record, args.out.parent))
 
 
 def page_of(name: str, title: str, baseline: str = "full") -> raw.Page:
     """Returns the page of the experiment in NAME.py."""
 
-    def text(stored: dict[str, Any]) -> str:
-        lowest = stored["lowest_perplexity"]
+    def text(record: dict[str, Any]) -> str:
+        found, intervals = record["results"], "95 % intervals of the mean over three seeds, paired"
+        lowest = found["lowest_perplexity"]
+        known = "command" in record  # an earlier file has not all of the circumstances
         parts = [
             f"# {title}",
-            f"`python experiments/{name}.py`; 95 % intervals of the mean over three seeds, paired",
-            table(stored["rows"], baseline),
-            at_the_end(stored["runs"]),
+            f"{raw.circumstances(record)}\n- {intervals}" if known else f"`python experiments/{name}.py`; {intervals}",
+            table(found["rows"], baseline),
+            at_the_end(found["runs"]),
             f"Lowest possible perplexity: {lowest:.2f}." if lowest else "",
         ]
         return "\n\n".join(filter(None, parts)) + "\n"
 
-    return raw.Page(name, text, {f"{name}.png": draw}, load=load_json)
+    return raw.Page(name, text, {f"{name}.png": draw}, load=raw.read_any)
 
 
 TITLE = "Which output layer learns most in the same time?"

@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
 LAYOUT = 1
 KEYS = ("command", "seconds", "results", "versions", "commit", "machine", "date")
+PROVENANCE = ("versions", "commit", "device", "machine", "date")
 NOT_KEPT = "Reported 2026-11; raw numbers not kept."  # the line of a page without a JSON file
 
 
@@ -155,6 +156,32 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     if missing := [key for key in KEYS if key not in record]:
         raise UserError(f"{path}: raw results without {', '.join(missing)}; run the experiment again")
     return record
+
+
+def read_any(path: pathlib.Path) -> dict[str, Any]:
+    """Reads a file that `write` wrote, or one from before there were layouts.
+
+    The results of the latter stand beside versions, commit, machine and date; command, seconds and load were not kept.
+
+    Raises:
+        UserError: it is missing, cut short, of another layout, or something else.
+    """
+    if not path.exists() or "layout" in (record := load_json(path)):
+        return read(path)
+    known = {key: record.pop(key) for key in PROVENANCE if key in record}
+    return {"results": record, **known}
+
+
+def rewrite(page: pathlib.Path, changed: Callable[[str], str]) -> None:
+    """Changes the text of a page of the documentation.
+
+    Raises:
+        UserError: it cannot be read or written.
+    """
+    try:
+        page.write_text(changed(page.read_text(encoding="utf-8")), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{page}: {reason(error)}") from error
 
 
 def circumstances(record: dict[str, Any]) -> str:

@@ -17,7 +17,6 @@ from typing import Any
 
 from attn_jax.errors import check_known, one_line
 from attn_jax.evaluation.tables import results_table
-from attn_jax.tasks.files import load_json
 from experiments import (
     ensembles,
     estimator_page,
@@ -71,8 +70,8 @@ NAMES = (  # experiments with a page
 MODULES = [importlib.import_module(f"experiments.{name}") for name in NAMES]
 PAGES = {page.name: page for module in MODULES for page in module.PAGES}
 DOCUMENT = raw.ROOT / "docs" / "results.md"
-TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (content of the JSON file) -> Markdown
-    "ensembles": lambda found: ensembles.table(found["runs"]),
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {  # of DOCUMENT: (record) -> Markdown
+    "ensembles": lambda found: ensembles.table(found["results"]["runs"]),
     "estimators": estimator_page.summary_table,
     "biased_estimators": estimator_page.bias_table,
     "translation": lambda found: translation.report(found["results"]["runs"]),
@@ -110,7 +109,7 @@ def render_document(text: str, folder: pathlib.Path = raw.RESULTS) -> str:
     def block(match: re.Match) -> str:
         begin, name, _, end = match.groups()
         check_known(name, TABLES, "table")
-        return f"{begin}\n{TABLES[name](load_json(folder / f'{FILES.get(name, name)}.json'))}\n\n{end}"
+        return f"{begin}\n{TABLES[name](raw.read_any(folder / f'{FILES.get(name, name)}.json'))}\n\n{end}"
 
     return BLOCK.sub(block, text)
 
@@ -130,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             PAGES[name].save(record, raw.RESULTS)
     if not names:
-        DOCUMENT.write_text(render_document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+        raw.rewrite(DOCUMENT, render_document)
 
 
 if __name__ == "__main__":

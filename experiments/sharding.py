@@ -12,11 +12,12 @@ and temporary memory falls with it; with mesh only the temporary memory of the r
 """
 
 import argparse
-import json
 import os
 import pathlib
 import re
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -55,39 +56,42 @@ def measure(name: str, count: int) -> dict[str, int]:
     return {"state": plan.argument_size_in_bytes, "temporary": plan.temp_size_in_bytes}
 
 
-def run() -> dict:
-    """Measures all."""
-    from attn_jax.evaluation.provenance import provenance
-
+def run() -> dict[str, Any]:
+    """Measures all; returns the results of the JSON file."""
     rows = []
     for name, count in MEASURED:
         rows.append({"parallel": name, "devices": count, **measure(name, count)})
         print(rows[-1], flush=True)
-    return {"rows": rows, "width": WIDTH, "words": WORDS, "batch": [ROWS, LENGTH], **provenance()}
+    return {"rows": rows, "width": WIDTH, "words": WORDS, "batch": [ROWS, LENGTH]}
 
 
-def table(content: dict) -> str:
-    """The rows as Markdown, in MB."""
+def table(results: dict[str, Any]) -> str:
+    """Formats the rows as Markdown, in MB."""
     lines = ["| parallel | devices | state of one | temporary |", "|---|---|---|---|"]
-    for row in content["rows"]:
+    for row in results["rows"]:
         cells = [f"{row[what] / 1e6:.1f} MB" for what in ("state", "temporary")]
         lines.append(f"| {row['parallel']} | {row['devices']} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def render(content: dict, page: str) -> str:
-    """The page with the table of this content."""
-    return BLOCK.sub(lambda match: f"{match[1]}\n{table(content)}\n\n{match[2]}", page)
+def render(results: dict[str, Any], page: str) -> str:
+    """Returns the page with the table of these results."""
+    return BLOCK.sub(lambda match: f"{match[1]}\n{table(results)}\n\n{match[2]}", page)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--render", action="store_true", help="write the table of docs/devices.md")
-    if not parser.parse_args().render:
+    args = parser.parse_args(argv)
+    if not args.render:
         os.environ |= {"XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
-        RESULT.write_text(json.dumps(run(), indent=1) + "\n", encoding="utf-8")
-    content = json.loads(RESULT.read_text(encoding="utf-8"))
-    PAGE.write_text(render(content, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    from experiments import raw  # imports jax, which reads the flags
+
+    if not args.render:
+        begun = raw.begin(RESULT)
+        raw.write(RESULT, run(), command=raw.command("sharding"), begun=begun)
+    results = raw.read_any(RESULT)["results"]
+    raw.rewrite(PAGE, lambda text: render(results, text))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import pytest
 
 from attn_jax.cli.overrides import load_config_file, override
 from attn_jax.evaluation.statistics import t_interval
-from experiments import ensembles
+from experiments import ensembles, raw, render
 
 
 @pytest.mark.parametrize("name", ensembles.RUNS)
@@ -30,3 +30,13 @@ def test_an_option_that_does_not_exist(capsys):
     with pytest.raises(SystemExit):
         ensembles.main(["--data_dir=data", "--epochs=3"])
     assert "--config.train.num_epochs=2" in capsys.readouterr().err
+
+
+def test_the_table_is_that_of_the_file_which_says_how_it_was_measured(tmp_path, monkeypatch):
+    each = {"seeds": [10.0, 12.0], "mean": 11.0, "low": 9.0, "high": 13.0, "ensemble": 12.0}
+    monkeypatch.setattr(ensembles, "measure", lambda run, *_: {"overrides": run.overrides, "metrics": {"bleu": each}})
+    ensembles.main(["--data_dir=there", f"--out={tmp_path / 'ensembles.json'}", "--only", "captions"])
+    record = raw.read(tmp_path / "ensembles.json")
+    assert record["command"] == "python experiments/ensembles.py --data_dir=data --only captions"
+    text = render.render_document("<!-- ensembles -->\n<!-- end -->\n", tmp_path)
+    assert "| captions | bleu | 10, 12 | 11 [9, 13] | 12 |" in text

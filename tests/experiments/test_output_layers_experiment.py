@@ -1,5 +1,6 @@
 """Every run of the two sweeps over output layers, and every short run that measures its speed, is a valid config."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -9,6 +10,7 @@ from attn_jax.cli.overrides import load_config_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import jobs
 from attn_jax.cli.unread import check_read
+from experiments import output_layers, raw
 from experiments.output_layers import at_the_end, briefly, compare, table, with_layer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -44,3 +46,21 @@ def test_the_test_split_has_a_table_of_its_own():
     text = at_the_end({"full": run, "sampled": run | {"test": [100.0, 102.0, 104.0]}})
     assert "| sampled | best checkpoint (step 5) | 102.0 ± 5.0 | 100.0, 102.0, 104.0 |" in text and "full" not in text
     assert at_the_end({"full": run}) == ""
+
+
+def test_the_file_says_how_it_was_measured_and_the_page_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(output_layers, "lowest_perplexity", lambda workdir: 2.5)
+    records = [{"step": 10, "tokens": 100, "tokens_per_second": 10.0}, {"step": 10, "valid/loss": [1.0, 1.2]}]
+    result = {"commit": "c", "date": "d", "steps": 10, "checkpoint": "last", "split": "valid"}
+    for job in jobs(pathlib.Path(output_layers.__file__)):
+        (tmp_path / job.name).mkdir()
+        (tmp_path / job.name / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        (tmp_path / job.name / "result.json").write_text(json.dumps(result))
+    output_layers.main([f"--runs={tmp_path}", f"--timed={tmp_path}", f"--out={tmp_path / 'output_layers.md'}"])
+    record = raw.read(tmp_path / "output_layers.json")
+    assert (
+        record["command"] == "python experiments/output_layers.py" and record["results"]["runs"]["full"]["steps"] == 10
+    )
+    text = (tmp_path / "output_layers.md").read_text()
+    assert "- `python experiments/output_layers.py`: " in text and "Lowest possible perplexity: 2.50." in text
+    assert "| full | 1000 | 3.0 (10 steps) | +0.0000 ± 0.0000 |" in text and (tmp_path / "output_layers.png").exists()

@@ -27,6 +27,19 @@ def test_numbers_come_back_with_their_circumstances(tmp_path):
     assert "`python x.py`" in about and "commit 0123456 with changes" in about and record["machine"] in about
 
 
+def test_a_file_from_before_there_were_layouts_is_read_too(tmp_path):
+    record = written(tmp_path / "x.json")
+    assert raw.read_any(tmp_path / "x.json") == record
+    known = {key: record[key] for key in ("versions", "commit", "device", "machine", "date")}
+    (tmp_path / "old.json").write_text(json.dumps({"rows": [1], "runs": {"a": 2}} | known))
+    assert raw.read_any(tmp_path / "old.json") == {"results": {"rows": [1], "runs": {"a": 2}}, **known}
+    (tmp_path / "old.json").write_text(json.dumps(record | {"layout": 2}))
+    with pytest.raises(UserError, match="expected layout 1 of raw results, got 2"):
+        raw.read_any(tmp_path / "old.json")
+    with pytest.raises(UserError, match=r"none\.json does not exist; run the experiment"):
+        raw.read_any(tmp_path / "none.json")
+
+
 def test_a_command_can_be_typed_as_it_is_recorded():
     arguments = ["--fresh", "--config.task.kinds=('digits',)", "--only", "local line"]
     command = raw.command("x", *arguments)

@@ -210,19 +210,34 @@ def page_of(record: dict[str, Any]) -> str:
 PAGES = (raw.Page("in_context", page_of),)
 
 
+def check(page: pathlib.Path) -> None:
+    """Checks that a page can be read and has the two marks.
+
+    Raises:
+        UserError: it cannot, or has not.
+    """
+    if not page.is_file():
+        raise UserError(f"--page={page}: there is no such file; expected a page with the lines {BEGIN} and {END}")
+    _, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    if not begin or END not in rest:
+        raise UserError(f"--page={page}: it has not the lines {BEGIN} and {END}")
+
+
 def render(path: pathlib.Path, page: pathlib.Path) -> None:
     """Writes the Markdown beside a JSON file, and the section between the two marks of a page.
 
     Raises:
-        UserError: the page has not the two marks.
+        UserError: the page is not there, or has not the two marks.
     """
     record = raw.read(path)
+    check(page)
     path.with_suffix(".md").write_text(page_of(record), encoding="utf-8")
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"{page} has not the lines {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n{report(record['results'])}\n{END}{after}", encoding="utf-8")
+
+    def changed(text: str) -> str:
+        before, _, rest = text.partition(BEGIN)
+        return f"{before}{BEGIN}\n{report(record['results'])}\n{END}{rest.partition(END)[2]}"
+
+    raw.rewrite(page, changed)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -234,6 +249,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--page", type=pathlib.Path, default=PAGE)
     parser.add_argument("--render", action="store_true", help="write the pages of an earlier measurement")
     args = parser.parse_args(argv)
+    check(args.page)
     if not args.render:
         begun, size = raw.begin(args.out), SMALL if args.small else FULL
         size = size._replace(steps=args.steps) if args.steps else size

@@ -66,3 +66,14 @@ def test_the_pages_are_made_of_the_json_file(tmp_path):
     page.write_text("without marks", encoding="utf-8")
     with pytest.raises(UserError, match="has not the lines"):
         in_context.render(path, page)
+
+
+def test_a_page_that_is_not_there_is_one_line_before_anything_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_context, "measure", lambda *_: pytest.fail("measured"))
+    for arguments in (["--render"], ["--small"]):
+        with pytest.raises(UserError, match="--page=nowhere: there is no such file"):
+            in_context.main([*arguments, f"--out={tmp_path / 'in_context.json'}", "--page=nowhere"])
+    page = tmp_path / "page.md"
+    page.write_text(f"{in_context.BEGIN}\n{in_context.END}\n")
+    with pytest.raises(UserError, match=r"in_context\.json does not exist"):
+        in_context.main(["--render", f"--out={tmp_path / 'in_context.json'}", f"--page={page}"])

@@ -13,10 +13,11 @@ batches. What is reported is the excess error, the mean of (prediction - posteri
 is this much above the Bayes error. The first command trains, measures and writes experiments/results/in_context.json
 and .md; the second does so with two columns and at most 8 pairs, a few minutes for a mechanism on one core; the third
 writes the Markdown and the section of docs/written_memory.md again from the JSON file. Mechanisms that --runs has a
-file of, of the same sizes, are not trained again.
+file of, of the same settings, are not trained again.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ from attn_jax.models.setting import Setting  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
 from attn_jax.tasks.files import load_json, save_json  # noqa: E402
 from attn_jax.tasks.in_context import InContextOptions, Regressions  # noqa: E402
+from attn_jax.training.progress import notice  # noqa: E402
 from attn_jax.types import Array, Bool, Float, Params  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -54,6 +56,8 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 }
 BASELINE = "softmax"
 SEEDS = (0, 1, 2, 3, 4)
+WIDTH, NUM_LAYERS, NUM_HEADS = 32, 2, 4
+LEARNING_RATE, CLIP = 2e-3, 1.0
 
 
 class Size(NamedTuple):
@@ -92,12 +96,12 @@ class Regressor(nn.Module, kw_only=True):
         return nn.Dense(1)(states[:, -1])[:, 0]
 
 
-def build(mechanism: dict[str, Any], *, width: int = 32) -> Regressor:
+def build(mechanism: dict[str, Any], *, width: int = WIDTH) -> Regressor:
     """Builds the model of a mechanism."""
     options = LanguageModelOptions(
         hidden_size=width,
-        num_layers=2,
-        num_heads=4,
+        num_layers=NUM_LAYERS,
+        num_heads=NUM_HEADS,
         feed_forward_size=2 * width,
         positions="none",
         dropout=0.0,
@@ -115,8 +119,8 @@ def arrays(examples: Regressions) -> tuple[np.ndarray, ...]:
 
 def train(model: Regressor, seeds: Sequence[int], size: Size = FULL) -> Params:
     """Trains all seeds side by side; the batches of a seed and step are the same for every mechanism."""
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 2e-3, size.steps // 20 + 1, size.steps + 1)
-    tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+    schedule = optax.warmup_cosine_decay_schedule(0.0, LEARNING_RATE, size.steps // 20 + 1, size.steps + 1)
+    tx = optax.chain(optax.clip_by_global_norm(CLIP), optax.adam(schedule))
 
     def loss(params, batch, answer):
         return jnp.mean(jnp.square(model.apply({"params": params}, *batch) - answer))
@@ -149,28 +153,49 @@ def excess(model: Regressor, params: Params, examples: Regressions, task: InCont
     return np.mean((predicted - task.bayes(examples).mean) ** 2, axis=-1)
 
 
+def settings(name: str, size: Size, seeds: Sequence[int]) -> dict[str, Any]:
+    """Returns all that the numbers of a mechanism depend on, besides the code."""
+    mechanism = MECHANISMS[name]
+    options = {key: dataclasses.asdict(mechanism[key]) if key == "written" else mechanism[key] for key in mechanism}
+    model = {"mechanism": options, "width": WIDTH, "num_layers": NUM_LAYERS, "num_heads": NUM_HEADS}
+    training = {"learning_rate": LEARNING_RATE, "clip": CLIP, "seeds": seeds}
+    return raw.plain({**size.key(), "counts": size.counts, "model": model, "training": training})
+
+
+def kept_of(path: pathlib.Path, now: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the errors that are kept in a file; None if there is none or, which is said, it is of other settings."""
+    if not path.exists():
+        return None
+    kept = load_json(path)
+    differs = raw.difference(kept["settings"], now) if "settings" in kept else "they were not kept"
+    if differs:
+        notice(f"{path}: other settings ({differs}); it is measured again")
+    return None if differs else kept["excess"]
+
+
 def measure(size: Size, runs: pathlib.Path, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
     """Trains every mechanism; returns its excess error for each number of pairs and seed, and the Bayes errors.
 
-    A mechanism is kept in `runs` as soon as it is measured, so that a measurement that was stopped goes on.
+    A mechanism is kept in `runs` as soon as it is measured, so that a measurement that was stopped goes on. What
+    was kept with other settings is measured again.
     """
     task = size.task
     tests = {count: task.sample(size.test_size, np.random.default_rng((1, count)), count) for count in size.counts}
-    key, found = {**size.key(), "seeds": list(seeds)}, {}
+    found = {}
     for name, mechanism in MECHANISMS.items():
         path = runs / f"{name.replace(' ', '_')}.json"
-        kept = load_json(path) if path.exists() else {}
-        if kept.get("size") != key:
+        now = settings(name, size, seeds)
+        errors = kept_of(path, now)
+        if errors is None:
             model = build(mechanism)
             params = train(model, seeds, size)
             errors = {str(count): excess(model, params, rows, task).tolist() for count, rows in tests.items()}
-            kept = {"size": key, "excess": errors}
-            save_json(path, kept)
-        found[name] = kept["excess"]
+            save_json(path, {"settings": now, "excess": errors})
+        found[name] = errors
         means = {count: round(float(np.mean(values)), 4) for count, values in found[name].items()}
         print(name, means, file=sys.stderr, flush=True)
     bayes = {str(count): float(task.bayes(examples).error.mean()) for count, examples in tests.items()}
-    return {"excess": found, "bayes": bayes, **key}
+    return {"excess": found, "bayes": bayes, **size.key(), "seeds": list(seeds)}
 
 
 def report(results: dict[str, Any]) -> str:

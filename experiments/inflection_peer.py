@@ -9,8 +9,9 @@ alignments of first order, from 1,000 training forms and with --forms=10000 from
 embeddings 100, two encoder layers of 200 in each direction, one decoder layer of 200, dropout 0.4, batches of 20, at
 most 40 epochs, or 20 of 10,000 forms; the options of its example run-sigmorphon17task1-large-tag.sh else. It halves its
 learning rate, stops and chooses a model by the dev set, where its accuracy is measured; experiments/inflection.py
-chooses nothing there. Its own log is kept in --runs; a run that has ended is read again. Writes
-experiments/results/inflection_peer.json and .md, with the rows that were there of other runs.
+chooses nothing there. Its own log is kept in --runs, with its settings beside it; a run that has ended is read again if
+it is of the same settings. Writes experiments/results/inflection_peer.json and .md, with the rows that were there of
+other runs.
 """
 
 import argparse
@@ -32,6 +33,7 @@ OPTIONS = ["--dataset", "sigmorphon17task1", "--seed", "0", "--embed_dim", "100"
 OPTIONS += ["--dropout", "0.4", "--src_layer", "2", "--trg_layer", "1", "--max_norm", "5", "--estop", "1e-8"]
 OPTIONS += ["--bs", "20", "--indtag"]
 SIZES = {1000: ("medium", 40), 10_000: ("high", 20)}  # forms -> (size in the name of the file, epochs)
+FORMS = 1000  # without --forms
 ACCURACY = re.compile(r"- (\d+):(\d\d):(\d\d) - dev accuracy is ([\d.]+) at epoch (\d+)")
 CHOSEN = re.compile(r"loading \S*\.acc_([\d.]+)\.\S*epoch_(\d+) for testing")
 DISTANCE = re.compile(r"dev average edit distance is ([\d.]+) at epoch (\d+)")
@@ -53,23 +55,31 @@ class Setting(NamedTuple):
 
 
 def train(program: pathlib.Path, data_dir: pathlib.Path, run: Setting, folder: pathlib.Path) -> str:
-    """Returns the log of a training that has ended, after running it if there is none."""
+    """Returns the log of a training that has ended, after running it if there is none.
+
+    Raises:
+        UserError: the log is of other settings, the program or its data is not there, or it ended with an error.
+    """
     log = folder / f"{run.name}.log"
-    if log.exists() and chosen(log.read_text()):
-        return log.read_text()
-    if not (program / "src" / "train.py").exists():
-        raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
     size, epochs = SIZES[run.forms]
+    options = [*OPTIONS, "--epochs", str(epochs), *READINGS[run.reading]]
     files = {
         part: (data_dir / f"{run.language}-{name}").absolute()
         for part, name in (("train", f"train-{size}"), ("dev", "dev"))
     }
+    settings = values(options) | {part: file.name for part, file in files.items()}
+    if log.exists() and chosen(log.read_text()):
+        peers.check(log, settings)
+        return log.read_text()
+    if not (program / "src" / "train.py").exists():
+        raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
     for file in files.values():
         if not file.exists():
             raise UserError(f"{file}: there is no such file; expected the files of --language={run.language}")
-    command = [sys.executable, "src/train.py", *OPTIONS, "--epochs", str(epochs), *READINGS[run.reading]]
+    command = [sys.executable, "src/train.py", *options]
     command += [text for part, file in files.items() for text in (f"--{part}", str(file))]
     command += ["--model", str(folder.absolute() / run.name)]
+    peers.keep(log, settings, command_of(program, data_dir, *run))
     return peers.run(command, log, folder=program, environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"})
 
 
@@ -90,6 +100,27 @@ def chosen(text: str) -> tuple[int, float] | None:
         if best is None or (accuracy >= best[1] and distances[epoch] <= distances[best[0]]):
             best = epoch, accuracy
     return best
+
+
+def values(options: Sequence[str]) -> dict[str, Any]:
+    """Returns {option: its value}, True of an option without one."""
+    found: dict[str, Any] = {}
+    for text in options:
+        if text.startswith("--"):
+            name = text.removeprefix("--")
+            found[name] = True
+        else:
+            found[name] = text
+    return found
+
+
+def command_of(
+    program: pathlib.Path, data_dir: pathlib.Path, language: str, reading: str | None, forms: int = FORMS
+) -> str:
+    """Returns what is to be typed to measure a reading, or all; folders are those of the usage above."""
+    names = [f"--program={program.absolute().name}", f"--data_dir=data/{data_dir.absolute().name}"]
+    names += [f"--language={language}"] + [f"--forms={forms}"] * (forms != FORMS)
+    return raw.command("inflection_peer", *names, *([f"--reading={reading}"] if reading else []))
 
 
 def facts(text: str) -> dict[str, Any]:
@@ -143,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--program", type=pathlib.Path, required=True, help="clone of neural-transducer")
     parser.add_argument("--data_dir", type=pathlib.Path, required=True)
     parser.add_argument("--language", required=True, help="of the files, such as german")
-    parser.add_argument("--forms", type=int, choices=SIZES, default=1000)
+    parser.add_argument("--forms", type=int, choices=SIZES, default=FORMS)
     parser.add_argument("--reading", choices=READINGS, default=None, help="default: all")
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection_peer")
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
@@ -154,13 +185,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = [{"setting": run._asdict()} | facts(train(args.program, args.data_dir, run, args.runs)) for run in runs]
     earlier = load_json(path)["results"]["runs"] if path.exists() else []
     kept = {Setting(**fact["setting"]): fact for fact in [*earlier, *found]}
-    program, data = (
-        path.absolute().name for path in (args.program, args.data_dir)
-    )  # folders of this machine say nothing
-    chosen = [f"--program={program}", f"--data_dir=data/{data}", f"--language={args.language}"]
-    chosen += [f"--forms={args.forms}"] * (args.forms != parser.get_default("forms"))
-    chosen += [f"--reading={args.reading}"] * bool(args.reading)
-    command = raw.command("inflection_peer", *chosen)
+    command = command_of(args.program, args.data_dir, args.language, args.reading, args.forms)
     record = raw.write(path, {"runs": [kept[run] for run in sorted(kept)]}, command=command, begun=begun)
     print(PAGES[0].save(record, args.out))
 

@@ -1,11 +1,43 @@
-"""Other programs that are run beside this package, each in a process of its own with a log that is kept."""
+"""Other programs that are run beside this package, each in a process of its own with a log that is kept.
+
+Beside LOG.log, LOG.settings.json has the settings of the program, and the command, commit and date of the experiment. A
+log is read again only where it is of the same settings.
+"""
 
 import os
 import pathlib
 import subprocess
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attn_jax.errors import UserError
+from attn_jax.evaluation.provenance import provenance
+from attn_jax.tasks.files import load_json, save_json
+from attn_jax.training.progress import notice
+from experiments import raw
+
+
+def keep(log: pathlib.Path, settings: Mapping[str, Any], command: str) -> None:
+    """Writes the settings of a program that is about to run, and how, at which commit and when that was asked for."""
+    found = provenance()
+    origin = {"command": command, "commit": found["commit"], "date": found["date"]}
+    save_json(_beside(log), {"settings": raw.plain(dict(settings)), **origin})
+
+
+def check(log: pathlib.Path, settings: Mapping[str, Any]) -> None:
+    """Checks that a log that is kept is of these settings. Of one that is older than this check, it says so.
+
+    Raises:
+        UserError: it is of others.
+    """
+    if not _beside(log).exists():
+        notice(f"{log}: its settings were not kept; it is read as it is")
+    elif differs := raw.difference(load_json(_beside(log))["settings"], settings):
+        raise UserError(f"{log} is of other settings ({differs}); remove it, or choose another --runs")
+
+
+def _beside(log: pathlib.Path) -> pathlib.Path:
+    return log.with_suffix(".settings.json")
 
 
 def run(

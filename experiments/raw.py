@@ -26,7 +26,7 @@ from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.statistics import Interval
-from attn_jax.tasks.files import load_json, reason, save_json
+from attn_jax.tasks.files import load_json, reason, save_json, short
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -170,6 +170,18 @@ def read_any(path: pathlib.Path) -> dict[str, Any]:
         return read(path)
     known = {key: record.pop(key) for key in PROVENANCE if key in record}
     return {"results": record, **known}
+
+
+def difference(kept: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Names the first setting in which a kept result differs from what is asked for now, with both values; or ""."""
+    before, after = plain(dict(kept)), plain(dict(now))
+    for key in {**before, **after}:
+        there, here = before.get(key), after.get(key)
+        if isinstance(there, dict) and isinstance(here, dict) and there != here:
+            return f"{key}.{difference(there, here)}"
+        if there != here:
+            return f"{key}: {short(there)} there, {short(here)} now"
+    return ""
 
 
 def rewrite(page: pathlib.Path, changed: Callable[[str], str]) -> None:

@@ -12,8 +12,8 @@ of the tokens of the corpus, greedy; nothing is chosen.
 
 What its training prints as "ppl" is exp of the divergence from smoothed targets, which is smaller than a perplexity
 where label smoothing is on, so the sentences are scored once more without smoothing, by `python -m joeynmt test`. Its
-own logs are kept in --runs; a run that has ended is read again. Writes experiments/results/translation_peer.json and
-.md.
+own logs are kept in --runs, with their settings beside them; a run that has ended is read again if it is of the same
+settings. Writes experiments/results/translation_peer.json and .md.
 """
 
 import argparse
@@ -59,6 +59,7 @@ TRAINING = {
     "keep_best_ckpts": 1,
     "print_valid_sents": [],
 }
+NUM_PAIRS = 20_000  # for training
 MEASURED = re.compile(r"Evaluation result \(greedy\): bleu: +([\d.]+), loss: +[\d.]+, ppl: +([\d.]+)")
 SCORED = re.compile(r"Evaluation result \(scoring\) loss: +[\d.]+, ppl: +([\d.]+)")
 PARAMETERS = re.compile(r"Total params: (\d+)")
@@ -67,14 +68,14 @@ EPOCH = re.compile(r"Epoch +(\d+), total training loss: .* ([\d.]+)\[sec\]")
 
 def sentences(data_dir: str) -> dict[str, Pairs]:
     """Returns the training and dev pairs of experiments/attention.py."""
-    config = change(enja_soft.get_config(), {"data_dir": data_dir, "task.num_examples": 20_000})
+    config = change(enja_soft.get_config(), {"data_dir": data_dir, "task.num_examples": NUM_PAIRS})
     return build_task(config).splits
 
 
-def write_config(folder: pathlib.Path, seed: int, scored: bool = False) -> pathlib.Path:
-    """Writes the config of JoeyNMT, to train or to score the dev sentences by the last parameters; JSON is YAML."""
+def config_of(folder: pathlib.Path, seed: int, scored: bool = False) -> dict[str, Any]:
+    """Returns the config of JoeyNMT, to train or to score the dev sentences by the last parameters."""
     data = {language: {"lang": language, **SIDE} for language in SIDES}
-    content = {
+    return {
         "name": "enja",
         "joeynmt_version": "2.3.0",
         "model_dir": str(folder / f"model{seed}"),
@@ -105,22 +106,37 @@ def write_config(folder: pathlib.Path, seed: int, scored: bool = False) -> pathl
             "decoder": {**RNN, "hidden_size": 128, **LAYER},
         },
     }
+
+
+def write_config(folder: pathlib.Path, seed: int, scored: bool = False) -> pathlib.Path:
+    """Writes the config of JoeyNMT; JSON is YAML."""
     path = folder / f"seed{seed}{'.scored' if scored else ''}.yaml"
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(config_of(folder, seed, scored), indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def settings_of(seed: int, scored: bool = False) -> dict[str, Any]:
+    """Returns what the log of a seed depends on: the config, wherever its folder is, and the number of pairs."""
+    return {**config_of(pathlib.Path(), seed, scored), "num_pairs": NUM_PAIRS}
 
 
 def train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int) -> str:
     """Returns the logs of a training that has ended and of its scores, after running it if there are none.
 
     Raises:
-        UserError: the program is not there, or ended with an error.
+        UserError: the logs are of other settings, or the program is not there, or ended with an error.
     """
     log, scored = folder / f"seed{seed}.log", folder / f"seed{seed}.scored.log"
-    if not (log.exists() and len(EPOCH.findall(log.read_text())) == TRAINING["epochs"]):
+    if log.exists() and len(EPOCH.findall(log.read_text())) == TRAINING["epochs"]:
+        peers.check(log, settings_of(seed))
+    else:
+        scored.unlink(missing_ok=True)  # it is of the parameters of an earlier training
         _train(python, data_dir, folder, seed, log)
-    if not (scored.exists() and SCORED.search(scored.read_text())):
+    if scored.exists() and SCORED.search(scored.read_text()):
+        peers.check(scored, settings_of(seed, scored=True))
+    else:
         config = write_config(folder.absolute(), seed, scored=True)
+        peers.keep(scored, settings_of(seed, scored=True), command_of([seed]))
         peers.run([str(python), "-m", "joeynmt", "test", str(config)], scored)
     return log.read_text() + scored.read_text()
 
@@ -133,7 +149,14 @@ def _train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int,
             text = "".join(f"{line}\n" for line in getattr(split, side))
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
     config = write_config(folder.absolute(), seed)
+    peers.keep(log, settings_of(seed), command_of([seed]))
     peers.run([str(python), "-m", "joeynmt", "train", str(config), "--skip-test"], log)
+
+
+def command_of(seeds: Sequence[int]) -> str:
+    """Returns what is to be typed to measure seeds; folders are those of the usage above."""
+    chosen = ["--seeds", *map(str, seeds)] if list(seeds) != [0] else []
+    return raw.command("translation_peer", "--python=joey/bin/python", "--data_dir=data/enja", *chosen)
 
 
 def facts(text: str) -> dict[str, Any]:
@@ -193,9 +216,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = args.out / "translation_peer.json"
     begun = raw.begin(path)
     found = {str(seed): facts(train(args.python, args.data_dir, args.runs, seed)) for seed in args.seeds}
-    command = "python experiments/translation_peer.py --python=joey/bin/python --data_dir=data/enja"
-    command += f" --seeds {' '.join(map(str, args.seeds))}" * (args.seeds != [0])
-    print(PAGES[0].save(raw.write(path, found, command=command, begun=begun), args.out))
+    print(PAGES[0].save(raw.write(path, found, command=command_of(args.seeds), begun=begun), args.out))
 
 
 if __name__ == "__main__":

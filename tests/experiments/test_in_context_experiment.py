@@ -1,5 +1,8 @@
 """Two steps of two mechanisms; padding of pairs changes nothing; the pages say what the JSON file says."""
 
+import dataclasses
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +33,7 @@ def test_the_posterior_mean_has_no_excess(monkeypatch):
     np.testing.assert_allclose(in_context.excess(model, {"one": jax.numpy.zeros(1)}, examples), 0, atol=1e-12)
 
 
-def test_a_measurement_that_was_stopped_goes_on(tmp_path, monkeypatch):
+def test_a_measurement_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
     size = in_context.SMALL._replace(counts=(1, 2), steps=1, batch_size=2, test_size=4)
     monkeypatch.setattr(in_context, "MECHANISMS", {"softmax": {}, "delta rule": {"memory": "delta"}})
     trained, stopped = [], []
@@ -47,8 +50,36 @@ def test_a_measurement_that_was_stopped_goes_on(tmp_path, monkeypatch):
         in_context.measure(size, tmp_path, (0, 1))
     found = in_context.measure(size, tmp_path, (0, 1))["excess"]
     assert trained == [1, 1] and found["softmax"]["1"] == [1.0, 1.0] and found["delta rule"]["2"] == [2.0, 2.0]
-    in_context.measure(size._replace(steps=3), tmp_path, (0, 1))  # of other sizes, nothing is kept
+    assert "settings" not in capsys.readouterr().err
+    in_context.measure(size._replace(steps=3), tmp_path, (0, 1))  # of other settings, nothing is kept
     assert trained == [1, 1, 3, 3]
+    assert "softmax.json: other settings (steps: 1 there, 3 now); it is measured again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("changed", ["counts", "mechanism", "width", "rate"])
+def test_what_was_measured_with_other_settings_is_measured_again(changed, tmp_path, monkeypatch, capsys):
+    size, trained = in_context.SMALL._replace(counts=(1,), steps=1, batch_size=2, test_size=4), []
+    monkeypatch.setattr(in_context, "MECHANISMS", {"MesaNet": in_context.MECHANISMS["MesaNet"]})
+    monkeypatch.setattr(in_context, "train", lambda *_: trained.append(changed))
+    monkeypatch.setattr(in_context, "excess", lambda *_: np.full(2, 1.0))
+    for _ in range(2):
+        in_context.measure(size, tmp_path, (0, 1))
+    assert len(trained) == 1 and capsys.readouterr().err.count("\n") == 2
+    if changed == "counts":
+        size = size._replace(counts=(1, 2))
+    elif changed == "mechanism":
+        written = dataclasses.replace(in_context.MECHANISMS["MesaNet"]["written"], steps=4)
+        monkeypatch.setattr(in_context, "MECHANISMS", {"MesaNet": {"memory": "mesa", "written": written}})
+    else:
+        monkeypatch.setattr(in_context, {"width": "WIDTH", "rate": "LEARNING_RATE"}[changed], 16)
+    assert set(in_context.measure(size, tmp_path, (0, 1))["excess"]["MesaNet"]) == set(map(str, size.counts))
+    assert len(trained) == 2 and "MesaNet.json: other settings (" in capsys.readouterr().err
+
+
+def test_what_was_kept_without_settings_is_measured_again(tmp_path, capsys):
+    (tmp_path / "a.json").write_text(json.dumps({"size": {"steps": 1}, "excess": {}}))
+    assert in_context.kept_of(tmp_path / "a.json", {"steps": 1}) is None
+    assert "a.json: other settings (they were not kept); it is measured again" in capsys.readouterr().err
 
 
 def test_the_pages_are_made_of_the_json_file(tmp_path):

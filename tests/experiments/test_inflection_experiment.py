@@ -217,6 +217,31 @@ def test_the_log_of_the_other_program_is_read_once_it_has_ended(tmp_path):
     assert inflection_peer.train(tmp_path, tmp_path, run, tmp_path) == (tmp_path / "german_1000_soft.log").read_text()
 
 
+def test_a_run_of_the_other_program_is_not_taken_for_one_of_other_settings(tmp_path, monkeypatch, capsys):
+    def run(command, log, **_):
+        log.write_text(LOG)
+        return LOG
+
+    monkeypatch.setattr(inflection_peer.peers, "run", run)
+    for name in ("src/train.py", "german-train-high", "german-dev"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    setting = inflection_peer.Setting("german", "monotonic, first order", inflection_peer.FORMS * 10)
+    for data in (tmp_path, tmp_path / "moved"):  # a log that is kept needs no data
+        inflection_peer.train(tmp_path, data, setting, tmp_path)
+    kept = load_json(tmp_path / f"{setting.name}.settings.json")
+    assert {"epochs": "20", "mono": True, "train": "german-train-high", "dropout": "0.4"}.items() <= kept[
+        "settings"
+    ].items()
+    assert shlex.split(kept["command"])[-2:] == ["--forms=10000", "--reading=monotonic, first order"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.setitem(inflection_peer.SIZES, 10_000, ("high", 40))
+    with pytest.raises(
+        UserError, match=r'first_order\.log is of other settings \(epochs: "20" there, "40" now\); remove'
+    ):
+        inflection_peer.train(tmp_path, tmp_path, setting, tmp_path)
+
+
 def test_a_run_of_the_other_program_is_put_beside_the_earlier_ones(tmp_path):
     for language, reading in (("german", "soft"), ("finnish", "monotonic, first order"), ("german", "soft")):
         run = inflection_peer.Setting(language, reading, 10_000)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from attn_jax.errors import UserError
+from attn_jax.tasks import Pairs
 from experiments import peers, translation_peer
 
 LINES = """
@@ -27,6 +28,21 @@ def test_a_program_is_run_with_its_log(tmp_path):
         peers.run([str(tmp_path / "nowhere" / "python")], log)
 
 
+def test_a_log_is_read_again_if_it_is_of_the_same_settings(tmp_path, capsys):
+    log, settings = tmp_path / "new" / "a.log", {"epochs": 8, "model": {"dropout": 0.3}, "sizes": (1, 2)}
+    peers.check(log, settings)
+    assert capsys.readouterr().err == f"{log}: its settings were not kept; it is read as it is\n"
+    peers.keep(log, settings, "python experiments/a.py")
+    peers.check(log, settings)
+    assert capsys.readouterr().err == ""
+    kept = json.loads((tmp_path / "new" / "a.settings.json").read_text())
+    assert kept["command"] == "python experiments/a.py" and kept["date"] and "commit" in kept
+    with pytest.raises(
+        UserError, match=r"a\.log is of other settings \(model.dropout: 0.3 there, 0.4 now\); remove it"
+    ):
+        peers.check(log, settings | {"model": {"dropout": 0.4}})
+
+
 def test_the_log_of_joeynmt_is_read():
     found = translation_peer.facts(LOG + SCORES)
     smoothed = {"smoothed_perplexity": [15.26] * 8}
@@ -37,13 +53,40 @@ def test_the_log_of_joeynmt_is_read():
             translation_peer.facts(unfinished)
 
 
-def test_a_finished_training_is_read_and_the_config_is_one_of_joeynmt(tmp_path):
+def test_a_finished_training_is_read_and_the_config_is_one_of_joeynmt(tmp_path, capsys):
     (tmp_path / "seed3.log").write_text(LOG)
     (tmp_path / "seed3.scored.log").write_text(SCORES)
     assert translation_peer.train(tmp_path / "nowhere", "nowhere", tmp_path, 3) == LOG + SCORES
+    assert capsys.readouterr().err.count("its settings were not kept") == 2
     content = json.loads(translation_peer.write_config(tmp_path, 3).read_text())
     assert content["random_seed"] == 3 and content["data"]["train"] == str(tmp_path / "train")
     assert content["model"]["encoder"]["hidden_size"] * 2 == content["model"]["decoder"]["hidden_size"]
     scored = json.loads(translation_peer.write_config(tmp_path, 3, scored=True).read_text())
     assert content["training"]["label_smoothing"] == 0.1 and scored["training"]["label_smoothing"] == 0
     assert scored["testing"]["load_model"] == str(tmp_path / "model3" / "latest.ckpt")
+
+
+def test_a_training_keeps_its_settings_and_is_not_taken_for_one_of_others(tmp_path, monkeypatch, capsys):
+    def run(command, log):
+        log.write_text(SCORES if "scored" in log.name else LOG)
+        return log.read_text()
+
+    monkeypatch.setattr(translation_peer.peers, "run", run)
+    monkeypatch.setattr(
+        translation_peer, "sentences", lambda data_dir: {"train": Pairs([], []), "valid": Pairs([], [])}
+    )
+    (tmp_path / "seed3.scored.log").write_text("of an earlier training")
+    for _ in range(2):
+        assert translation_peer.train(tmp_path / "python", "enja", tmp_path, 3) == LOG + SCORES
+    assert capsys.readouterr().err == "" and str(tmp_path) not in (tmp_path / "seed3.settings.json").read_text()
+    kept = json.loads((tmp_path / "seed3.scored.settings.json").read_text())
+    assert kept["settings"]["training"]["label_smoothing"] == 0.0 and kept["command"].endswith("data/enja --seeds 3")
+    (tmp_path / "moved").mkdir()
+    for path in tmp_path.glob("seed3.*"):
+        path.rename(tmp_path / "moved" / path.name)
+    assert translation_peer.train(tmp_path / "python", "enja", tmp_path / "moved", 3) == LOG + SCORES
+    monkeypatch.setitem(translation_peer.TRAINING, "learning_rate", 0.002)
+    with pytest.raises(
+        UserError, match=r"seed3\.log is of other settings \(training.learning_rate: 0.0015 there, 0.002"
+    ):
+        translation_peer.train(tmp_path / "python", "enja", tmp_path / "moved", 3)

@@ -40,6 +40,14 @@ def test_a_file_from_before_there_were_layouts_is_read_too(tmp_path):
         raw.read_any(tmp_path / "none.json")
 
 
+def test_the_first_setting_that_differs_is_named_with_both_values():
+    kept = {"steps": 1, "sizes": [1, 2], "model": {"width": 32, "rate": 0.1}}
+    assert raw.difference(kept, kept | {"sizes": (1, np.int64(2)), "new": None}) == ""
+    assert raw.difference(kept, kept | {"steps": 2}) == "steps: 1 there, 2 now"
+    assert raw.difference(kept, kept | {"model": {"width": 32, "rate": 0.2}}) == "model.rate: 0.1 there, 0.2 now"
+    assert raw.difference(kept, {"steps": 1}) == "sizes: [1, 2] there, null now"
+
+
 def test_a_command_can_be_typed_as_it_is_recorded():
     arguments = ["--fresh", "--config.task.kinds=('digits',)", "--only", "local line"]
     command = raw.command("x", *arguments)

@@ -11,7 +11,7 @@ most 40 epochs, or 20 of 10,000 forms; the options of its example run-sigmorphon
 learning rate, stops and chooses a model by the dev set, where its accuracy is measured; experiments/inflection.py
 chooses nothing there. Its own log is kept in --runs, with its settings beside it; a run that has ended is read again if
 it is of the same settings. Writes experiments/results/inflection_peer.json and .md, with the rows that were there of
-other runs.
+other runs; a row has the command, commit and date of its training.
 """
 
 import argparse
@@ -25,7 +25,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import peers, raw  # noqa: E402
 
 READINGS = {"soft": ["--arch", "soft"], "monotonic, first order": ["--arch", "hmmfull", "--mono"]}
@@ -143,27 +142,35 @@ def facts(text: str) -> dict[str, Any]:
 
 
 def report(found: list[dict[str, Any]]) -> str:
-    """Formats a table with a row for each run."""
-    rows = []
+    """Formats a table with a row for each run; commit and date are those of its training, where they were kept."""
+    rows, known = [], any("origin" in fact for fact in found)
     for fact in found:
         run, last = Setting(**fact["setting"]), max(map(int, fact["accuracy"]))
         chosen = f"{fact['chosen']['accuracy']:.1f} (epoch {fact['chosen']['epoch']})"
         cells = [f"{fact['num_parameters']:,}", chosen, f"{fact['accuracy'][str(last)]:.1f} (epoch {last})"]
         rows.append([run.language, run.reading, f"{run.forms:,}", *cells, f"{fact['seconds']:,}"])
-    return raw.table(["language", "reading", "forms", "parameters", "chosen by dev", "last", "s"], rows, left=2)
+        rows[-1] += [raw.measured_at(fact.get("origin"))] * known
+    head = ["language", "reading", "forms", "parameters", "chosen by dev", "last", "s"]
+    return raw.table(head + ["measured at"] * known, rows, left=2)
 
 
 def page(record: dict[str, Any]) -> str:
     """Formats the page of results."""
+    runs = record["results"]["runs"]
+    commands = dict.fromkeys(fact["origin"]["command"] for fact in runs if "origin" in fact)
+    listed = "\nCommands of the rows with a commit:\n\n" + "".join(f"- `{command}`\n" for command in commands)
     return f"""# {__doc__.splitlines()[0]}
 
 {raw.circumstances(record)}
 
+These lines are of the last command that wrote rows; each row has the commit and the date of its own training where they
+were kept.
+
 Exact match on the dev set in percent, one seed; seconds with the evaluation after each epoch, one thread, beside other
 programs.
 
-{report(record["results"]["runs"])}
-"""
+{report(runs)}
+{listed * bool(commands)}"""
 
 
 PAGES = (raw.Page("inflection_peer", page),)
@@ -182,8 +189,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     path = args.out / "inflection_peer.json"
     begun = raw.begin(path)
     runs = [Setting(args.language, name, args.forms) for name in READINGS if args.reading in (None, name)]
-    found = [{"setting": run._asdict()} | facts(train(args.program, args.data_dir, run, args.runs)) for run in runs]
-    earlier = load_json(path)["results"]["runs"] if path.exists() else []
+    found = []
+    for run in runs:
+        fact = facts(train(args.program, args.data_dir, run, args.runs))
+        origin = peers.origin(args.runs / f"{run.name}.log")
+        found.append({"setting": run._asdict(), **fact} | ({"origin": origin} if origin else {}))
+    earlier = raw.read(path)["results"]["runs"] if path.exists() else []
     kept = {Setting(**fact["setting"]): fact for fact in [*earlier, *found]}
     command = command_of(args.program, args.data_dir, args.language, args.reading, args.forms)
     record = raw.write(path, {"runs": [kept[run] for run in sorted(kept)]}, command=command, begun=begun)

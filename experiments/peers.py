@@ -16,6 +16,8 @@ from attn_jax.tasks.files import load_json, save_json
 from attn_jax.training.progress import notice
 from experiments import raw
 
+ORIGIN = ("command", "commit", "date")
+
 
 def keep(log: pathlib.Path, settings: Mapping[str, Any], command: str) -> None:
     """Writes the settings of a program that is about to run, and how, at which commit and when that was asked for."""
@@ -34,6 +36,12 @@ def check(log: pathlib.Path, settings: Mapping[str, Any]) -> None:
         notice(f"{log}: its settings were not kept; it is read as it is")
     elif differs := raw.difference(load_json(_beside(log))["settings"], settings):
         raise UserError(f"{log} is of other settings ({differs}); remove it, or choose another --runs")
+
+
+def origin(log: pathlib.Path) -> dict[str, Any]:
+    """Returns command, commit and date of the experiment that made a log; {} if they were not kept."""
+    path = _beside(log)
+    return {key: value for key, value in load_json(path).items() if key in ORIGIN} if path.exists() else {}
 
 
 def _beside(log: pathlib.Path) -> pathlib.Path:

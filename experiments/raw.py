@@ -211,6 +211,14 @@ def circumstances(record: dict[str, Any]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
+def measured_at(origin: Mapping[str, Any] | None) -> str:
+    """Formats the commit and the date of a row that has its own, such as "abcdef1, 2026-11-26"; "" of one without."""
+    if not origin:
+        return ""
+    commit = f"{origin['commit'][:7]}{_changes(origin)}, " if origin["commit"] else ""
+    return f"{commit}{origin['date'][:10]}"
+
+
 def accelerators(records: Sequence[dict[str, Any]]) -> str:
     """Formats the devices of runs or measurements other than a CPU, such as ", 1 x NVIDIA H100"."""
     devices = [record.get("device", {"platform": "cpu"}) for record in records]
@@ -268,5 +276,5 @@ def plain(value: Any) -> Any:
     raise ValueError(f"raw results have a {type(value).__name__}; expected numbers, texts, lists or dicts")
 
 
-def _changes(record: dict[str, Any]) -> str:
+def _changes(record: Mapping[str, Any]) -> str:
     return " with changes" if str(record["commit"]).endswith("+changes") else ""

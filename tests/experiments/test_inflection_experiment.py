@@ -15,7 +15,7 @@ from attn_jax.cli.sweep import jobs
 from attn_jax.errors import UserError
 from attn_jax.options import flatten
 from attn_jax.tasks.files import load_json
-from experiments import captions, inflection, inflection_peer, soft_vs_hard_tags, translation
+from experiments import captions, inflection, inflection_peer, render, soft_vs_hard_tags, translation
 
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]
 
@@ -254,3 +254,35 @@ def test_a_run_of_the_other_program_is_put_beside_the_earlier_ones(tmp_path):
     program, data, *chosen = shlex.split(record["command"])[2:]
     assert [program, data] == ["--program=there", "--data_dir=data/data"]
     assert chosen == ["--language=german", "--forms=10000", "--reading=soft"]
+
+
+def test_a_row_keeps_the_command_commit_and_date_of_its_own_training(tmp_path, monkeypatch):
+    def run(command, log, **_):
+        log.write_text(LOG)
+        return LOG
+
+    def measure(reading):
+        arguments = [f"--program={tmp_path}", f"--data_dir={tmp_path}", "--language=german", f"--reading={reading}"]
+        inflection_peer.main([*arguments, f"--runs={tmp_path}", f"--out={tmp_path}"])
+        return (tmp_path / "inflection_peer.md").read_text()
+
+    known = {"commit": "abcdef0123", "date": "2026-11-25T01:00:00"}
+    monkeypatch.setattr(inflection_peer.peers, "run", run)
+    monkeypatch.setattr(inflection_peer.peers, "provenance", lambda: known)
+    for name in ("src/train.py", "german-train-medium", "german-dev"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "german_1000_monotonic_first_order.log").write_text(LOG)  # its origin was not kept
+    text = measure("monotonic, first order")
+    assert "measured at" not in text and text.count("- `python") == 1
+    text = measure("soft")
+    assert "| last | s | measured at |" in text
+    assert "| 4,174 | abcdef0, 2026-11-25 |" in text and "| 4,174 |  |" in text and text.count("- `python") == 2
+    # A later run of another row leaves the origin of this one, also where this one is read again.
+    known["commit"] = "another"
+    for reading in ("monotonic, first order", "soft"):
+        assert "| 4,174 | abcdef0, 2026-11-25 |" in measure(reading)
+    rows = load_json(tmp_path / "inflection_peer.json")["results"]["runs"]
+    assert "origin" not in rows[0] and rows[1]["origin"]["commit"] == "abcdef0123"
+    assert shlex.split(rows[1]["origin"]["command"])[-2:] == ["--language=german", "--reading=soft"]
+    assert "abcdef0, 2026-11-25" in render.render_document("<!-- inflection_peer -->\n<!-- end -->\n", tmp_path)

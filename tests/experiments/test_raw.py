@@ -121,6 +121,12 @@ def test_a_table_has_its_numbers_flush_right():
     assert raw.table(["a", "b", "c"], [["1", "2", "3"]], left=2).splitlines()[1] == "|---|---|---:|"
 
 
+def test_a_row_says_when_it_was_measured_if_that_was_kept():
+    assert raw.measured_at({"commit": "0123456789", "date": "2026-11-26T10:00:00"}) == "0123456, 2026-11-26"
+    assert raw.measured_at({"commit": "0123456789+changes", "date": "2026-11-26"}) == "0123456 with changes, 2026-11-26"
+    assert raw.measured_at({"commit": None, "date": "2026-11-26"}) == "2026-11-26" and raw.measured_at(None) == ""
+
+
 def test_only_accelerators_are_named():
     cpu, gpu = (
         {"device": {"platform": name, "kind": kind, "count": 1}} for name, kind in (("cpu", "cpu"), ("gpu", "H1"))

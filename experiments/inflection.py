@@ -299,7 +299,7 @@ def main(argv=None) -> None:
     parser.add_argument("--add", action="store_true", help="keep the rows that the page has of runs that are not here")
     args = parser.parse_args(argv)
     path = args.out / "inflection.json"
-    begun = raw.begin(path)
+    begun, earlier = raw.begin(path), raw.earlier(path)["results"] if args.add else None
     found = []
     for setting, folder in of_sweep.finished(pathlib.Path(__file__), RUNS, args.runs).items():
         result = load_json(folder / "result.json")
@@ -307,8 +307,7 @@ def main(argv=None) -> None:
         found.append({"setting": setting._asdict(), "result": kept} | of_ensemble(folder, result))
     command = f"python experiments/inflection.py{' --ensembles ...' * bool(args.ensembles)}{' --add' * args.add}"
     together = [of_runs(folder) for folder in args.ensembles]
-    if args.add:
-        earlier = load_json(path)["results"]
+    if earlier:
         found = added(found, earlier["runs"])
         together = [one for one in earlier.get("ensembles", []) if names(one) not in map(names, together)] + together
     record = raw.write(path, {"runs": found, "ensembles": together}, command=command, begun=begun)

@@ -158,6 +158,17 @@ def read(path: pathlib.Path) -> dict[str, Any]:
     return record
 
 
+def earlier(path: pathlib.Path) -> dict[str, Any]:
+    """Reads the record to whose rows --add adds others.
+
+    Raises:
+        UserError: there is none, or the file is none of `write`.
+    """
+    if not path.exists():
+        raise UserError(f"--add: {path} does not exist, so there are no rows to keep; leave --add out")
+    return read(path)
+
+
 def read_any(path: pathlib.Path) -> dict[str, Any]:
     """Reads a file that `write` wrote, or one from before there were layouts.
 

@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / f"{args.name}.json"
-    begun = raw.begin(path)
+    begun, earlier = raw.begin(path), raw.earlier(path) if args.add else None
     args.runs = args.runs or ROOT / "runs" / args.name
     folders = of_sweep.finished(pathlib.Path(__file__), MECHANISMS, args.runs)
     tasks = {described(load_config(folder)) for folder in folders.values()}
@@ -211,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     found = {"task": tasks.pop(), "texts": args.count, "recalled": results, "steps": steps, "trained": trained}
     command = "python experiments/recall.py" + f" --name={args.name}" * (args.name != NAMES[0])
     found["measured"] = dict.fromkeys(results, provenance()["commit"])
-    found = added(found, raw.read(path)) if args.add else found
+    found = added(found, earlier) if earlier else found
     record = raw.write(path, found, command=command + " --add" * args.add, begun=begun)
     print(PAGES[NAMES.index(args.name)].save(record, args.out))
 

@@ -8,7 +8,7 @@ from attn_jax.cli.overrides import load_file
 from attn_jax.cli.runs import check
 from attn_jax.cli.sweep import jobs
 from attn_jax.errors import UserError
-from experiments import of_sweep, recall
+from experiments import inflection, of_sweep, recall
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -59,6 +59,14 @@ def test_rows_are_added_to_those_of_an_earlier_record():
     assert "measured by commits abc, bbbbbbb" in recall.page(_record(**found))
     with pytest.raises(UserError, match="results of texts 1, the runs are of 2"):
         recall.added(now | {"texts": 2}, before)
+
+
+@pytest.mark.parametrize("experiment", [recall, inflection])
+def test_without_a_record_there_is_nothing_to_add_to(experiment, tmp_path):
+    with pytest.raises(
+        UserError, match=r"--add: .*\.json does not exist, so there are no rows to keep; leave --add out"
+    ):
+        experiment.main(["--add", f"--out={tmp_path}", f"--runs={tmp_path}"])
 
 
 def test_finished_runs_are_those_with_a_result(tmp_path):

@@ -1,6 +1,8 @@
 """What is committed in experiments/results and docs/results.md is what rendering the JSON files gives, or is marked."""
 
+import importlib
 import json
+import re
 
 import pytest
 
@@ -38,6 +40,20 @@ def test_every_file_is_rendered_from_raw_numbers_or_marked():
     ]
     assert not unknown
     assert not [name for name in MARKED if name.removesuffix(".md") + ".json" in FILES]
+
+
+def test_every_experiment_has_results_or_is_listed_as_one_without():
+    """Those with a page have it or not; others, whose sweep prints its table or which have numbers alone, a file."""
+    scripts = [path for path in (raw.ROOT / "experiments").glob("*.py") if "\ndef sweep(" in path.read_text("utf-8")]
+    scripts += [raw.ROOT / "experiments" / f"{name}.py" for name in render.NAMES]
+    without = set()
+    for path in scripts:
+        pages = getattr(importlib.import_module(f"experiments.{path.stem}"), "PAGES", ())
+        names = {f"{page.name}.md" for page in pages} or {f"{path.stem}.json"}
+        if not names & FILES.keys():
+            without.add(path.stem)
+    (listed,) = re.findall(r"^Experiments without results so far: (.+)\.$", FILES["README.md"].read_text("utf-8"), re.M)
+    assert listed.split(", ") == sorted(without)
 
 
 def test_a_wrong_name_or_file_is_one_line(tmp_path):

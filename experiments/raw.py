@@ -5,7 +5,8 @@ experiments/results/NAME.json holds
     {"layout": 1, "command", "seconds", "processor_seconds", "cores", "load", "results": {...},
      "versions", "commit", "device", "machine", "date"}
 
-An experiment writes it with `write`; its page and its figures are made from what `read` returns, by
+An experiment calls `begin`, measures, and writes the file with `write`; its page and its figures are made from what
+`read` returns, by
 
     python -m experiments.render
 """

@@ -146,8 +146,8 @@ def report(found: list[dict[str, Any]]) -> str:
     rows, known = [], any("origin" in fact for fact in found)
     for fact in found:
         run, last = Setting(**fact["setting"]), max(map(int, fact["accuracy"]))
-        chosen = f"{fact['chosen']['accuracy']:.1f} (epoch {fact['chosen']['epoch']})"
-        cells = [f"{fact['num_parameters']:,}", chosen, f"{fact['accuracy'][str(last)]:.1f} (epoch {last})"]
+        taken = f"{fact['chosen']['accuracy']:.1f} (epoch {fact['chosen']['epoch']})"
+        cells = [f"{fact['num_parameters']:,}", taken, f"{fact['accuracy'][str(last)]:.1f} (epoch {last})"]
         rows.append([run.language, run.reading, f"{run.forms:,}", *cells, f"{fact['seconds']:,}"])
         rows[-1] += [raw.measured_at(fact.get("origin"))] * known
     head = ["language", "reading", "forms", "parameters", "chosen by dev", "last", "s"]

@@ -5,7 +5,7 @@ Beside the training forms it sees 2,000 with random stems, made of them (Anastas
 [75.9, 80.5] % of the German dev set exact, the mean of three seeds, trained together in 42 minutes on one core beside
 other programs; soft attention in the same setting has 79.0 [75.2, 82.9] (experiments/results/inflection.md).
 
-    python launch.py --config=configs/inflection_few_forms.py --config.data_dir=data/sigmorphon2017 \
+    python launch.py --config=configs/inflection_few_forms.py --config.data_dir=data/sigmorphon2017 \\
         --config.task.language=german
 """
 

@@ -45,19 +45,19 @@ def read_vectors(path: str | pathlib.Path, tokens: list[str]) -> WordVectors:
             wanted.setdefault(form, []).append(index)
     exact, found, width = set(), {}, 0
     try:
-        with open(path, encoding="utf-8", newline="\n") as file:
+        with open(path, encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 parts = line.rstrip(" \r\n").split(" ")
-                if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
+                if number == 1 and len(parts) == 2 and all(map(_is_count, parts)):
                     width = int(parts[1])
                     continue
                 width = width or len(parts) - 1
-                word = " ".join(parts[: len(parts) - width])  # in some files a word may have spaces
+                word = " ".join(parts[:-width])  # in some files a word may have spaces; "" where numbers are missing
                 if width < 1 or not word:
                     raise _wrong(path, number, line, width)
                 if word not in wanted:
                     continue
-                vector = _numbers(parts[len(parts) - width :], path, number, line, width)
+                vector = _numbers(parts[-width:], path, number, line, width)
                 for index in wanted[word]:
                     if tokens[index] == word and index not in exact:
                         exact.add(index)
@@ -75,6 +75,10 @@ def read_vectors(path: str | pathlib.Path, tokens: list[str]) -> WordVectors:
     rows = np.zeros((len(tokens), width), np.float32)
     rows[list(found)] = list(found.values())
     return WordVectors(rows, np.isin(np.arange(len(tokens)), list(found)))
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) < 10  # isdigit would take "²", which is no number
 
 
 def _numbers(parts: list[str], path: pathlib.Path, number: int, line: str, width: int) -> np.ndarray:

@@ -16,7 +16,7 @@ def write(tmp_path, text):
     return path
 
 
-@pytest.mark.parametrize("header", ["", "5 2\n"], ids=["glove", "word2vec"])
+@pytest.mark.parametrize("header", ["", "5 2\n", "\ufeff", "\ufeff5 2\n"], ids=["glove", "word2vec", "bom", "both"])
 def test_words_get_their_vectors_and_capitals_those_of_small_letters(tmp_path, header):
     lines = "the 1 2\ncat 3 4\nNew York 5 6\nthe 7 8\n<unk> 9 9\n"
     rows, found = vectors = read_vectors(write(tmp_path, header + lines), TOKENS)
@@ -38,6 +38,11 @@ def test_the_word_itself_comes_before_its_small_letters(tmp_path):
         ("the 1 2\ncat 1 nan\n", "line 2: expected a word and 2 finite numbers"),
         ("the 1 2\n3\n", "line 2: expected a word and 2 finite numbers, got '3'"),
         ("the\n", "line 1: expected a word and 1 finite numbers"),
+        ("the 1 2 3\nCat 1\n", "line 2: expected a word and 3 finite numbers, got 'Cat 1'"),
+        ("x 1 2 3\nthe 1\n", "line 2: expected a word and 3 finite numbers, got 'the 1'"),
+        ("x 1 2 3\nthe 1 2\n", "line 2: expected a word and 3 finite numbers, got 'the 1 2'"),
+        ("9 3\nthe 1 2\n", "line 2: expected a word and 3 finite numbers, got 'the 1 2'"),
+        ("2 ²\ndog 1\n", "has no vector"),
         ("dog 1 2\n", "has no vector of any of the 8 tokens, such as the, Cat"),
         ("", "has no vector"),
         (b"\xff\xfe\x00", "not valid UTF-8"),

@@ -13,7 +13,7 @@ SHOWN = 3  # tags or other parts that a message names
 
 
 def add_tags(texts: Sequence[str], source: pathlib.Path, path: pathlib.Path) -> list[str]:
-    """Returns `text TAB tags` for each text, with the tags of the same line of a file.
+    """Returns `text TAB tags` for each text, with the tags of the same line of a file. Spaces around a tag are dropped.
 
     Args:
         texts: lines of the file `source`.
@@ -29,16 +29,19 @@ def add_tags(texts: Sequence[str], source: pathlib.Path, path: pathlib.Path) -> 
             f"{path} has {len(lines)} lines but {source} has {len(texts)}; expected in line i the tags of line i of "
             "the source"
         )
-    for number, (text, tags) in enumerate(zip(texts, lines, strict=True), 1):
+    found = []
+    for number, (text, line) in enumerate(zip(texts, lines, strict=True), 1):
         if "\t" in text:
             raise UserError(
                 f"{source}, line {number}: has a tab, which is between a source and its tags; expected none"
             )
-        if "\t" in tags or not all(tag.strip() for tag in tags.split(";")):
+        tags = [tag.strip() for tag in line.split(";")]
+        if "\t" in line or not all(tags):
             raise UserError(
-                f"{path}, line {number}: expected tags with ; between them, such as V;PST, got {tags[:40]!r}"
+                f"{path}, line {number}: expected tags with ; between them, such as V;PST, got {line[:40]!r}"
             )
-    return [f"{text}\t{tags}" for text, tags in zip(texts, lines, strict=True)]
+        found.append(f"{text}\t{';'.join(tags)}")
+    return found
 
 
 def unseen_tags(splits: dict[str, Pairs], what: str) -> dict[str, int]:

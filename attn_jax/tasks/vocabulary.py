@@ -176,8 +176,8 @@ class TaggedLemmas(TokenTable):
 class TaggedTexts:
     """Tokens of `text TAB tags`: those of the text by a vocabulary of its own, <eos>, then each tag, written as <V>.
 
-    Tags are joined by ";". Their ids follow those of the vocabulary of texts. With the eos that ends every source a
-    model finds text and tags. A text without a tab has no tags.
+    Tags are joined by ";"; spaces around them count nothing. Their ids follow those of the vocabulary of texts. With
+    the eos that ends every source a model finds text and tags. A text without a tab has no tags.
     """
 
     kind = "tagged_texts"
@@ -198,6 +198,8 @@ class TaggedTexts:
             raise UserError(f"a vocabulary of {self.kind} with the same tag twice")
         self.texts, self._tags = texts, list(tags)
         self._ids = {tag: len(texts) + i for i, tag in enumerate(tags)}
+        # The tags of earlier runs, and those that a user writes, may have spaces around them.
+        self._stripped = {tag.strip(): i for tag, i in self._ids.items()}
 
     @classmethod
     def of_lines(cls, texts: "Vocabulary", lines: Iterable[str]) -> "TaggedTexts":
@@ -223,7 +225,7 @@ class TaggedTexts:
         return [[*row, EOS, *self._tag_ids(text)] for row, text in zip(rows, texts, strict=True)]
 
     def _tag_ids(self, text: str) -> list[int]:
-        return [self._ids.get(tag, UNK) for tag in tags_of(text)]
+        return [self._ids.get(tag, self._stripped.get(tag.strip(), UNK)) for tag in tags_of(text)]
 
     def tokens(self, ids: Iterable[SupportsIndex]) -> list[str]:
         """Returns one string for each id, including special ones, as labels for plots."""

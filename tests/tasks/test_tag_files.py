@@ -102,6 +102,23 @@ def test_files_of_tags_are_read_beside_the_sources(folder, tmp_path):
     assert all("\t" in text for split in held_out.splits.values() for text in split.source)
 
 
+def test_spaces_around_tags_make_no_other_tags(folder):
+    expected = build(folder)
+    (folder / "train.tags").write_text("V; PST\nV ;PST\nN;\u3000PL\n V;PROG \n")
+    task = build(folder)
+    assert task.splits == expected.splits and task.stats == expected.stats
+    assert task.source_vocabulary.to_json() == expected.source_vocabulary.to_json()
+    for line in ("go\tV; PST", "go\t V ;PST "):  # as a user may write it to be predicted
+        assert task.source_vocabulary.encode(line) == task.source_vocabulary.encode("go\tV;PST")
+
+
+def test_a_vocabulary_of_an_earlier_run_may_have_tags_with_spaces():
+    old = TaggedTexts(Words(["go"]), ["V", " PST", "N", " N"])
+    v, pst, n, spaced = range(5, 9)
+    assert old.encode("go\tV;PST") == old.encode("go\tV; PST") == [4, EOS, v, pst]
+    assert old.encode("go\tN; N;X") == [4, EOS, n, spaced, UNK]
+
+
 @pytest.mark.parametrize("name, tags", [("seq2seq", "fed"), ("seq2seq", "attended"), ("transformer", "invariant")])
 def test_a_config_builds_a_model_that_reads_them(folder, name, tags):
     config = switch(get_config(), model=name)

@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import SupportsIndex
 
 import numpy as np
@@ -45,12 +45,26 @@ class SentencePiece:
 
         Raises:
             UserError: no model of this size can be trained on this text; the message has the nearest possible size.
+                What `lines` raises is raised as it is.
         """
         check_known(model_type, MODEL_TYPES, "sentencepiece model")
+        if vocab_size <= len(SPECIAL):
+            raise UserError(
+                f"vocab_size {vocab_size} is too small; expected more than {len(SPECIAL)}, the special pieces"
+            )
         model = io.BytesIO()
+        raised: list[BaseException] = []  # by `lines`: SentencePiece would make an error of its own of it
+
+        def read() -> Iterator[str]:
+            try:
+                yield from lines
+            except (Exception, KeyboardInterrupt) as error:
+                raised.append(error)
+                raise
+
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
+                sentence_iterator=read(),
                 model_writer=model,
                 vocab_size=vocab_size,
                 model_type=model_type,
@@ -68,6 +82,8 @@ class SentencePiece:
                 minloglevel=2,
             )
         except RuntimeError as error:
+            if raised:
+                raise raised[0] from None
             raise UserError(_size_error(vocab_size, str(error))) from None
         return cls(model.getvalue())
 

@@ -184,6 +184,24 @@ def test_sentencepiece_size_is_exact_and_a_wrong_one_names_the_nearest(model_typ
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("size", [-1, 0, 3, len(SPECIAL)])
+def test_sentencepiece_needs_a_piece_besides_the_special_ones(size, capfd):
+    with pytest.raises(UserError, match=rf"^vocab_size {size} is too small; expected more than 4, the special pieces$"):
+        SentencePiece.train(LINES, vocab_size=size)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("error", [UserError("text, line 2: the line is empty"), KeyboardInterrupt()])
+def test_what_is_wrong_with_a_line_is_no_fault_of_sentencepiece(error):
+    def lines():
+        yield LINES[0]
+        raise error
+
+    with pytest.raises(type(error)) as found:
+        SentencePiece.train(lines(), vocab_size=36)
+    assert found.value is error
+
+
 def test_sentencepiece_training_is_deterministic():
     models = [SentencePiece.train(LINES, vocab_size=36).to_json() for _ in range(2)]
     assert models[0] == models[1]

@@ -48,15 +48,25 @@ def choose_buckets(
 def cut(lengths: Int[np.ndarray, " n"], parts: int) -> list[int]:
     """Chooses at most `parts` lengths that minimize the padding when every length is rounded up to the next of them.
 
-    Dynamic programming over the distinct lengths: best[j] is the cheapest choice for the j smallest ones.
+    Dynamic programming over the distinct lengths: cost[j] is the sum of the padded lengths under the best choice for
+    the j smallest ones. Of choices of equal cost, the one whose lengths come first in the order of lists is taken.
     """
     values, counts = np.unique(lengths, return_counts=True)
     total = np.concatenate([[0], np.cumsum(counts)])
-    best: list[tuple[float, list[int]]] = [(0.0, [])] + [(np.inf, [])] * len(values)
+    cost = np.full(len(total), np.inf)
+    cost[0] = 0
+    before = []  # of each number of parts and each j: how many lengths are below the last part
     for _ in range(min(parts, len(values))):
-        added = [best[0]]
-        for j in range(1, len(values) + 1):
-            longest = int(values[j - 1])
-            added.append(min((best[i][0] + (total[j] - total[i]) * longest, [*best[i][1], longest]) for i in range(j)))
-        best = added
-    return best[-1][1]
+        added, below = np.zeros(len(total)), np.zeros(len(total), int)
+        for j, longest in enumerate(values.tolist(), 1):
+            costs = cost[:j] + (total[j] - total[:j]) * longest
+            # The first minimum is also the first in the order of lists: the best parts of fewer lengths are no longer.
+            below[j] = np.argmin(costs)
+            added[j] = costs[below[j]]
+        cost = added
+        before.append(below)
+    chosen, j = [], len(values)
+    while j:
+        chosen.append(int(values[j - 1]))
+        j = before.pop()[j]
+    return chosen[::-1]

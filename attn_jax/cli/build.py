@@ -46,11 +46,22 @@ class Setup(NamedTuple):
 
 
 def build_task(config: ConfigDict, kept: Any = None) -> Task | PointsTask:
-    """Builds the task of a config; `kept` is the data stored in a work directory, see Task.kept."""
+    """Builds the task of a config; `kept` is the data stored in a work directory, see Task.kept.
+
+    Raises:
+        UserError: an option or a file is wrong; a new run names a file of frequencies, and the data has its own.
+    """
     options = resolve(config)
     task = options.task.build(data_dir=options.run.data_dir, kept=kept, seeds=options.run.all_seeds)
     output = output_of(options)
-    if output is None or not output.needs_counts or task.target_vocabulary.counts is not None:
+    if output is None or not output.needs_counts:
+        return task
+    if task.target_vocabulary.counts is not None:
+        if output.frequencies and kept is None:
+            raise UserError(
+                f"model.output.frequencies {output.frequencies}: task.name {task.name} has the counts of its own data; "
+                "leave it out"
+            )
         return task
     return task.with_counts(pathlib.Path(options.run.data_dir) / output.frequencies if output.frequencies else None)
 

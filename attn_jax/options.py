@@ -37,6 +37,7 @@ class Option(NamedTuple):
         meaning: one line about its effect.
         at_least, at_most: range of a number; None: no limit.
         choices: allowed names; (): any text.
+        former: names that stored runs may have as well. New runs may not, which whatever reads the option checks.
         each: type of the elements of a tuple; None: any.
         affects: "training": changes the trained parameters; "results": changes only measurements and predictions;
             "nothing": changes no number.
@@ -57,6 +58,7 @@ class Option(NamedTuple):
     large: bool = False
     only: tuple = ()
     file: bool = False
+    former: tuple[str, ...] = ()
 
     @property
     def range(self) -> str:
@@ -89,7 +91,7 @@ class Option(NamedTuple):
             part for part in (value if self.kind is tuple else (value,)) if isinstance(part, str)
         ):
             raise UserError(f"{key} is {value!r}; expected no NUL in a name")
-        if self.choices:
+        if self.choices and value not in self.former:
             check_known(value, self.choices, key)
         if self.kind in (int, float) and self.at_least is not None:
             highest = sys.float_info.max if self.at_most is None else self.at_most
@@ -112,11 +114,12 @@ def option(
     large: bool = False,
     only: tuple[str, Iterable] | tuple[()] = (),
     file: bool = False,
+    former: Iterable[str] = (),
 ) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default, meaning, at_least, at_most, each, affects, large, only, file: see `Option`.
+        default, meaning, at_least, at_most, each, affects, large, only, file, former: see `Option`.
         choices: allowed names; may be a table with these keys.
     """
     assert affects in AFFECTS
@@ -132,6 +135,7 @@ def option(
         large=large,
         only=(only[0], tuple(only[1])) if only else (),
         file=file,
+        former=tuple(former),
     )
     return dataclasses.field(default=default, metadata={"option": about})
 

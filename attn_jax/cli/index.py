@@ -12,10 +12,8 @@ from attn_jax.errors import UserError, one_line
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.indexing import IndexOptions, write_index
 from attn_jax.tasks.token_index import read_index, verify
-from attn_jax.tasks.vocabulary import VOCABULARIES
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES
 from attn_jax.training.progress import Progress
-
-KINDS = ("words", "characters", "sentencepiece")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -76,9 +74,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--target", help="text file of their translations")
     made.add_argument("--out", help="folder for the files; it is made")
     made.add_argument("--check", help="compare the checksums of the files in this folder")
-    made.add_argument(
-        "--vocabulary", choices=[name for name in VOCABULARIES if name in KINDS], default=default.vocabulary
-    )
+    made.add_argument("--vocabulary", choices=list(TEXT_VOCABULARIES), default=default.vocabulary)
     made.add_argument("--vocab_size", type=int, nargs=2, default=default.vocab_size, help="of source and target")
     made.add_argument("--min_count", type=int, default=default.min_count, help="rarer words become unk")
     made.add_argument(

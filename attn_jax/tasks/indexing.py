@@ -24,8 +24,7 @@ from attn_jax.tasks.files import load_checked, reason, save_checked
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.text import not_utf8
 from attn_jax.tasks.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, SIDES, VOCABULARIES, map_array, token_dtype
-from attn_jax.tasks.vocabulary import VOCABULARIES as KINDS
-from attn_jax.tasks.vocabulary import Vocabulary
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Vocabulary
 from attn_jax.token_ids import EOS, UNK
 
 PART = 20_000  # pairs
@@ -40,7 +39,7 @@ class IndexOptions:
     """Options of an index.
 
     Attributes:
-        vocabulary: a key of KINDS.
+        vocabulary: a key of TEXT_VOCABULARIES.
         vocab_size: of source and target.
         min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
         joint: one vocabulary for both sides, of the first size.
@@ -73,7 +72,7 @@ def write_index(
             the folder is finished, or of other texts or options.
     """
     texts = (source, target)
-    kind = lookup(KINDS, options.vocabulary, "vocabulary")
+    kind = lookup(TEXT_VOCABULARIES, options.vocabulary, "vocabulary")
     given = dataclasses.asdict(options) | {side: size_of_text(path) for side, path in zip(SIDES, texts, strict=True)}
     given = {name: list(map(_plain, value)) if isinstance(value, tuple) else value for name, value in given.items()}
     if (folder / INDEX).exists():

@@ -13,11 +13,12 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.tasks.task import Task
-from attn_jax.tasks.vocabulary import VOCABULARIES
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, VOCABULARIES
 from attn_jax.token_ids import SPECIAL
 
 PIECES = tuple(name for name, kind in VOCABULARIES.items() if issubclass(kind, SentencePiece))
 COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)
+FORMER = tuple(name for name in VOCABULARIES if name not in TEXT_VOCABULARIES)  # of texts of one task, such as stories
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +100,7 @@ class VocabularyOptions(TextOptions):
     )
     test: tuple = option(("", ""), "test files (source, target); empty: the validation split is measured", each=str)
     valid_size: int = option(500, "number of validation examples", at_least=1)
-    vocabulary: str = option("words", "tokenizer and vocabulary", choices=VOCABULARIES)
+    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, former=FORMER)
     vocab_size: tuple = option(
         (8000, 8000), "vocabulary sizes of source and target: exact for sentencepiece, else at most", each=int
     )

@@ -12,7 +12,7 @@ from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.tags import add_tags, unseen_tags
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_parallel
-from attn_jax.tasks.vocabulary import VOCABULARIES, TaggedTexts, Vocabulary
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, VOCABULARIES, TaggedTexts, Vocabulary
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = 2015  # seed of the permutation for validation pairs and subsets, independent of the seed of a run
@@ -46,7 +46,7 @@ def parallel_text(
         train, valid, test: (source, target) file names; two empty names where there is none.
         valid_size: pairs to hold out where there are no validation files.
         num_examples: training pairs to use; 0 means all.
-        vocabulary: name in VOCABULARIES.
+        vocabulary: name in TEXT_VOCABULARIES, in earlier runs in VOCABULARIES.
         vocab_size: of source and target.
         joint_vocabulary: one vocabulary for both sides, trained on both, of the first size.
         min_count, sentencepiece: see configs/base.py.
@@ -56,7 +56,7 @@ def parallel_text(
     Raises:
         UserError: something is wrong with a file (see attn_jax.tasks.text), a size or a name.
     """
-    kind = lookup(VOCABULARIES, vocabulary, "vocabulary")
+    kind = lookup(TEXT_VOCABULARIES if vocabularies is None else VOCABULARIES, vocabulary, "vocabulary")
     if len(tag_files) != len(SPLITS):
         raise UserError(
             f"task.tag_files is {tuple(tag_files)}; expected three names, of train, valid and test, or empty"

@@ -23,11 +23,10 @@ from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.splits import check_count, check_left, same_text, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_text
-from attn_jax.tasks.vocabulary import Characters, Vocabulary, Words
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Characters, Vocabulary
 
 NUM_SENTENCES = 10_000  # of the generated text, for training and validation
 TEST_SIZE = 1000
-KINDS = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}
 
 NOUNS = (
     *((word, word + "s") for word in "bird boat cabinet cat doctor dog farmer garden house key lamp letter".split()),
@@ -71,7 +70,7 @@ def plain_text(
         valid_size: lines or blocks to hold out where there is no validation file.
         num_examples: training lines or blocks; 0 means all.
         block: tokens of a block, see `make_blocks`; 0 means lines.
-        vocabulary: name in KINDS.
+        vocabulary: name in TEXT_VOCABULARIES.
         vocab_size: of it the second counts, the target's.
         min_count, sentencepiece: see configs/base.py.
         vocabularies: (source, target) of an earlier run; None makes them.
@@ -80,7 +79,7 @@ def plain_text(
     Raises:
         UserError: something is wrong with a file, a size or a name.
     """
-    kind = lookup(KINDS, vocabulary, "vocabulary of plain_text")
+    kind = lookup(TEXT_VOCABULARIES, vocabulary, "vocabulary of plain_text")
     if block < 0:
         raise UserError(f"task.block {block}: expected the number of tokens of a block, or 0 for lines")
     if str(data_dir):
@@ -230,7 +229,7 @@ class PlainTextOptions(VocabularyOptions):
 
     name: str = option("plain_text", "name of the task")
     block: int = option(0, "tokens per example; 0: each line is an example")
-    vocabulary: str = option("words", "tokenizer and vocabulary", choices=KINDS)
+    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES)
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:

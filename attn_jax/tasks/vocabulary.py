@@ -330,12 +330,10 @@ def from_json(data: dict) -> "Vocabulary":
 
 Vocabulary = Words | StoryWords | Characters | Inflections | TaggedLemmas | TaggedTexts | SentencePiece
 
-VOCABULARIES = {
-    "words": Words,
+TEXT_VOCABULARIES = {"words": Words, "characters": Characters, "sentencepiece": SentencePiece}  # of any text
+VOCABULARIES = TEXT_VOCABULARIES | {
     "stories": StoryWords,
-    "characters": Characters,
     "inflection": Inflections,
     "tagged_lemmas": TaggedLemmas,
-    "sentencepiece": SentencePiece,
 }
 STORED = VOCABULARIES | {"pictures": PictureQuestions, "tagged_texts": TaggedTexts}

@@ -122,6 +122,8 @@ def test_a_config_makes_it(tmp_path, task):
         ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45, the training lines there are$"),
         ({"num_examples": -1}, "task.num_examples -1: expected"),
         ({"vocabulary": "word"}, "unknown vocabulary 'word'; did you mean words"),
+        ({"vocabulary": "stories"}, "unknown vocabulary 'stories'; known: characters, sentencepiece, words$"),
+        ({"vocabulary": "tagged_lemmas"}, "unknown vocabulary 'tagged_lemmas'; known: characters, sentencepiece, w"),
         ({"vocab_size": (2, 1000)}, "vocab_size 2 is too small"),
     ],
 )

@@ -1,11 +1,16 @@
 """Files to splits: a real held-out split, nested subsets, vocabularies of the training split only."""
 
 import pytest
+from tiny_run import files_config, train, write_pairs
 
+from attn_jax.cli import runs
+from attn_jax.cli.load import load
+from attn_jax.cli.unread import why_unread
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
+from attn_jax.tasks import parallel_text as module
 from attn_jax.tasks.parallel_text import parallel_text
-from attn_jax.tasks.vocabulary import Words
+from attn_jax.tasks.vocabulary import VOCABULARIES, Inflections, Words
 from attn_jax.token_ids import UNK
 
 DEFAULTS = {
@@ -138,6 +143,9 @@ def test_given_vocabularies_are_used(task):
         ({"num_examples": 46}, r"task.num_examples 46: expected 0 \(all\) to 45"),
         ({"num_examples": -1}, "task.num_examples -1: expected"),
         ({"vocabulary": "word"}, "unknown vocabulary 'word'; did you mean words"),
+        ({"vocabulary": "stories"}, "unknown vocabulary 'stories'; known: characters, sentencepiece, words$"),
+        ({"vocabulary": "inflection"}, "unknown vocabulary 'inflection'; known: characters, sentencepiece, words$"),
+        ({"vocabulary": "tagged_lemmas"}, "unknown vocabulary 'tagged_lemmas'; known: characters, sentencepiece, w"),
         ({"vocab_size": (1000, 2)}, "the target vocabulary: vocab_size 2 is too small"),
         ({"vocabulary": "sentencepiece"}, "the source vocabulary: vocab_size 1000 is too large .* possible is \\d+$"),
     ],
@@ -159,3 +167,21 @@ def test_a_joint_vocabulary_is_that_of_both_sides(task):
     assert result.source_vocabulary is result.target_vocabulary
     target = result.splits["train"].target[0]
     assert UNK not in result.source_vocabulary.encode(target) and UNK in task().source_vocabulary.encode(target)
+
+
+def test_a_run_of_before_keeps_a_vocabulary_that_a_new_run_may_not_have(tmp_path, monkeypatch):
+    """The letters of lemmas and their tags, which are in the lines themselves."""
+    source, _ = write_pairs(tmp_path)
+    source.write_text("".join(f"{line}\tV;PST\n" for line in source.read_text().splitlines()))
+    options = dict(task__vocabulary="inflection", task__valid_size=5, task__buckets=((64, 64),), train__num_steps=1)
+    config = files_config(tmp_path, **options)
+    with pytest.raises(UserError, match=r"^unknown vocabulary 'inflection'; known: characters, sentencepiece, words$"):
+        runs.open_run(config, tmp_path / "new")
+    with monkeypatch.context() as before:
+        before.setattr(module, "TEXT_VOCABULARIES", VOCABULARIES)
+        train(config, tmp_path / "run")
+    assert isinstance(load(tmp_path / "run").predictor.translator.source_vocabulary, Inflections)
+    assert train(config, tmp_path / "run")[1].reason == "finished before"
+    assert not why_unread(config, "task.min_count")
+    config.task.vocabulary = "sentencepiece"
+    assert "is read by task.vocabulary words or characters, not by" in why_unread(config, "task.min_count")

@@ -27,6 +27,8 @@ from attn_jax.tasks.vocabulary import Vocabulary, Words
 NUM_EXAMPLES = 10_000  # training texts by default
 TEST_SIZE = 1000
 KEY, VALUE, FILLER = "k", "v", "."  # first letter of the words
+MOST_WORDS = 10_000  # keys, or values: all of them are sorted for each text
+AT_ONCE = 1 << 20  # random numbers in memory
 
 
 def entropy(num_pairs: int, length: int, num_fillers: int) -> float:
@@ -47,9 +49,9 @@ def sample(
     length: int,
 ) -> Pairs:
     """Samples texts; a smaller count gives other texts. The keys of a text are different, and so are its values."""
-    keys, values = (_choose(count, size, num_pairs, rng) for size in (num_keys, num_values))
+    keys, values = (choose(count, size, num_pairs, rng) for size in (num_keys, num_values))
     places = length - num_pairs  # a pair is at one place, as a filler is
-    order = _choose(count, places, num_pairs, rng)  # place of each pair
+    order = choose(count, places, num_pairs, rng)  # place of each pair
     fillers = rng.integers(num_fillers, size=(count, places))
     source, target = [], []
     for row in range(count):
@@ -116,9 +118,17 @@ def is_value(tokens: Int[np.ndarray, "..."], vocabulary: Vocabulary) -> np.ndarr
     return np.array(values)[tokens]
 
 
-def _choose(count: int, size: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarray, "n c"]:
-    """Chooses different numbers below `size`, in random order, for each of `count` rows."""
-    return np.argsort(rng.random((count, size)), axis=1)[:, :chosen]
+def choose(count: int, size: int, chosen: int, rng: np.random.Generator) -> Int[np.ndarray, "n c"]:
+    """Chooses different numbers below `size`, in random order, for each of `count` rows.
+
+    They come from one random matrix [count, size], some of whose rows are in memory at a time.
+    """
+    rows = max(1, AT_ONCE // size)
+    found = np.empty((count, chosen), int)
+    for start in range(0, count, rows):
+        part = found[start : start + rows]
+        part[:] = np.argsort(rng.random((len(part), size)), axis=1)[:, :chosen]
+    return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,8 +137,8 @@ class RecallOptions(TextOptions):
 
     name: str = option("recall", "name of the task")
     num_pairs: int = option(4, "pairs of a key and a value in a text", at_least=1, at_most=10_000)
-    num_keys: int = option(128, "number of key words", at_least=1, at_most=1_000_000)
-    num_values: int = option(128, "number of value words", at_least=1, at_most=1_000_000)
+    num_keys: int = option(128, "number of key words", at_least=1, at_most=MOST_WORDS)
+    num_values: int = option(128, "number of value words", at_least=1, at_most=MOST_WORDS)
     num_fillers: int = option(
         1, "number of filler words, which are neither keys nor values", at_least=1, at_most=10_000
     )

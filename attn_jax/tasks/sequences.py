@@ -161,7 +161,7 @@ class SequencesOptions(TextOptions):
 
     name: str = option("sequences", "name of the task")
     operation: str = option("sort", "operation that turns the source into the target", choices=OPERATIONS)
-    num_symbols: int = option(32, "number of different symbols")
+    num_symbols: int = option(32, "number of different symbols", at_least=2, at_most=100_000)
     lengths: tuple = option((1, 16), "shortest and longest source in training and validation")
     test_lengths: tuple = option((), "lengths of the test sources, such as (32, 64); (): as in training")
     valid_size: int = option(500, "number of validation examples", at_least=1)

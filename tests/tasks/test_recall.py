@@ -1,12 +1,14 @@
 """Associative recall: the entropy by enumeration, and texts in which every key has one value."""
 
 import collections
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from attn_jax.cli.options import default_config, resolve
 from attn_jax.errors import UserError
-from attn_jax.tasks.recall import entropy, is_value, recall, sample
+from attn_jax.tasks.recall import choose, entropy, is_value, recall, sample
 
 SMALL = dict(num_pairs=2, num_keys=5, num_values=6, num_fillers=2, length=7)
 
@@ -43,6 +45,32 @@ def test_every_key_is_followed_by_its_value_and_no_filler_is_a_key_or_a_value():
     assert recall(**SMALL, num_examples=50, valid_size=5).splits == task.splits
     lowest = np.exp(entropy(2, 7, 2) / 8)
     assert task.stats["lowest possible perplexity"] == pytest.approx(lowest, abs=1e-4)
+
+
+@pytest.mark.parametrize(("count", "size"), [(20_000, 128), (3, 5), (64, 100_000)])
+def test_numbers_are_chosen_in_parts_that_are_those_of_one_matrix(count, size):
+    """Measured pages depend on them; the matrix itself would be larger than the memory for many keys."""
+    whole = np.random.default_rng(3)
+    expected = np.argsort(whole.random((count, size)), axis=1)[:, :4]
+    rng = np.random.default_rng(3)
+    tracemalloc.start()
+    try:
+        found = choose(count, size, 4, rng)
+        assert (
+            tracemalloc.get_traced_memory()[1] < 40_000_000
+        )  # bytes; a matrix of 64 x 100,000 and its order are 102 MB
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found, expected)
+    assert rng.random() == whole.random()
+
+
+@pytest.mark.parametrize("name", ["num_keys", "num_values"])
+def test_more_words_than_can_be_sorted_for_each_text_are_refused(name):
+    config = default_config("recall", "seq2seq")
+    config.task[name] = 1_000_000
+    with pytest.raises(UserError, match=rf"^task.{name} is 1000000; expected 1 to 10000$"):
+        resolve(config)
 
 
 @pytest.mark.parametrize(

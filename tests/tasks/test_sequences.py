@@ -185,6 +185,14 @@ def test_wrong_options(options, message):
         build(**options)
 
 
+@pytest.mark.parametrize("number", [1, 1_000_000_000])
+def test_an_alphabet_of_no_use_is_refused_before_it_is_made(number):
+    config = get_config(task="sequences")
+    config.task.num_symbols = number
+    with pytest.raises(UserError, match=rf"^task.num_symbols is {number}; expected 2 to 100000$"):
+        build_task(config)
+
+
 @pytest.mark.parametrize("lengths", [(), (3, 0)])
 def test_wrong_lengths_of_pairs(lengths):
     with pytest.raises(UserError, match="expected one or more lengths of at least 1"):

@@ -45,7 +45,7 @@ def labelled_text(
         num_examples: training lines to use; 0 means all.
         vocabulary: of the text: name in TEXT_VOCABULARIES, in earlier runs in VOCABULARIES.
         vocab_size: of it the first counts.
-        min_count, sentencepiece: see configs/base.py.
+        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
         vocabularies: (source, target) of an earlier run; None makes them.
 
     Raises:

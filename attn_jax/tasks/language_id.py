@@ -118,7 +118,7 @@ def read_lexicons(folder: pathlib.Path, size: str, labels: Sequence[str]) -> dic
     """Reads the distinct lemmas of each language from the files LANGUAGE-train-SIZE, languages in alphabetical order.
 
     Raises:
-        UserError: no such file, a name that none has, or as attn_jax.tasks.inflection.read_forms.
+        UserError: no such file, a name that none has, or as attn_jax.tasks.inflection_files.read_forms.
     """
     found = [re.fullmatch(r"(\S+)-train-(\S+)", path.name) for path in folder.glob("*-train-*")]
     sizes: dict[str, dict[str, pathlib.Path]] = {}

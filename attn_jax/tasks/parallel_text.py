@@ -49,7 +49,7 @@ def parallel_text(
         vocabulary: name in TEXT_VOCABULARIES, in earlier runs in VOCABULARIES.
         vocab_size: of source and target.
         joint_vocabulary: one vocabulary for both sides, trained on both, of the first size.
-        min_count, sentencepiece: see configs/base.py.
+        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
         tag_files: of the sources of train, valid and test; empty names where there is none.
         vocabularies: (source, target) of an earlier run; None trains them on the training split.
 

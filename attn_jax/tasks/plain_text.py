@@ -72,7 +72,7 @@ def plain_text(
         block: tokens of a block, see `make_blocks`; 0 means lines.
         vocabulary: name in TEXT_VOCABULARIES.
         vocab_size: of it the second counts, the target's.
-        min_count, sentencepiece: see configs/base.py.
+        min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
         vocabularies: (source, target) of an earlier run; None makes them.
         seed: of the generated text.
 

@@ -43,13 +43,14 @@ def test_images_of_a_given_file_that_training_has_are_counted(folder):
 
 
 def test_questions_and_boxes(folder):
-    lines = ["0.png\twhat is it\tred cat\t1,1,4,4+0,0,2,2 -", "1.png\twhat is there\tdog", "2.png\twho\tcat"]
-    task = build(folder, lines, questions=True)
-    pairs = {s.rpartition("/")[2]: i for i, s in enumerate(task.splits["train"].source)}
-    assert set(pairs) < {"0.png\twhat is it", "1.png\twhat is there", "2.png\twho"}
-    first = pairs.get("0.png\twhat is it")
-    if first is not None:
-        assert task.splits["train"].boxes[first] == (((1, 1, 4, 4), (0, 0, 2, 2)), ())
+    lines = ["0.png\twhat is it\tred cat\t1,1,4,4+0,0,2,2 -", "1.png\twhat is there\tdog"]
+    (folder / "valid.tsv").write_text("2.png\twho\tcat\t0,1,12,8\n3.png\twho\tcat\n")
+    task = build(folder, lines, questions=True, valid="valid.tsv")
+    train, valid = task.splits["train"], task.splits["valid"]
+    assert [source.rpartition("/")[2] for source in train.source] == ["0.png\twhat is it", "1.png\twhat is there"]
+    assert train.target == ["red cat", "dog"] and valid.target == ["cat", "cat"]
+    assert train.boxes == [(((1, 1, 4, 4), (0, 0, 2, 2)), ()), ((),)]
+    assert valid.boxes == [(((0, 1, 12, 8),),), ((),)]
     assert "what" in task.source_vocabulary.to_json()["tokens"] and len(task.target_vocabulary) > 4
 
 

@@ -18,6 +18,7 @@ from attn_jax.tasks.files import reason
 
 PARTS = {"train": False, "t10k": True}  # of MNIST, by the beginning of the names of its files -> held out
 EVERY = 5
+INK = 0.1  # a pixel above this is ink
 MAGIC = {"images-idx3": 0x803, "labels-idx1": 0x801}
 
 
@@ -61,7 +62,7 @@ def of_mnist(folder: str) -> Digits:
     """MNIST, from the idx files in a folder, packed (.gz) or not.
 
     Raises:
-        UserError: no file is there, or one is damaged.
+        UserError: no file is there, one is damaged, or an image is blank.
     """
     found = []
     for part, held_out in PARTS.items():
@@ -73,6 +74,11 @@ def of_mnist(folder: str) -> Digits:
             raise UserError(f"{paths[1]}: {len(labels)} labels for the {len(images)} images of {paths[0].name}")
         if labels.max(initial=0) > 9:
             raise UserError(f"{paths[1]}: the label {labels.max()}; expected digits")
+        blank = ~(images > 255 * INK).any(axis=(1, 2))
+        if blank.any():
+            raise UserError(
+                f"{paths[0]}, image {np.argmax(blank) + 1}: blank, no pixel is above {int(255 * INK)}; expected ink"
+            )
         found.append(Digits(images / 255, labels.astype(int), np.full(len(labels), held_out)))
     if not found:
         raise UserError(
@@ -122,7 +128,7 @@ def drawn(glyphs: str, folder: str, number: int, size: int) -> Float[np.ndarray,
     from PIL import Image
 
     image = REAL[glyphs](folder).images[number]
-    ink = image > 0.1
+    ink = image > INK
     rows, columns = np.flatnonzero(ink.any(axis=1)), np.flatnonzero(ink.any(axis=0))
     part = image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     width = max(1, round(size * part.shape[1] / part.shape[0]))

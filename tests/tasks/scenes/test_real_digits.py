@@ -19,6 +19,13 @@ def idx(array):
     return header + array.astype(np.uint8).tobytes()
 
 
+def with_image(number, value):
+    """60 bright images but one, all of whose pixels have this value."""
+    images = np.full((60, 9, 9), 200)
+    images[number] = value
+    return images
+
+
 def write(folder, count=60, part="t10k", packed=True, value=200):
     """Files of `count` images: a bar whose height and brightness tell the number of the image."""
     images, labels = np.zeros((count, 9, 9)), np.arange(count) // 5 % 10
@@ -106,8 +113,19 @@ def test_a_world_of_an_old_work_directory_is_one_of_typefaces():
         (NAMES[1], idx(np.arange(7)), "t10k-labels-idx1-ubyte: 7 labels for the 60 images of t10k-images-idx3-ubyte"),
         (NAMES[1], idx(np.full(60, 11)), "the label 11; expected digits"),
         (NAMES[1], idx(np.arange(60) // 5 % 10)[:-1], "t10k-labels-idx1-ubyte: 67 bytes; expected 68"),
+        (
+            NAMES[0],
+            idx(with_image(40, 0)),
+            "t10k-images-idx3-ubyte, image 41: blank, no pixel is above 25; expected ink",
+        ),
+        (
+            NAMES[0],
+            idx(with_image(0, 25)),
+            "t10k-images-idx3-ubyte, image 1: blank, no pixel is above 25; expected ink",
+        ),
+        (NAMES[0], idx(np.zeros((60, 0, 9))), "t10k-images-idx3-ubyte, image 1: blank"),
     ],
-    ids=["no file", "no idx file", "fewer labels", "no digit", "cut short"],
+    ids=["no file", "no idx file", "fewer labels", "no digit", "cut short", "blank", "faint", "no pixels"],
 )
 def test_what_is_no_mnist_is_one_line(tmp_path, name, content, message):
     write(tmp_path, packed=False)

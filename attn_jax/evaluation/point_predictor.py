@@ -13,7 +13,8 @@ from attn_jax.evaluation.regressor import Regressor
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.point_batches import LARGEST
 from attn_jax.tasks.points import Points, PointsTask
-from attn_jax.tasks.regression import number, read_points
+from attn_jax.tasks.regression import read_points
+from attn_jax.tasks.tables import cells_of, number
 from attn_jax.types import Float, Params
 
 
@@ -32,9 +33,9 @@ class PointPredictor:
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (lines "number,number", predictions) for every `chunk` lines; the prediction of an empty line is "".
 
-        The separator is that of the training file. A first line with the names of columns chooses the columns, and has
-        no prediction. A class is printed by its name. Scores are log p(inputs) by Parzen windows and a tab: how much
-        the training points tell about this place.
+        The separator is that of the training file, and cells may be in quotes, as there. A first line with the names of
+        columns chooses the columns, and has no prediction. A class is printed by its name. Scores are log p(inputs) by
+        Parzen windows and a tab: how much the training points tell about this place.
         """
         for read in chunks(self._read(lines), chunk):
             rows = [numbers for _, numbers in read if numbers]
@@ -123,20 +124,24 @@ class PointPredictor:
         chosen: list[int] | None = None
         first = True
         for count, text in enumerate(lines, 1):
-            cells = text.split(self.columns.separator)
-            if first and text.strip() and {cell.strip() for cell in cells} >= set(self.columns.inputs):
-                header = [cell.strip() for cell in cells]
-                chosen, first = [header.index(name) for name in self.columns.inputs], False
+            if not text.strip():
+                yield text, []
                 continue
-            first = first and not text.strip()
-            yield text, self._numbers(cells, chosen, f"line {count}") if text.strip() else []
+            where = f"input, line {count}"
+            cells = cells_of(text, self.columns.separator, where)
+            names = [cell.strip() for cell in cells]
+            if first and set(names) >= set(self.columns.inputs):
+                chosen = [names.index(name) for name in self.columns.inputs]
+            else:
+                yield text, self._numbers(cells, chosen, where)
+            first = False
 
     def _numbers(self, cells: list[str], chosen: list[int] | None, where: str) -> list[float]:
         names = self.columns.inputs
         indices = range(len(names)) if chosen is None else chosen
         if len(cells) <= max(indices) or (chosen is None and len(cells) != len(names)):
-            raise UserError(f"input, {where}: {len(cells)} cells; expected {self.columns.separator.join(names)}")
-        return [number(cells[j], f"input, {where}, column {name!r}") for name, j in zip(names, indices, strict=True)]
+            raise UserError(f"{where}: {len(cells)} cells; expected {self.columns.separator.join(names)}")
+        return [number(cells[j], f"{where}, column {name!r}") for name, j in zip(names, indices, strict=True)]
 
     def _printed(self, params: Params, inputs: Float[np.ndarray, "n d"]) -> list[str]:
         predictions, reach = self.regressor.predict(params, inputs)

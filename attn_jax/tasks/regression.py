@@ -1,15 +1,13 @@
 """Regression and classification of points, from a CSV file with named columns or generated."""
 
-import csv
 import dataclasses
-import io
 import math
 import pathlib
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from attn_jax.errors import UserError, lookup
 from attn_jax.options import option
@@ -17,12 +15,10 @@ from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
 from attn_jax.tasks.options import TaskOptions
 from attn_jax.tasks.points import Columns, Points, PointsTask, make_task
 from attn_jax.tasks.sizes import PointSizes
-from attn_jax.tasks.text import read_text
+from attn_jax.tasks.tables import Table, number, read_table
 
 NUM_POINTS = 40  # of the curve, by default
 TEST_POINTS = 1000  # of the spirals
-OTHERS = (";", "\t")  # separators of cells besides the comma
-LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 
 
 def regression(
@@ -94,95 +90,65 @@ def read_points(
     classification: bool,
     columns: Columns | None = None,
 ) -> tuple[Points, Columns]:
-    """Reads a CSV file whose first line names the columns. `columns` are those of the training file.
-
-    Cells are separated by commas or, if the first line has no comma, by the separator of OTHERS that it has.
+    """Reads the points of a CSV file, see read_table. `columns` are those of the training file.
 
     Raises:
-        UserError: no such file or column; a row with too few or too many cells; a cell that is no finite number, or
-            one beyond LARGEST_NUMBER.
+        UserError: as read_table; no such column; a cell that is no number (see attn_jax.tasks.tables.number) or no
+            class.
     """
-    text = read_text(path, "a line with the names of the columns, then numbers")
-    separator = find_separator(text)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
-    try:
-        rows = [(reader.line_num, row) for row in reader if row]  # an empty line is none
-    except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: not a row of a CSV file ({error})") from None
-    if not rows:
-        raise UserError(f"{path}: only empty lines; expected a line with the names of the columns, then numbers")
-    (start, first), *rows = rows
-    header = [name.strip() for name in first]
-    if all(map(_is_number, header)):
-        raise UserError(f"{path}, line {start}: only numbers; expected a first line with the names of the columns")
-    if len(set(header)) != len(header) or "" in header:
-        raise UserError(
-            f"{path}, line {start}: expected different names of columns, got {', '.join(map(repr, header))}"
-        )
-    if len(header) == 1:
-        raise UserError(
-            f"{path}, line {start}: one column only, {header[0]!r}; expected several, with commas between them "
-            "(or, without any comma, semicolons or tabs)"
-        )
-    if columns is not None:
-        inputs, target = columns.inputs, columns.target
-    where = {name: column for column, name in enumerate(header)}
-    target = target or header[-1]
-    lookup(where, target, f"column of {path} (task.target)")
-    inputs = tuple(inputs) or tuple(name for name in header if name != target)
+    table = read_table(path)
+    if columns is None:
+        inputs, target = choose_columns(table, inputs, target)
+        labels = sorted({label for _, label in labels_of(table, target)}) if classification else ()
+        columns = Columns(inputs, target, tuple(labels), table.separator)
+    else:
+        choose_columns(table, columns.inputs, columns.target)
+    x = numbers_of(table, columns.inputs)
+    if not classification:
+        return Points(x[None], numbers_of(table, [columns.target])[None]), columns
+    known = {name: i for i, name in enumerate(columns.classes)}
+    places = [
+        lookup(known, label, f"class in {path}, line {line}, column {columns.target!r}:")
+        for line, label in labels_of(table, columns.target)
+    ]
+    return Points(x[None], np.eye(len(known))[None, places]), columns
+
+
+def choose_columns(table: Table, inputs: Sequence[str], target: str) -> tuple[tuple[str, ...], str]:
+    """Returns the input columns, () being all but the target, and the target column, "" being the last one.
+
+    Raises:
+        UserError: there is no such column, or the target or an input twice is among the inputs.
+    """
+    names = dict.fromkeys(table.names)
+    target = target or table.names[-1]
+    lookup(names, target, f"column of {table.path} (task.target)")
+    inputs = tuple(inputs) or tuple(name for name in names if name != target)
     for name in inputs:
-        lookup(where, name, f"column of {path} (task.inputs)")
+        lookup(names, name, f"column of {table.path} (task.inputs)")
     if not inputs or target in inputs or len(set(inputs)) != len(inputs):
         raise UserError(f"task.inputs {inputs}: expected one or more columns, each once, besides the target {target!r}")
-    numbers, labels = [], []
-    for line, row in rows:
-        if len(row) != len(header):
-            raise UserError(f"{path}, line {line}: {len(row)} cells, but the first line names {len(header)} columns")
-        read = inputs if classification else (*inputs, target)
-        numbers.append([number(row[where[name]], f"{path}, line {line}, column {name!r}") for name in read])
-        labels.append(row[where[target]].strip())
-        if classification and not labels[-1]:
-            raise UserError(f"{path}, line {line}, column {target!r}: the class is empty")
-    data = np.array(numbers, np.float64).reshape(len(numbers), len(inputs) + (not classification))
-    if not classification:
-        found = columns or Columns(inputs, target, separator=separator)
-        return Points(data[None, :, : len(inputs)], data[None, :, len(inputs) :]), found
-    found = columns or Columns(inputs, target, tuple(sorted(set(labels))), separator)
-    known = {name: i for i, name in enumerate(found.classes)}
-    for (line, _), label in zip(rows, labels, strict=True):
-        lookup(known, label, f"class in {path}, line {line}, column {target!r}:")
-    places = [known[label] for label in labels]
-    return Points(data[None].reshape(1, len(labels), len(inputs)), np.eye(len(known))[None, places]), found
+    return inputs, target
 
 
-def find_separator(text: str) -> str:
-    """Separator of the cells: a comma, or one of OTHERS if the first line that is not empty has it and no comma."""
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    return "," if "," in first else next((other for other in OTHERS if other in first), ",")
+def numbers_of(table: Table, names: Sequence[str]) -> Float[np.ndarray, "n d"]:
+    """Returns the numbers in some columns; a UserError for a cell that has none."""
+    places = [(table.names.index(name), name) for name in names]
+    numbers = [
+        [number(cells[place], f"{table.path}, line {line}, column {name!r}") for place, name in places]
+        for line, cells in table.rows
+    ]
+    return np.array(numbers, np.float64).reshape(len(numbers), len(places))
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def number(text: str, where: str) -> float:
-    """Parses a finite number of at most LARGEST_NUMBER; UserError, with the place in the file, for other text."""
-    try:
-        value = float(text)
-    except ValueError:
-        hint = "; write a point for the decimal comma" if re.fullmatch(r"[-+]?\d+,\d+", text.strip()) else ""
-        raise UserError(f"{where}: {text.strip()!r} is not a number{hint}") from None
-    if not math.isfinite(value):
-        raise UserError(f"{where}: {text.strip()} is not a finite number")
-    if abs(value) > LARGEST_NUMBER:
-        raise UserError(
-            f"{where}: {text.strip()} is too large to be squared in float32; expected a number from "
-            f"{-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, so choose another unit"
-        )
-    return value
+def labels_of(table: Table, name: str) -> list[tuple[int, str]]:
+    """Returns (number of the line, class in a column) of each row; a UserError for an empty one."""
+    place = table.names.index(name)
+    found = [(line, cells[place].strip()) for line, cells in table.rows]
+    for line, label in found:
+        if not label:
+            raise UserError(f"{table.path}, line {line}, column {name!r}: the class is empty")
+    return found
 
 
 def check_training(points: Points, columns: Columns, source: str) -> None:

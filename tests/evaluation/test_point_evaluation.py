@@ -122,6 +122,8 @@ def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
     assert abs(float(lines[0]) - true_curve(1.5)) < 1
     headed, _ = use("predict", config, workdir, capsys, monkeypatch, "part, z ,x\n0.5,9,1.5\n\n0.25,9,2.25\n")
     assert headed == plain
+    quoted, _ = use("predict", config, workdir, capsys, monkeypatch, '"part"," z, all ","x"\n"0.5",9,1.5\n\n.25,9,2.25')
+    assert quoted == plain
     config.decode.with_scores = True
     scored, _ = use("predict", config, workdir, capsys, monkeypatch, "1.5,0.5\n100,0.5\n")
     config.decode.with_scores = False
@@ -131,6 +133,8 @@ def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
         ("1.5\n", r"input, line 1: 1 cells; expected x,part"),
         ("1,2\n3,four\n", r"input, line 2, column 'part': 'four' is not a number"),
         ("nan,2\n", r"input, line 1, column 'x': nan is not a finite number"),
+        ("1,2\n1_0,2\n", r"input, line 2, column 'x': '1_0' is not a number"),
+        ('1,2\n"1,2\n3",4\n', r'input, line 2: a quote is not closed; expected a second " in this line'),
         ("1,2\n1,-1e300\n", r"input, line 2, column 'part': -1e300 is too large to be squared in float32"),
     ):
         with pytest.raises(UserError, match=message):

@@ -13,6 +13,9 @@ from configs import kernel_regression
 
 TABLE = "rooms, age ,price\n1,2,10\n2,1.5,11\n\n3,7,12.5\n4,-1e1,9\n"
 
+# A quote that is not closed, and the next one, three lines later: csv.reader makes one cell of what is between them.
+SWALLOWED = 'name,x,y\n"Best,1,2\nfoo,3,4\nbar",5,6\nbaz,7,8\n'
+
 
 def task(folder, text=TABLE, **changes):
     """The regression task of a file with this text; numbers of changes are fields of config.task."""
@@ -40,6 +43,14 @@ def test_columns_are_chosen_by_name_and_in_that_order(tmp_path):
         made.splits["train"].inputs[0, order], made.splits["train"].targets[0, order], strict=True
     ):
         assert every[rooms] == (price, age)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_cells_may_be_in_quotes_which_count_inside_of_one_alone(tmp_path, end):
+    text = TABLE.replace("rooms", '"rooms, all"').replace("1.5", '"1.5"').replace("age", 'age in "years"')
+    made, expected = task(tmp_path, text.replace("\n", end), valid_size=2), task(tmp_path, valid_size=2)
+    assert made.columns.inputs == ("rooms, all", 'age in "years"')
+    np.testing.assert_array_equal(made.splits["train"].inputs, expected.splits["train"].inputs)
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
@@ -130,6 +141,19 @@ def test_spirals_are_three_arms_that_a_turn_by_a_third_exchanges():
         (TABLE, {"noise": -1.0}, r"task.noise -1.0: expected a finite number >= 0"),
         (TABLE, {"train": ("point.csv", "")}, r"point.csv: no such file; did you mean points.csv\?"),
         ("", {}, r"points.csv: the file is empty"),
+        (
+            SWALLOWED,
+            {"inputs": ("x",)},
+            r'points.csv, line 2: a quote is not closed; expected a second " in this line$',
+        ),
+        (TABLE.replace("1.5", '"1.5\n"'), {}, r"points.csv, line 3: a quote is not closed"),
+        (TABLE.replace("1.5", '"1.5\r"'), {}, r"points.csv, line 3: a quote is not closed"),
+        (
+            TABLE.replace("1.5", '"1."5'),
+            {},
+            r"points.csv, line 3: not a row of a CSV file \(',' expected after '\"'\)$",
+        ),
+        (TABLE.replace("1.5", "1_5"), {}, r"points.csv, line 3, column 'age': '1_5' is not a number$"),
         ("\n\n", {}, r"points.csv: only empty lines"),
         ("\nx,x\n1,2\n", {}, r"line 2: expected different names of columns"),
         ("x,y\n1,a\n\n2,\n", {"classification": True}, r"line 4, column 'y': the class is empty"),

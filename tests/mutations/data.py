@@ -1,4 +1,4 @@
-"""Faults in made training data, tags beside sources, and ensembles of runs."""
+"""Faults in made training data, data that is read from files, tags beside sources, and ensembles of runs."""
 
 from mutation import Mutation
 
@@ -44,5 +44,47 @@ MUTATIONS = {
         "counts = np.array([len(jax.tree.leaves(own)[0]) for own in params], np.float32)",
         "counts = np.ones(len(params), np.float32)",
         "models/test_ensemble.py::test_it_does_not_matter_how_members_are_grouped",
+    ),
+    "quotes_over_lines": Mutation(
+        "tasks/tables.py",
+        "strict=True",
+        "strict=False",
+        "tasks/test_points.py::test_what_is_wrong_is_told_with_its_place",
+    ),
+    "numbers_with_underscores": Mutation(
+        "tasks/tables.py",
+        'if "_" in text:',
+        'if "__" in text:',
+        "tasks/test_points.py::test_what_is_wrong_is_told_with_its_place",
+    ),
+    "short_lines_of_vectors": Mutation(
+        "tasks/word_vectors.py",
+        "if width < 1 or not word:",
+        "if width < 1:",
+        "tasks/test_word_vectors.py::test_a_wrong_file_is_named_with_its_line",
+    ),
+    "spaces_in_tags": Mutation(
+        "tasks/tags.py",
+        'tags = [tag.strip() for tag in line.split(";")]',
+        'tags = line.split(";")',
+        "tasks/test_tag_files.py::test_spaces_around_tags_make_no_other_tags",
+    ),
+    "last_of_equal_buckets": Mutation(
+        "tasks/buckets.py",
+        "below[j] = np.argmin(costs)",
+        "below[j] = j - 1 - np.argmin(costs[::-1])",
+        "tasks/test_buckets.py::test_choices_of_equal_padding_are_made_in_the_order_of_lists",
+    ),
+    "errors_of_lines": Mutation(
+        "tasks/pieces.py",
+        "if raised:",
+        "if not raised and raised:",
+        "tasks/test_vocabulary.py::test_what_is_wrong_with_a_line_is_no_fault_of_sentencepiece",
+    ),
+    "rows_of_recall_by_their_number": Mutation(
+        "tasks/recall.py",
+        "rows = max(1, AT_ONCE // size)",
+        "rows = AT_ONCE",
+        "tasks/test_recall.py::test_numbers_are_chosen_in_parts_that_are_those_of_one_matrix",
     ),
 }

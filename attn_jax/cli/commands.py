@@ -16,7 +16,7 @@ from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
 from attn_jax.cli.checks import check, check_metrics, check_weights, seeds_of
 from attn_jax.cli.compare import compare_runs, comparison_lines
-from attn_jax.cli.export import export_model
+from attn_jax.cli.export import check_reads_text, export_model, source_length_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.options import resolve
@@ -24,7 +24,7 @@ from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
 from attn_jax.cli.results import read_result
 from attn_jax.cli.run_state import Run
-from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, measure, own_split, restore, split_of
+from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, kept_of, measure, own_split, restore, split_of
 from attn_jax.cli.unread import check_read
 from attn_jax.cli.workdir import load_config, measured_otherwise
 from attn_jax.errors import Interrupted, UserError, printable
@@ -276,18 +276,20 @@ def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         raise UserError("--mode=export writes one run: leave out decode.runs; decode.ensemble has all seeds of the run")
     snapshot, folder = restore(config, workdir), workdir / "export"
     check_links(folder)
+    check_reads_text(snapshot.model)
+    source_length = source_length_of(config, snapshot.setup, kept_of(config, workdir))
     export_model(
         snapshot.model,
         snapshot.chosen,
         folder,
         vocabularies=workdir / "vocabularies.json",
         batch_size=config.decode.batch_size,
-        source_length=config.decode.max_length,
+        source_length=source_length,
         max_length=config.decode.max_length,
     )
-    say(f"{'exported':<14}{folder}: {config.decode.batch_size} sources of {config.decode.max_length} tokens")
-    script = shlex.quote(str(folder / "decode.py"))
-    say(f"{'try':<14}echo '{' '.join(map(str, [*example_ids(snapshot), EOS]))}' | python {script}")
+    say(f"{'exported':<14}{folder}: {config.decode.batch_size} sources of {source_length} tokens")
+    script, ids = shlex.quote(str(folder / "decode.py")), example_ids(snapshot)[: source_length - 1]
+    say(f"{'try':<14}echo '{' '.join(map(str, [*ids, EOS]))}' | python {script}")
 
 
 def example_ids(snapshot: Snapshot) -> list[int]:

@@ -20,10 +20,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from ml_collections import ConfigDict
 
+from attn_jax.cli.build import Setup, build_task
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
+from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.files import save_json, write
 from attn_jax.token_ids import BOS, EOS, PAD, UNK
 from attn_jax.types import Array, Params
@@ -55,8 +58,7 @@ def export_model(
     Raises:
         UserError: the model reads images, or a package for the files is not installed.
     """
-    if getattr(model.module, "picture", None) is not None:
-        raise UserError("--mode=export is for models of text, and this model reads images")
+    check_reads_text(model)
     try:
         import flatbuffers  # noqa: F401, needed by jax.export
         from safetensors.numpy import save
@@ -81,6 +83,32 @@ def export_model(
         "platforms": list(PLATFORMS),
     }
     save_json(folder / "export.json", about | provenance())
+
+
+def check_reads_text(model: Model) -> None:
+    """Raises a UserError for a model that reads images."""
+    if getattr(model.module, "picture", None) is not None:
+        raise UserError("--mode=export is for models of text, and this model reads images")
+
+
+def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
+    """Returns the length of the longest sources of training, eos included.
+
+    It is that of task.buckets; where they are chosen automatically, of those that the training data gives.
+
+    Raises:
+        UserError: the data is needed, and is not there or is wrong.
+    """
+    if buckets := setup.batch_options["buckets"]:
+        return max(source for source, _ in make_buckets(buckets))
+    try:
+        batches = build_task(config, kept).batches(**setup.batch_options)
+    except UserError as error:
+        raise UserError(
+            f"{error}; the longest source of training is not known without its data: set it with "
+            "--config.task.buckets='((SOURCE, TARGET),)'"
+        ) from error
+    return max(source for _, source, _ in batches.shapes)
 
 
 def exported(

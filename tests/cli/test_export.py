@@ -16,7 +16,8 @@ from safetensors.numpy import load_file, save_file
 from tiny_run import tiny_config, train
 
 import attn_jax
-from attn_jax.cli import commands, main
+from attn_jax.cli import commands, export, main
+from attn_jax.cli.build import build_task
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
 from attn_jax.cli.options import change
@@ -30,17 +31,28 @@ RUNS = {
     "transformer": {"model__name": "transformer", "model__num_heads": 2, "model__feed_forward_size": 8},
     "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": (), "task__size": "1k"},
 }
-SETTING = {"decode__max_length": 40, "decode__batch_size": 3, "train__num_steps": 60}
+SETTING = {"decode__batch_size": 3, "train__num_steps": 60}  # decode.max_length is 20, the bucket has 24 source tokens
 
 
 @pytest.fixture(scope="module", params=RUNS)
 def run(request, tmp_path_factory):
     """(work directory, sources)."""
     folder = tmp_path_factory.mktemp("run")
-    known = RUNS[request.param] if request.param != "memn2n" else {**RUNS["memn2n"], "decode__max_length": 300}
-    config = tiny_config(**SETTING | known)
+    config = tiny_config(**SETTING | RUNS[request.param])
     trained, _ = train(config, folder)
-    return folder, trained.task.splits["valid"].source[:5]
+    sources = sorted(trained.task.splits["valid"].source, key=len)
+    fitting = [text for text in sources if len(trained.task.source_vocabulary.encode(text)) < 24]
+    return folder, fitting[-5:] or sources[:5]
+
+
+one_run = pytest.mark.parametrize("run", ["seq2seq"], indirect=True)
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    """A copy of the run without an export, in a folder whose name a shell would take apart."""
+    folder = tmp_path / "it's a run"
+    return shutil.copytree(run[0], folder, ignore=shutil.ignore_patterns("export"))
 
 
 def test_another_process_decodes_the_same_tokens(run, capsys):
@@ -63,6 +75,49 @@ def test_another_process_decodes_the_same_tokens(run, capsys):
     expected = [found[0].text for found in translator.translate(model.params, sources)]
     printed = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
     assert [translator.target_vocabulary.decode(ids) for ids in printed] == expected and any(expected)
+
+
+def test_an_export_takes_sources_as_long_as_those_of_training(run):
+    """The largest number of target tokens says nothing of sources."""
+    folder, sources = run
+    model = load(folder)
+    if not (folder / "export").exists():
+        commands.export(model.config, folder, Files())
+    about = json.loads((folder / "export" / "export.json").read_text())
+    assert about["max_length"] == model.config.decode.max_length
+    if model.config.task.buckets:
+        assert about["source_length"] == 24 > about["max_length"]
+        assert max(map(len, sources)) + 1 > about["max_length"]
+    else:
+        trained = build_task(model.config).splits["train"].source
+        vocabulary = model.predictor.translator.source_vocabulary
+        assert about["source_length"] == max(len(vocabulary.encode(text)) + 1 for text in trained)
+
+
+@one_run
+@pytest.mark.parametrize("length", [1, 2])
+def test_the_printed_command_fits_the_shortest_sources(copy, length, capfd):
+    """A language model has sources of one token, the end."""
+    config = load_config(copy)
+    config.task.buckets = ((length, 11),)
+    commands.export(config, copy, Files())
+    line = next(line for line in capfd.readouterr().out.splitlines() if line.startswith("try "))
+    command = line.removeprefix("try").strip().replace("| python ", f"| {shlex.quote(sys.executable)} ")
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@one_run
+def test_without_buckets_or_data_the_option_that_helps_is_named(copy, monkeypatch):
+    config = load_config(copy)
+    config.task.buckets = ()
+
+    def missing(*_):
+        raise UserError("there is no data")
+
+    monkeypatch.setattr(export, "build_task", missing)
+    with pytest.raises(UserError, match=r"there is no data.*--config.task.buckets="):
+        commands.export(config, copy, Files())
 
 
 def test_imported_parameters_are_those_of_the_model_and_predict_the_same(run):
@@ -118,16 +173,6 @@ def test_the_files_say_what_they_hold(run):
     assert sum(x.size for x in stored.values()) == num_parameters(model.params)
     assert (folder / "export" / "vocabularies.json").read_bytes() == (folder / "vocabularies.json").read_bytes()
     shutil.rmtree(folder / "export")
-
-
-@pytest.fixture
-def copy(run, tmp_path):
-    """A copy of the run without an export, in a folder whose name a shell would take apart."""
-    folder = tmp_path / "it's a run"
-    return shutil.copytree(run[0], folder, ignore=shutil.ignore_patterns("export"))
-
-
-one_run = pytest.mark.parametrize("run", ["seq2seq"], indirect=True)
 
 
 @one_run

@@ -78,8 +78,8 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     rows = [
         {
             "metric": metric,
-            "value": _mean(ours, metric, seeds),
-            "baseline": _mean(theirs, metric, seeds),
+            "value": _mean(ours, theirs, metric),
+            "baseline": _mean(theirs, ours, metric),
             "seeds": _plain(of_seeds[metric], adjusted[0].get(metric)),
             "order": order(ours, theirs, metric),
             "sentences": _plain(of_sentences[metric], adjusted[1].get(metric)),
@@ -93,9 +93,13 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
 
 
-def _mean(result: Result, metric: str, seeds: list[int]) -> float:
-    """Returns the mean over the seeds in common, which the difference is of; of an ensemble its value."""
-    values = by_seed(result, metric)
+def _mean(result: Result, other: Result, metric: str) -> float:
+    """Returns the mean over the seeds in common, which the differences are of.
+
+    Against an ensemble, which is of no seed, it is the mean over all seeds, as over sentences.
+    """
+    values, others = by_seed(result, metric), by_seed(other, metric)
+    seeds = [seed for seed in values if seed in others or not others]
     return float(np.mean([values[seed] for seed in seeds])) if values else result["metrics"][metric]["mean"]
 
 

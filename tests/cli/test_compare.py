@@ -15,7 +15,8 @@ from attn_jax.cli.sentences import read_sentences
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.paired import SCORES
+from attn_jax.evaluation.paired import SCORES, sentences_of
+from attn_jax.evaluation.text import TEXT_METRICS
 
 
 @pytest.fixture(scope="module")
@@ -262,3 +263,22 @@ def test_the_means_are_over_the_seeds_of_the_difference(tmp_path):
         (tmp_path / name / "result.json").write_text(json.dumps(result))
     (row,) = compare_runs(tmp_path / "ours", tmp_path / "theirs")["rows"]
     assert (row["value"], row["baseline"], row["seeds"]["difference"]) == (12.0, 11.0, 1.0)
+
+
+def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
+    """All seeds of the other run count, in the column as in the difference, and not only those of the ensemble."""
+    references, metric = list("abcdefghij"), TEXT_METRICS["exact_match"]
+    outputs = {"together": [references[:7] + ["x"] * 3], "each": [references[:n] + ["x"] * (10 - n) for n in (2, 4, 9)]}
+    for name, seeds in (("together", [0, 1]), ("each", [0, 1, 2])):
+        values = [metric.compute(one, references, "13a")[0] for one in outputs[name]]
+        about = {"name": name, "split": "test", "sentences": 10, "seeds": seeds, "signatures": {}}
+        about |= {"metrics": {"exact_match": summarize(values)}, "decode": {"ensemble": name == "together"}}
+        tables = {"exact_match": [metric.statistics(one, references, "13a") for one in outputs[name]]}
+        each = sentences_of(seeds, tables, outputs[name], 1, ensemble=name == "together")
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps(about))
+        (tmp_path / name / "sentences.json").write_text(json.dumps(each))
+    for names, columns in ((("together", "each"), (70, 50)), (("each", "together"), (50, 70))):
+        (row,) = compare_runs(*(tmp_path / name for name in names))["rows"]
+        assert (row["value"], row["baseline"]) == pytest.approx(columns) and row["seeds"] is None
+        assert row["sentences"]["difference"] == pytest.approx(row["value"] - row["baseline"])

@@ -262,12 +262,13 @@ class PointCollector:
         """Predicts every point, and collects the weights with which it was predicted; see Collector."""
         sample = seed if len(split.inputs) > 1 else 0
         inputs, targets = split.inputs[sample], split.targets[sample]
-        predictions, _ = self.regressor.predict(params, inputs, seed=seed)
+        how = {"seed": seed, "left_out": split.left_out}
+        predictions, _ = self.regressor.predict(params, inputs, **how)
         train = self.regressor.train
         order = np.lexsort(train.inputs[seed].T[::-1])
         trained = zip(train.inputs[seed][order], train.targets[seed][order], strict=True)
         points = tuple(f"{self._inputs(x)} → {self._text(y)}" for x, y in trained)
-        weights = self.regressor.weights(params, inputs, seed=seed)[:, order]
+        weights = self.regressor.weights(params, inputs, **how)[:, order]
         losses = _losses(predictions, targets, bool(self.columns.classes))
         return [
             Collected(

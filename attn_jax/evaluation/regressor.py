@@ -55,12 +55,9 @@ class Regressor:
         memory = self._memory_of(seed)
         mixture = self._mixture(params, **memory)
         results: list = []
-        start = 0
-        for rows, query in self._batched(inputs, seed):
-            index = jnp.asarray(np.arange(len(query)) + start, jnp.int32) if left_out else None
+        for rows, query, index in self._batched(inputs, seed, left_out):
             found, reach = jax.device_get(self._predict(params, query, **memory, mixture=mixture, exclude=index))
             results.append((found[:rows], reach[:rows]))
-            start += rows
         found, reach = (np.concatenate(parts) for parts in zip(*results, strict=True))
         self._check_finite(found, inputs)
         found = self.points.target_center[seed] + self.points.target_scale[seed] * found.astype(np.float64)
@@ -69,31 +66,38 @@ class Regressor:
             found /= np.maximum(found.sum(axis=-1, keepdims=True), 1e-12)
         return found, reach
 
-    def weights(self, params: Params, inputs: Float[np.ndarray, "n d"], *, seed: int = 0) -> Float[np.ndarray, "n k"]:
-        """Computes the attention weight of each of k training points in each of n predictions."""
+    def weights(
+        self, params: Params, inputs: Float[np.ndarray, "n d"], *, seed: int = 0, left_out: bool = False
+    ) -> Float[np.ndarray, "n k"]:
+        """Computes the attention weight of each of k training points in each of n predictions, see `predict`."""
         memory = self._memory_of(seed)
         mixture = self._mixture(params, **memory)
-        batches = self._batched(inputs, seed)
-        weights = [np.asarray(self._weights(params, query, memory["inputs"], mixture))[:n] for n, query in batches]
+        weights = [
+            np.asarray(self._weights(params, query, memory["inputs"], mixture, index))[:rows]
+            for rows, query, index in self._batched(inputs, seed, left_out)
+        ]
         return np.concatenate(weights)
 
     def log_density(self, params: Params, inputs: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
         """Estimates log p(inputs) from the training points of the first seed by Parzen windows."""
         units = np.sum(np.log(self.points.scale[0]))
         memory = self._memory_of(0)["inputs"]
-        density = [np.asarray(self._density(params, query, memory))[:n] for n, query in self._batched(inputs, 0)]
+        density = [np.asarray(self._density(params, query, memory))[:n] for n, query, _ in self._batched(inputs, 0)]
         return np.concatenate(density) - units
 
     def _memory_of(self, seed: int) -> dict[str, Any]:
         return {name: jnp.asarray(x[seed]) for name, x in self.points.memory.items()}
 
-    def _batched(self, inputs: Float[np.ndarray, "n d"], seed: int) -> Iterator[tuple[int, Any]]:
-        """Yields (number of real rows, standardized queries [batch_size, d])."""
+    def _batched(
+        self, inputs: Float[np.ndarray, "n d"], seed: int, left_out: bool = False
+    ) -> Iterator[tuple[int, Any, Any]]:
+        """Yields (number of real rows, standardized queries [batch_size, d], training point that each does not see)."""
         size = self.batch_size
         for start in range(0, len(inputs), size):
             some = (inputs[start : start + size] - self.points.center[seed]) / self.points.scale[seed]
             padded = np.pad(some, ((0, size - len(some)), (0, 0)), mode="edge")
-            yield len(some), jnp.asarray(padded, jnp.float32)
+            unseen = jnp.asarray(np.arange(size) + start, jnp.int32) if left_out else None
+            yield len(some), jnp.asarray(padded, jnp.float32), unseen
 
     def _check_finite(self, predictions: Float[np.ndarray, "n v"], inputs: Float[np.ndarray, "n d"]) -> None:
         """Raises a UserError that names the first inputs whose prediction is not finite."""

@@ -133,6 +133,25 @@ def test_the_weights_of_training_points_give_the_prediction():
         assert float(one.weights[0] @ np.array(targets)) == pytest.approx(float(example.output), rel=1e-2, abs=2e-3)
 
 
+@pytest.mark.parametrize("changes", [{"degrees": (0,), "num_widths": 1}, {"degrees": (0, 1), "num_widths": 2}])
+def test_a_training_point_that_is_left_out_has_no_weight_in_its_own_prediction(changes):
+    """The losses shown are those that are measured."""
+    config = kernel_learned_width.get_config()
+    changes = {f"model.{key}": value for key, value in changes.items()} | {"task.num_examples": 12, "seeds": (3, 4)}
+    config.update_from_flattened_dict(changes | {"decode.batch_size": 5})
+    setup, task = build_setup(config, build_task(config)), build_task(config)
+    params, split = setup.model.init(jax.random.key(0), setup.example), task.splits["valid"]
+    found = collector_of(setup.predictor).collect(params, split, seed=1)
+    measured = setup.evaluator.measure([params, params], split, ["loss"]).values["loss"]["seeds"]
+    assert np.mean([example.loss for example in found]) == pytest.approx(measured[1], rel=1e-5)
+    targets = np.array([float(label.rpartition("→")[2]) for label in found[0].maps[0].columns])
+    order = np.argsort(np.argsort(split.inputs[1][:, 0]))
+    for place, example in zip(order, found, strict=True):
+        (weights,) = example.maps[0].weights
+        assert weights[place] == 0 and np.count_nonzero(weights) == 11
+        assert float(weights @ targets) == pytest.approx(float(example.output), rel=1e-2, abs=5e-3)
+
+
 def test_keys_are_sampled_by_their_weights():
     weights = np.array([[0.5, 0.25, 0.25, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
     keys = sample_keys(weights, num_samples=4000)

@@ -151,10 +151,16 @@ class KernelRegression:
         return jnp.einsum("mq,mqv->qv", shares_in_reach(mixture, reach), contexts), jnp.any(reach, axis=0)
 
     def weights(
-        self, params: Params, query: Float[Array, "q d"], inputs: Float[Array, "n d"], mixture: Float[Array, "m"]
+        self,
+        params: Params,
+        query: Float[Array, "q d"],
+        inputs: Float[Array, "n d"],
+        mixture: Float[Array, "m"],
+        exclude: Int[Array, "q"] | None = None,
     ) -> Float[Array, "q n"]:
-        """Weights of the training points in each prediction: prediction = weights @ targets."""
-        smoother = lambda degree, factor: self.component_smoother(params, query, inputs, degree, factor)  # noqa: E731
+        """Weights of the training points in each prediction: prediction = weights @ targets; see `predict`."""
+        mask = _others(len(inputs), exclude)
+        smoother = lambda degree, factor: self.component_smoother(params, query, inputs, degree, factor, mask)  # noqa: E731
         found = self.each(smoother, len(inputs))
         return jnp.einsum("mq,mqn->qn", shares_in_reach(mixture, jnp.any(found != 0, axis=-1)), found)
 
@@ -187,8 +193,7 @@ class KernelRegression:
         if len(inputs) > self.chunk:
             moments = self._moments(params, query, inputs, targets, degree, factor, exclude)
             return read(moments), moments.max_score > -jnp.inf
-        mask = None if exclude is None else jnp.arange(len(inputs)) != exclude[:, None]
-        weights = self.component_smoother(params, query, inputs, degree, factor, mask)
+        weights = self.component_smoother(params, query, inputs, degree, factor, _others(len(inputs), exclude))
         return weights @ targets, jnp.any(weights != 0, axis=-1)
 
     def log_density(self, params: Params, query: Float[Array, "q d"], inputs: Float[Array, "n d"]) -> Float[Array, "q"]:
@@ -228,6 +233,11 @@ class KernelRegression:
         score = lambda q, k: self.attention.score.apply({"params": params["score"]}, q, k)  # noqa: E731
         chunk = min(self.chunk, len(inputs))
         return streamed_moments(score, query, keys, targets, degree, chunk, exclude)
+
+
+def _others(count: int, exclude: Int[Array, "q"] | None) -> Bool[Array, "q n"] | None:
+    """Returns the mask of all `count` keys but the one that each query does not see; None where it sees all."""
+    return None if exclude is None else jnp.arange(count) != exclude[:, None]
 
 
 def shares_in_reach(mixture: Float[Array, "m"], reach: Bool[Array, "m q"]) -> Float[Array, "m q"]:

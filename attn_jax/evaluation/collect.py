@@ -7,6 +7,7 @@ names for all axes and labels for rows and columns. Reports show them, analyses 
 needs one line in COLLECTORS, a new place of attention in a model one line in PLACES.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -127,11 +128,11 @@ class TextCollector:
 
     def collect(self, params: Params, split: Pairs, *, seed: int = 0, forced: bool = False) -> list[Collected]:
         """Predicts every pair, and collects the weights with which it was predicted; see Collector."""
-        outputs = self.translator.outputs(params, split.source)
-        read = split if forced else Pairs(split.source, outputs, split.evidence)
+        translated = self.translator.translated(params, split.source)
+        read = split if forced else dataclasses.replace(translated, evidence=split.evidence)
         maps, losses = self.maps(params, read), self.losses(params, split)
         evidence = split.evidence or [()] * len(split)
-        rows = zip(split.source, outputs, split.target, losses, maps, evidence, strict=True)
+        rows = zip(split.source, translated.target, split.target, losses, maps, evidence, strict=True)
         return [Collected(*row[:3], float(row[3]), tuple(row[4]), tuple(map(int, row[5]))) for row in rows]
 
     def losses(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
@@ -143,17 +144,18 @@ class TextCollector:
     def maps(self, params: Params, pairs: Pairs) -> list[list[Map]]:
         """Computes the maps of each pair in the teacher-forced pass."""
         encoded = self.translator.encode(pairs)
-        labels = [self.labels_of(source, target) for source, target in zip(pairs.source, pairs.target, strict=True)]
+        ids = pairs.target_ids or [None] * len(pairs)
+        labels = [self.labels_of(*one) for one in zip(pairs.source, pairs.target, ids, strict=True)]
         found = self._layers(params, encoded, labels)
         for index, maps in enumerate(self._summary(params, pairs, labels, found)):
             found[index] = [*maps, *found[index]]
         return found
 
-    def labels_of(self, source: str, target: str) -> dict[str, tuple[str, ...]]:
-        """Returns the labels of the positions of each sequence that attention may read."""
+    def labels_of(self, source: str, target: str, ids: Sequence[int] | None = None) -> dict[str, tuple[str, ...]]:
+        """Returns the labels of the positions of each sequence that attention may read; `ids` of a decoded target."""
         translator = self.translator
         source_tokens = (*translator.source_vocabulary.tokenize(source), EOS_LABEL)
-        tokens = tuple(translator.target_vocabulary.tokenize(target))
+        tokens = tuple(translator.target_tokens(target, ids))
         given = (BOS_LABEL, *tokens)
         return {
             "source": source_tokens,
@@ -242,9 +244,9 @@ class PictureCollector(TextCollector):
         paths = predictor.paths(params, split.source)
         return [one._replace(path=tuple(stop.box for stop in stops)) for one, stops in zip(found, paths, strict=True)]
 
-    def labels_of(self, source: str, target: str) -> dict[str, tuple[str, ...]]:
-        """Returns the labels of the positions of each sequence that attention may read."""
-        labels = super().labels_of(source, target)
+    def labels_of(self, source: str, target: str, ids: Sequence[int] | None = None) -> dict[str, tuple[str, ...]]:
+        """Returns the labels of the positions of each sequence that attention may read; `ids` of a decoded target."""
+        labels = super().labels_of(source, target, ids)
         rows, columns = self.predictor.cells
         cells = tuple(f"{row}.{column}" for row in range(1, rows + 1) for column in range(1, columns + 1))
         return labels | {"source": (*cells, *labels["source"]) if self.predictor.asks else cells}

@@ -157,12 +157,12 @@ class TextPredictor:
         The picture of a classifier with several queries has a row for each query.
         """
         translator, several = self.translator, self.model.num_queries > 1
-        outputs = translator.outputs(params, pairs.source)
-        translated = Pairs(pairs.source, outputs)
+        translated = translator.translated(params, pairs.source)
         found = self.query_weights(params, translated) if several else self.weights(params, translated)
-        for text, output, weights, path in zip(pairs.source, outputs, found, paths, strict=True):
+        rows_of_pairs = zip(pairs.source, translated.target, translated.target_ids, found, paths, strict=True)
+        for text, output, ids, weights, path in rows_of_pairs:
             source = [*translator.source_vocabulary.tokenize(text), "<eos>"]
-            target = [*translator.target_vocabulary.tokenize(output), "<eos>"]
+            target = [*translator.target_tokens(output, ids), "<eos>"]
             rows = len(target) if weights[-1].any() else len(target) - 1  # a classifier reads nothing for the eos
             title = self.title
             if several:

@@ -1,5 +1,6 @@
 """Translation of texts with a sequence model: encoded, batched by length, decoded, and put back in order."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ class Translation(NamedTuple):
     text: str
     log_prob: float  # of its tokens, eos included
     score: float  # log_prob / length penalty
+    ids: tuple[int, ...] | None = None  # of its tokens, without eos; None: not known
 
 
 class Translator:
@@ -75,7 +77,24 @@ class Translator:
 
     def outputs(self, params: Params, texts: Sequence[str]) -> list[str]:
         """Returns the best translation of each text; an empty one where there is none, as of a diverged model."""
-        return [found[0].text if found else "" for found in self.translate(params, texts)]
+        return self.translated(params, texts).target
+
+    def translated(self, params: Params, texts: Sequence[str]) -> Pairs:
+        """Returns the texts with their `outputs`, and the ids of these: encoding the output again may give others."""
+        nothing = Translation("", -math.inf, -math.inf)
+        best = [found[0] if found else nothing for found in self.translate(params, texts)]
+        return Pairs(list(texts), [one.text for one in best], target_ids=[one.ids for one in best])
+
+    def target_tokens(self, text: str, ids: Sequence[int] | None = None) -> list[str]:
+        """Returns the tokens of a target, as it is written, or those of the ids that it was decoded from."""
+        written = self.target_vocabulary.tokenize(text)
+        if ids is None:
+            return written
+        tokens = self.target_vocabulary.tokens(ids)
+        if len(written) != len(tokens):
+            return tokens
+        # A word that decode.replace_unk has copied is shown in place of unk.
+        return [word if i == UNK else token for word, token, i in zip(written, tokens, ids, strict=True)]
 
     def translate(self, params: Params, texts: Sequence[str], first: int = 0) -> list[list[Translation]]:
         """Returns the n_best translations of each text, best first; they do not depend on the other texts.
@@ -109,7 +128,8 @@ class Translator:
             ids = [int(i) for i in decoded.tokens[row, beam, : decoded.length[row, beam]] if i not in (EOS, PAD, BOS)]
             words = self._replaced(params, text, ids) if self.options.replace_unk and UNK in ids else None
             words = self.target_vocabulary.decode(ids) if words is None else self.target_vocabulary.join(words)
-            found.append(Translation(words, float(decoded.log_prob[row, beam]), float(decoded.score[row, beam])))
+            log_prob, score = float(decoded.log_prob[row, beam]), float(decoded.score[row, beam])
+            found.append(Translation(words, log_prob, score, tuple(ids)))
         return found
 
     def _replaced(self, params: Params, text: str, ids: list[int]) -> list[str]:

@@ -86,6 +86,14 @@ def encode(texts: Sequence[str], vocabulary: Vocabulary) -> Ragged:
     return make_ragged([[*vocabulary.encode(text), EOS] for text in texts])
 
 
+def encode_targets(pairs: Pairs, vocabulary: Vocabulary) -> Ragged:
+    """Encodes each target, followed by eos; one that was decoded has the ids that it was decoded from."""
+    if pairs.target_ids is None:
+        return encode(pairs.target, vocabulary)
+    known = zip(pairs.target, pairs.target_ids, strict=True)
+    return make_ragged([[*(vocabulary.encode(text) if ids is None else ids), EOS] for text, ids in known])
+
+
 def make_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
     """Concatenates the rows."""
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
@@ -95,7 +103,7 @@ def make_ragged(rows: Sequence[Sequence[int]]) -> Ragged:
 def encode_pairs(pairs: Pairs, source_vocabulary: Vocabulary, target_vocabulary: Vocabulary) -> EncodedPairs:
     """Encodes both sides of the pairs. For sources without targets, use empty target texts."""
     evidence = None if pairs.evidence is None else make_ragged(pairs.evidence)
-    return EncodedPairs(encode(pairs.source, source_vocabulary), encode(pairs.target, target_vocabulary), evidence)
+    return EncodedPairs(encode(pairs.source, source_vocabulary), encode_targets(pairs, target_vocabulary), evidence)
 
 
 def check_labels(encoded: EncodedPairs, pairs: Pairs, where: str) -> None:

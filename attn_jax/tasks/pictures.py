@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.batching import EncodedPairs, Ragged, encode, make_ragged
+from attn_jax.tasks.batching import EncodedPairs, Ragged, encode, encode_targets, make_ragged
 from attn_jax.tasks.files import reason
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.scenes.scene import Scene, World
@@ -211,7 +211,7 @@ def encode_pictures(pairs: Pairs, source_vocabulary: PictureQuestions, target_vo
     asks = len(source_vocabulary) > len(SPECIAL)
     words = encode(pairs.source, source_vocabulary) if asks else make_ragged([[]] * len(names))
     rows = PictureRows(names, gallery_of(source_vocabulary), source_vocabulary.image, words)
-    return EncodedPairs(rows, encode(pairs.target, target_vocabulary))
+    return EncodedPairs(rows, encode_targets(pairs, target_vocabulary))
 
 
 class PictureTask(Task):

@@ -1,5 +1,7 @@
 """Collected weights are those that the model computes with, with a label for each row and column."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ from attn_jax.evaluation.collect import Collector, collector_of, sample_keys
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.options import flatten
 from attn_jax.tasks import Pairs
+from attn_jax.tasks.pieces import SentencePiece
+from attn_jax.tasks.vocabulary import Words
+from attn_jax.token_ids import BOS, EOS, UNK
 from configs import babi_memn2n, kernel_learned_width
 
 PAIRS = Pairs(["July 4, 1999", "平成元年3月1日"], ["1999-07-04", "1989-03-01"])
@@ -118,6 +123,48 @@ def test_a_story_has_a_row_for_each_hop_and_its_evidence():
         assert example.evidence == tuple(evidence) and max(evidence) <= len(one.columns)
         assert one.rows == ("hop 1", "hop 2", "hop 3")
         np.testing.assert_array_equal(one.weights, weights)
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    """A vocabulary in which most texts have several segmentations."""
+    text = ["banana", "bandana", "a banana band", "ban a band", "nab a bandana"] * 3
+    return SentencePiece.train(text, vocab_size=18, model_type="bpe")
+
+
+def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp_path):
+    """The text of an output may be split otherwise when it is encoded again."""
+    texts = ["banana", "a band", "nab a bandana"]
+    setup = build_setup(tiny_config(decode__max_length=12, decode__forbid_unk=True), (pieces, pieces))
+    predictor, translator = setup.predictor, setup.predictor.translator
+    params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 1, 0.9)
+    decoded = [found[0] for found in translator.translate(params, texts)]
+    differ = [list(one.ids) != pieces.encode(one.text) for one in decoded]
+    assert any(differ) and all(pieces.decode(one.ids) == one.text for one in decoded)
+    split = Pairs(texts, [""] * len(texts))
+    found = collector_of(predictor).collect(params, split)
+    paths = [tmp_path / f"{i}.png" for i in range(len(texts))]
+    predictor.plot(params, split, paths)
+    for text, one, example, path in zip(texts, decoded, found, paths, strict=True):
+        (shown,) = example.maps
+        source = [*pieces.encode(text), EOS]
+        assert shown.rows == (*pieces.tokens(one.ids), "<eos>") and example.output == one.text
+        batch = {"source": [source], "target_in": [[BOS, *one.ids]], "target_out": [[*one.ids, EOS]]}
+        batch = {name: np.array(rows, np.int32) for name, rows in batch.items()}
+        expected = np.asarray(translator.attention_weights(params, batch))[0]
+        np.testing.assert_allclose(shown.weights, expected, atol=1e-5)
+        written = json.loads(path.with_suffix(".json").read_text())
+        assert written["target"] == list(shown.rows)
+        np.testing.assert_allclose(written["weights"], expected, atol=1e-3)
+    log_probs = predictor.log_probs(params, translator.translated(params, texts))
+    np.testing.assert_allclose(log_probs, [one.log_prob for one in decoded], atol=1e-4)
+
+
+def test_a_copied_word_is_shown_in_place_of_unk():
+    words = Words(["a", "b"])
+    translator = build_setup(tiny_config(), (words, words)).predictor.translator
+    assert translator.target_tokens("a zebra", [4, UNK]) == ["a", "zebra"]
+    assert translator.target_tokens("b zebra") == ["b", "zebra"] and translator.target_tokens("b", [4, 5]) == ["a", "b"]
 
 
 def test_the_weights_of_training_points_give_the_prediction():

@@ -347,7 +347,8 @@ def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkey
     monkeypatch.setattr(plots, "plot_weights", lambda weights, source, target, *_: plotted.append((weights, target)))
     predictor.model, predictor.title = mock.Mock(num_queries=1), ""
     predictor.translator = mock.Mock(spec=Translator)
-    predictor.translator.outputs.return_value = ["a"]
+    predictor.translator.translated.return_value = Pairs(["x"], ["a"], target_ids=[(4,)])
+    predictor.translator.target_tokens.return_value = ["a"]
     predictor.weights.return_value = [np.array([[0.5, 0.5], last])]
     vocabulary = mock.Mock(tokenize=str.split)
     predictor.translator.source_vocabulary = predictor.translator.target_vocabulary = vocabulary

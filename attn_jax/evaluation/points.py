@@ -22,7 +22,8 @@ def mean_squared(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarra
 
 def r2(predictions: Float[np.ndarray, "n v"], targets: Float[np.ndarray, "n v"]) -> float:
     """Returns 1 - squared error / squared error of the mean of the targets; nan where all targets are equal."""
-    total = np.sum((targets - targets.mean(axis=0)) ** 2)
+    differ = np.ptp(targets, axis=0).any()  # the mean of equal targets may be another number, by rounding
+    total = np.sum((targets - targets.mean(axis=0)) ** 2) if differ else 0.0
     return float(1 - np.sum((predictions - targets) ** 2) / total) if total else math.nan
 
 

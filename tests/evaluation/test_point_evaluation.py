@@ -15,6 +15,7 @@ from attn_jax.cli.commands import COMMANDS, Files
 from attn_jax.cli.results import read_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
+from attn_jax.evaluation.points import r2
 from attn_jax.tasks.curves import true_curve
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.points import PointsTask
@@ -244,6 +245,13 @@ def test_numbers_that_are_not_finite_are_never_predicted():
     far = type(points)(near.inputs[:, :1] + 1e18, near.targets[:, :1])
     with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):
         setup.evaluator.measure([params], far, ["rmse"])
+
+
+def test_r2_of_equal_targets_whose_mean_is_another_number_is_not_defined():
+    targets = np.full((3, 1), 0.1)
+    assert targets.mean() != 0.1  # rounding
+    assert np.isnan(r2(targets + 1, targets)) and r2(targets, np.array([[0.1], [0.1], [0.2]])) < 0
+    assert r2(targets * [1, 2], np.array([[0.1, 0.1], [0.1, 0.2], [0.1, 0.3]])) == pytest.approx(0)
 
 
 def test_r2_of_equal_targets_is_not_defined_and_that_is_said(capsys):

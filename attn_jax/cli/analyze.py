@@ -72,15 +72,14 @@ def gold_of_file(path: str, predictor: Predictor, split: Split) -> Gold:
     if len(lines) != len(split):
         raise UserError(f"{path} has {len(lines)} lines, but there are {len(split)} pairs; expected a line for each")
     alignments = read_talp(lines, path)
+    translator = predictor.translator
+    vocabularies = (translator.target_vocabulary, translator.source_vocabulary)
     sides = list(zip(split.target, split.source, strict=True))
     for number, (alignment, texts) in enumerate(zip(alignments, sides, strict=True), 1):
         for link in sorted(alignment.possible):
-            for word, text, name in zip(link, texts, ("target", "source"), strict=True):
-                if word >= (count := len(text.split())):
+            for word, text, vocabulary, name in zip(link, texts, vocabularies, ("target", "source"), strict=True):
+                if word >= (count := len(_without_tags(vocabulary, text).split())):
                     raise UserError(f"{path}, line {number}: {name} word {word + 1}, but the {name} has {count}")
-
-    translator = predictor.translator
-    vocabularies = (translator.target_vocabulary, translator.source_vocabulary)
 
     def convert(index: int, links: Links) -> Links:
         targets, sources = (words_of(*pair) for pair in zip(vocabularies, sides[index], strict=True))
@@ -103,13 +102,22 @@ def gold_of_task(task: TaskOptions, predictor: Predictor, split: Split) -> Gold 
 
 
 def words_of(vocabulary: Vocabulary, text: str) -> list[int | None]:
-    """Returns the index of the word, between white space, that each token of a text is part of; None for a space."""
+    """Returns the index of the word, between white space, that each token of a text is part of.
+
+    It is None for a space and for the tags beside a text.
+    """
     tokens = vocabulary.tokenize(text)
-    before = [vocabulary.join(tokens[: end + 1]) for end in range(len(tokens))]
+    places = vocabulary.text_places(text) if getattr(vocabulary, "form", "") else slice(None)
+    start, end, _ = places.indices(len(tokens))
+    before = [vocabulary.join(tokens[start : i + 1]) if start <= i < end else "" for i in range(len(tokens))]
     return [
-        None if not token.strip("\u2581 ") else len(joined.split()) - 1
+        len(joined.split()) - 1 if joined and token.strip("\u2581 ") else None
         for token, joined in zip(tokens, before, strict=True)
     ]
+
+
+def _without_tags(vocabulary: Vocabulary, text: str) -> str:
+    return text.partition("\t")[0] if getattr(vocabulary, "form", "") else text
 
 
 def analysis_table(rows: Sequence[dict]) -> str:

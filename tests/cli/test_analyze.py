@@ -17,7 +17,7 @@ from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.vocabulary import Characters, Words
+from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
 from configs import babi_memn2n
 
 SOURCES, TARGETS = "July 4, 1999\n2 May 2001\n", "1999-07-04\n2001-05-02\n"
@@ -98,6 +98,30 @@ def test_a_model_without_attention_to_the_source(tmp_path):
         UserError, match=r"gold: the model has no weights of target words over source words, but: memory"
     ):
         analysis_of(setup.predictor, [params], split, task=resolve(config).task, gold_file=str(gold))
+
+
+@pytest.mark.parametrize("kind", [Inflections, TaggedLemmas])
+def test_tags_are_no_words_wherever_they_are(kind):
+    vocabulary = kind.train(["give up\tV;PST", "bread\tN"], vocab_size=40)
+    for text in ("give up\tV;PST", "give up"):
+        words = words_of(vocabulary, text)
+        of_lemma = [0, 0, 0, 0, None, 1, 1]
+        assert words[vocabulary.text_places(text)] == of_lemma and words.count(None) == len(words) - 6
+    texts = TaggedTexts.of_lines(Words(["a", "b"]), ["a b\tV;N"])
+    assert words_of(texts, "a b\tN;V") == [0, 1, None, None, None]
+
+
+def test_a_gold_file_counts_the_words_of_a_source_without_its_tags(tmp_path):
+    vocabulary = Inflections.train(["bread\tN"], vocab_size=40)
+    predictor = build_setup(tiny_config(), (vocabulary, Characters(list("breads")))).predictor
+    split, gold = Pairs(["bread\tN"], ["breads"]), tmp_path / "gold"
+    gold.write_text("1-1\n")
+    convert = gold_of_file(str(gold), predictor, split).convert
+    every = frozenset((0, s) for s in range(6))  # the tag, and the letters of the lemma
+    assert convert(0, every) == {(0, 0)} and convert(0, frozenset({(0, 0)})) == set()
+    gold.write_text("2-1\n")
+    with pytest.raises(UserError, match=r"gold, line 1: source word 2, but the source has 1"):
+        gold_of_file(str(gold), predictor, split)
 
 
 def test_the_words_of_tokens():

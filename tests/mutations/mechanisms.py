@@ -4,6 +4,7 @@ from mutation import Mutation
 
 SINKS, SIGNED = "attention/normalizers/test_sinks.py", "attention/test_signed.py"
 SEGMENTS = "attention/normalizers/test_structured.py"
+ENTMAX = "attention/normalizers/test_entmax.py"
 CONTEXTUAL = "attention/normalizers/test_contextual.py"
 
 MUTATIONS = {
@@ -24,6 +25,12 @@ MUTATIONS = {
     ),
     "stick_from_the_first_key": Mutation(
         "attention/normalizers/sinks.py", "axis=after.ndim - 1, reverse=True", "axis=after.ndim - 1", SINKS
+    ),
+    "least_threshold_is_zero": Mutation(
+        "attention/normalizers/entmax.py",
+        "-jnp.asarray(eps, one.dtype), least)",
+        "-jnp.asarray(eps, one.dtype), 0)",
+        ENTMAX,
     ),
     "a_segment_follows_another_at_once": Mutation(
         "attention/normalizers/structured.py",

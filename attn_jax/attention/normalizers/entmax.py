@@ -15,10 +15,14 @@ iterates d > d', and d - d' = (h(d) - 1) / h'(d), hence
 
 each step divides (h - 1) h' by 4 or more. It starts at no more than n^(2 eps), because both h(1) and h' are at most
 n^eps (norms of n numbers that are at most 1), and h' >= 1 everywhere. So h - 1 <= 2^-m after eps log2(n) + m / 2
-steps, and then the distance to the root is at most 2^-m, too. `root` allows log2(n) + bits of the type. The loop ends
-when every row has h - 1 <= 8 ulp: for normally distributed scores, of 64 to 100,000 keys, 3 to 7 steps were counted.
-For alpha > 2, h is not convex; log(d) is then bisected, and since it lies between -eps log(n) and 0,
-log2(eps log n) + bits halvings give d to the last bit.
+steps, and then the distance to the root is at most 2^-m, too. `root` allows at least log2(n) + bits of the type. The
+loop ends when every row has h - 1 <= 8 ulp: for normally distributed scores, of 64 to 100,000 keys, 3 to 7 steps were
+counted.
+
+For alpha > 2, h is not convex. The interval of log(d), [-eps log(n), 0], is then halved by the geometric mean of its
+ends, and log2(eps log n) + bits halvings give d to the last bit. For a large alpha, n^-eps is below all numbers of the
+type; then the interval begins at the smallest d that is safe. If the root is less, no key has weight but those of the
+largest score, which have the same at any d.
 
 **No gradient through the loop.** With the slope s_i = p_i^(2 - alpha) on the support, 0 elsewhere, and
 g = (1 - p^-eps - eps log p) / eps^2, which goes over into -log(p)^2 / 2 as alpha -> 1:
@@ -249,7 +253,10 @@ def root(
     """
     precision = jnp.finfo(one.dtype)
     tolerance = 8 * float(precision.eps)
-    limit = math.ceil(math.log2(num_keys)) + precision.nmant + 1
+    # The smallest normal number itself might be rounded to 0 in a product of two roots.
+    least = float(precision.tiny / precision.eps)
+    # Steps of Newton's method, or halvings of an interval of log(d) that is at most as long as that from `least` on.
+    limit = math.ceil(math.log2(max(num_keys, -math.log(least)))) + precision.nmant + 1
     convex = jnp.asarray(eps) <= 1
 
     def step(state):
@@ -265,7 +272,8 @@ def root(
         high = jnp.where(convex, newton, jnp.where(enough, d, high))
         return low, high, jnp.any(left), count + 1
 
-    low = jnp.broadcast_to(jnp.asarray(float(num_keys), one.dtype) ** -jnp.asarray(eps, one.dtype), one.shape)
+    low = jnp.maximum(jnp.asarray(float(num_keys), one.dtype) ** -jnp.asarray(eps, one.dtype), least)
+    low = jnp.broadcast_to(low, one.shape)
     state = low, one, jnp.asarray(True), jnp.asarray(0)
     low, high, _, _ = lax.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
     return jnp.where(convex, high, low), high

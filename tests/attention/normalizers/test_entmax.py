@@ -274,6 +274,26 @@ def test_beyond_alpha_two_in_the_worst_case():
     assert np.max(errors) < 2e-2 and np.quantile(errors, 0.8) < 1e-4
 
 
+@pytest.mark.parametrize(("alpha", "num_keys"), [(64.0, 8192), (20.0, 100), (65.0, 4), (1000.0, 2)])
+def test_an_alpha_for_which_the_least_threshold_is_below_the_smallest_number(alpha, num_keys):
+    """The threshold of equal scores is n^(1 - alpha); they share the weight, and so do some that are the largest.
+
+    Of keys with z = 0, -1/2 and less the second gets what the first, at d = 1/2, leaves.
+    """
+    two, apart = np.zeros((2, num_keys))
+    two[2:] = -1e-3
+    apart[1:] = np.linspace(-0.5, -1, num_keys - 1) / (alpha - 1)
+    rows = np.stack([np.zeros(num_keys), two, apart]).astype(np.float32)
+    expected = np.zeros_like(rows)
+    first = 0.5 ** (1 / (alpha - 1))
+    expected[0], expected[1, :2], expected[2, :2] = 1 / num_keys, 0.5, (first, 1 - first)
+    for given in (alpha, jnp.array([alpha])):
+        weights, pull = jax.vjp(lambda scores: entmax(scores, None, given), rows)  # noqa: B023
+        np.testing.assert_allclose(weights, expected, rtol=1e-4)
+        (gradient,) = pull(jnp.broadcast_to(jnp.arange(num_keys) == 0, rows.shape).astype(jnp.float32))
+        assert np.all(np.isfinite(gradient)) and np.all(gradient[:2, 0] > 0) and np.all(gradient[:2, 1] < 0)
+
+
 def test_alpha_below_one_or_infinite_is_refused():
     for alpha in (0.99, 0, float("nan"), float("inf")):
         with pytest.raises(

@@ -26,7 +26,7 @@ from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.selection import top_keys_mask
 from attn_jax.attention.signed import LocalLine, halves
-from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, floating
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, floating
 
 SOFT, MOST_PROBABLE = expectation(), top()
 
@@ -314,8 +314,10 @@ class Attention(nn.Module, kw_only=True):
 
     def _single_map(self, query: Float[Array, "... q dq"], keys: Float[Array, "... k dk"], call: _Call):
         scores = self._scores(query, keys)
+        dtype = jnp.promote_types(query.dtype, keys.dtype) if self.score.widens else scores.dtype
+        scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
         scores = scores if call.bias is None else scores + call.bias.astype(scores.dtype)
-        return scores, self._weights(scores, query, call)
+        return scores, self._weights(scores, query, call, dtype)
 
     def _read(
         self,
@@ -369,18 +371,21 @@ class Attention(nn.Module, kw_only=True):
                 'init(rng, query, keys, values), not with method="prepare"'
             ) from error
 
-    def _weights(self, scores: Float[Array, "... q k"], query: Array, call: _Call) -> Float[Array, "... q k"]:
+    def _weights(
+        self, scores: Float[Array, "... q k"], query: Array, call: _Call, dtype: Dtype
+    ) -> Float[Array, "... q k"]:
+        """Computes the weights, in this type; those of monotonic attention, which the next step reads, in float32."""
         if self.monotonic is not None:
             if call.previous is None:
                 raise ValueError("monotonic attention needs the weights of the step before: previous=...")
             return self.monotonic(scores, call.previous, call.allowed, call.rng)
         if self.window is None:
-            return self._normalized(scores, call.allowed, query)
+            return self._normalized(scores, call.allowed, query).astype(dtype)
         if call.positions is None:
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
         near, factor = self.window(query, call.positions, call.memory.mask)
         # The factor is applied after normalizing, without normalizing again (Luong 2015, equation 10).
-        return self._normalized(scores, call.allowed & near, query) * factor.astype(scores.dtype)
+        return (self._normalized(scores, call.allowed & near, query) * factor.astype(scores.dtype)).astype(dtype)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
         if self.top_keys:

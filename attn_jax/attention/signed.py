@@ -90,9 +90,12 @@ class Parallax(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
         shape = (self.num_heads, query.shape[-1], keys.shape[-1])
-        kernel = self.param("kernel", nn.initializers.zeros, shape).astype(query.dtype)
+        kernel = self.param("kernel", nn.initializers.zeros, shape)
+        # In half precision a key and the mean may be the same number.
+        wide = jnp.promote_types(weights.dtype, jnp.float32)
+        query, keys, kernel = (x.astype(wide) for x in (query, keys, kernel))
         slope = query @ (kernel[0] if self.num_heads == 1 else kernel)
-        return tilt(weights, keys, -slope).astype(weights.dtype)
+        return tilt(weights.astype(wide), keys, -slope).astype(weights.dtype)
 
 
 class Difference(nn.Module, kw_only=True):

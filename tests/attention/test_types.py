@@ -9,12 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax import attend
+from attn_jax import attend, softmax
 from attn_jax.attention import MultiHead
 from attn_jax.attention.core import Attention
+from attn_jax.attention.hard.monotonic import MonotonicSelection, initial_weights
 from attn_jax.attention.hard.readings import READINGS, log_of
 from attn_jax.attention.masks import joint_mask
-from attn_jax.attention.scores import Additive, Gaussian, ScaledDot, Softcap
+from attn_jax.attention.scores import (
+    Additive,
+    Dot,
+    Gaussian,
+    General,
+    Norm,
+    QKNorm,
+    RandomFeatures,
+    ScaledDot,
+    Softcap,
+    TanhKey,
+)
+from attn_jax.attention.signed import Parallax
 from attn_jax.attention.written import Delta, chunked, dense, make_writes
 from attn_jax.outputs.adaptive import for_rows
 
@@ -121,6 +134,94 @@ def test_float16_does_not_overflow_before_scores_are_scaled(score):
         expected = attention.apply(params, *wide, train=train, rngs={"dropout": jax.random.key(1)})
         np.testing.assert_allclose(attended.weights, expected.weights, atol=1e-3)
         np.testing.assert_allclose(attended.context, expected.context, atol=0.2)
+
+
+HALF = (jnp.bfloat16, jnp.float16)
+WIDENED = [
+    Dot(),
+    ScaledDot(),
+    General(query_features=8),
+    TanhKey(features=8),
+    QKNorm(),
+    Norm(),
+    RandomFeatures(num_features=16),
+    Softcap(score=Dot(), softcap=50.0),
+]
+
+
+def to(dtype, tree):
+    return jax.tree.map(lambda x: x.astype(dtype), tree)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("score", WIDENED, ids=lambda score: type(score).__name__)
+def test_scores_of_half_precision_are_not_rounded_and_weights_have_the_type_of_query_and_keys(score, dtype):
+    """They are those of the same numbers in float32; of QK norm the vectors that are multiplied are rounded."""
+    query, keys = to(dtype, (4 * normal(3, 8), 4 * normal(5, 8)))
+    call = lambda module, q, k: module(q, module.project_keys(k))  # noqa: E731
+    params = to(dtype, score.init(jax.random.key(0), query, keys, method=call))
+    projected = score.apply(params, keys, method="project_keys")
+    scores = score.apply(params, query, projected)
+    assert projected.dtype == dtype and scores.dtype == jnp.float32
+    multiplied = score.apply(params, query, method="project_query")
+    wide = to(jnp.float32, (multiplied, projected))
+    expected = wide[0] @ wide[1].T if isinstance(score, QKNorm) else score.apply(to(jnp.float32, params), *wide)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+    attention = Attention(score=score, block_size=2)
+    params = to(dtype, attention.init(jax.random.key(0), query, keys))
+    attended = attention.apply(params, query, keys)
+    assert attended.weights.dtype == attended.context.dtype == dtype
+
+
+@pytest.mark.parametrize("options", [dict(normalize=lambda *x, **y: softmax(*x, **y)), dict(block_size=2), {}])
+def test_a_context_of_large_scores_in_bfloat16_is_that_of_the_scores_in_float32(options):
+    """Scores up to 63, where neighbouring numbers of bfloat16 are 1 / 4 apart."""
+    query, keys, values = to(jnp.bfloat16, (3 * normal(20, 64), 3 * normal(30, 64), normal(30, 8)))
+    attention = Attention(score="scaled_dot", **options)
+    found = attention.apply({}, query, keys, values)
+    expected = Attention(score="scaled_dot").apply({}, *to(jnp.float32, (query, keys, values)))
+    np.testing.assert_allclose(found.weights, expected.weights, atol=2e-3)
+    np.testing.assert_allclose(found.context, expected.context, atol=0.02)
+
+
+def test_products_beyond_the_largest_number_of_float16():
+    """40 x 40 x 64 is more than 65504."""
+    query, keys, values = jnp.full((2, 64), 40, jnp.float16), jnp.full((3, 64), 40, jnp.float16), normal(3, 64)
+    for part in (keys, keys.at[0].set(39)):
+        found = attend(query, part, values.astype(jnp.float16), score="dot")
+        expected = attend(*to(jnp.float32, (query, part, values)), score="dot")
+        assert found.weights.dtype == jnp.float16
+        np.testing.assert_allclose(found.weights, expected.weights, atol=1e-3)
+        np.testing.assert_allclose(found.context, expected.context, atol=5e-3)
+
+
+@pytest.mark.parametrize("score", [Dot(), Norm(), Gaussian(width=(1.0,))])
+def test_a_bias_is_not_rounded_to_half_precision(score):
+    """The neighbours of 1000 in bfloat16 are 4 apart."""
+    query, keys = to(jnp.bfloat16, (normal(2, 4), normal(3, 4)))
+    bias = jnp.array([1000.0, 1001.0, 999.0])
+    weights = [Attention(score=score).apply({}, query, keys, bias=b[None]).weights for b in (bias, bias - 1000)]
+    np.testing.assert_allclose(*to(jnp.float32, weights), atol=5e-3)
+
+
+def test_weights_that_were_in_float32_stay_so():
+    query, keys = to(jnp.bfloat16, (normal(2, 4), normal(3, 4)))
+    weights = Attention(score=Gaussian(width=(1.0,))).apply({}, query, keys).weights
+    assert weights.dtype == jnp.float32
+    attention = Attention(score="dot", monotonic=MonotonicSelection())
+    arguments = dict(mask=jnp.ones((2, 3), bool), previous=jnp.tile(initial_weights(jnp.ones(3, bool)), (2, 1)))
+    params = attention.init(jax.random.key(0), query, keys, **arguments)
+    assert attention.apply(params, query, keys, **arguments).weights.dtype == jnp.float32
+
+
+def test_parallax_is_computed_in_float32():
+    """A key and the mean of all keys, both near 100, differ by about a thousandth in bfloat16 or not at all."""
+    query, keys, weights = to(jnp.bfloat16, (normal(2, 4), 100 + normal(6, 4), jax.nn.softmax(normal(2, 6))))
+    kernel = {"params": {"kernel": 0.3 * normal(1, 4, 4)}}
+    found = Parallax().apply(kernel, weights, query, keys)
+    expected = Parallax().apply(kernel, *to(jnp.float32, (weights, query, keys)))
+    assert found.dtype == jnp.bfloat16
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-3)
 
 
 INTEGERS = """

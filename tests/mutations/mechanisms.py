@@ -32,6 +32,12 @@ MUTATIONS = {
         "-jnp.asarray(eps, one.dtype), 0)",
         ENTMAX,
     ),
+    "products_are_rounded": Mutation(
+        "attention/scores/base.py",
+        "query, keys, preferred_element_type=wide)",
+        "query, keys)",
+        "attention/test_types.py",
+    ),
     "a_segment_follows_another_at_once": Mutation(
         "attention/normalizers/structured.py",
         "[apart, parts[..., :-1] + score[..., None]]",

@@ -7,7 +7,8 @@ parameters or options that is also given the query, normalize(scores, mask, quer
   sum has the attribute `sums_to_one` = False, and one whose weights may be negative `is_negative` = True.
 - A row with no key left gives zeros with a zero gradient, never NaN.
 - A mask is boolean, and True means "may attend"; whatever score a masked key has, even NaN, changes nothing.
-- float16 and bfloat16 scores are computed in float32, and give weights of their own type.
+- float16 and bfloat16 scores are computed in float32, and give weights of their own type. `Attention` hands over
+  float32 scores, which are not rounded before, and casts the weights.
 - Scores are finite, except for a normalizer with the attribute `takes_infinite` = True, where a score of -inf is a key
   out of reach and a row of them gives zeros.
 """

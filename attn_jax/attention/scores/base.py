@@ -3,7 +3,8 @@
     projected_keys = score.project_keys(keys [..., k, dk])
     scores [..., q, k] = score(query [..., q, dq], projected_keys)
 
-Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not distinguish them.
+Leading axes (batch, heads, beams) are arbitrary and broadcast; a score does not distinguish them. Scores of half
+precision are rounded before a normalizer computes with them, so a score that `widens` gives float32 instead.
 """
 
 from collections.abc import Callable
@@ -31,6 +32,12 @@ def unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
     return jnp.where(large, wide * jax.lax.rsqrt(jnp.where(large, square, 1)), 0).astype(x.dtype)
 
 
+def products(query: Query, keys: Keys) -> Scores:
+    """Computes query . key of all pairs, in float32 at least: float16 overflows, bfloat16 has steps of 1 / 4 at 63."""
+    wide = jnp.promote_types(jnp.promote_types(query.dtype, keys.dtype), jnp.float32)
+    return jnp.einsum("...qd,...kd->...qk", query, keys, preferred_element_type=wide)
+
+
 class ScoreError(ValueError):
     """Arguments that a score cannot be computed for, such as queries and keys of different widths."""
 
@@ -43,6 +50,7 @@ class Score(nn.Module, kw_only=True):
 
     compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that `takes_infinite`
     by_key: ClassVar[bool] = True  # whether the score of a key depends on no other key, and not on its place
+    widens: ClassVar[bool] = False  # whether scores are float32 at least; weights then have the type of query and keys
     own_width: ClassVar[bool] = False  # whether projected keys, and so queries, have `features` columns
 
     @nn.nowrap

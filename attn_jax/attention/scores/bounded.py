@@ -1,11 +1,12 @@
 """Scores that cannot grow without bound, so that training stays stable: QK norm and the soft cap."""
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width, unit
+from attn_jax.attention.scores.base import Keys, Query, Score, Scores, products, same_width, unit
 from attn_jax.types import Array, Float
 
 
@@ -16,6 +17,8 @@ class QKNorm(Score, kw_only=True):
     the scaled dot product of query and key after an RMS norm of each (without gains), another form of QK norm.
     |score| <= c. A rotation of queries and keys by their positions changes no norm, so it may come before.
     """
+
+    widens: ClassVar[bool] = True
 
     def setup(self):
         self.log_scale = self.param("log_scale", nn.initializers.zeros, ())
@@ -36,7 +39,7 @@ class QKNorm(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        return jnp.einsum("...qd,...kd->...qk", self.project_query(query), projected_keys)
+        return products(self.project_query(query), projected_keys)
 
 
 class Softcap(Score, kw_only=True):
@@ -65,6 +68,11 @@ class Softcap(Score, kw_only=True):
     def by_key(self) -> bool:
         """Tells whether the score of a key depends on no other key."""
         return self.score.by_key
+
+    @property
+    def widens(self) -> bool:
+        """Tells whether the scores are in float32 at least."""
+        return self.score.widens
 
     @property
     def own_width(self) -> bool:

@@ -5,12 +5,14 @@ from typing import ClassVar
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
+from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, products, same_width
 from attn_jax.types import Array, Float
 
 
 class Dot(Score, kw_only=True):
     """query . key. Luong 2015 (arXiv 1508.04025), section 3.1, "dot"; both have the same width."""
+
+    widens: ClassVar[bool] = True
 
     @nn.nowrap
     def fused_scale(self, features):
@@ -18,11 +20,13 @@ class Dot(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+        return products(query, projected_keys)
 
 
 class ScaledDot(Score, kw_only=True):
     """query . key / sqrt(d). Vaswani 2017 (arXiv 1706.03762), equation 1."""
+
+    widens: ClassVar[bool] = True
 
     @nn.nowrap
     def fused_scale(self, features):
@@ -30,16 +34,15 @@ class ScaledDot(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        # In float16 the products overflow before they are scaled.
-        wide = jnp.promote_types(jnp.promote_types(query.dtype, projected_keys.dtype), jnp.float32)
-        products = jnp.einsum("...qd,...kd->...qk", query, projected_keys, preferred_element_type=wide)
-        return (products / query.shape[-1] ** 0.5).astype(jnp.promote_types(query.dtype, projected_keys.dtype))
+        return products(query, projected_keys) / query.shape[-1] ** 0.5
 
 
 class General(Score, kw_only=True):
     """query . W key, the bilinear score. Luong 2015 (arXiv 1508.04025), section 3.1, "general"."""
 
     query_features: int  # width of the queries
+
+    widens: ClassVar[bool] = True
 
     def setup(self):
         self.key = nn.Dense(self.query_features, use_bias=False)
@@ -49,7 +52,7 @@ class General(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+        return products(query, projected_keys)
 
 
 class Additive(Score, kw_only=True):
@@ -92,6 +95,7 @@ class TanhKey(Score, kw_only=True):
 
     features: int  # width of the hidden layer and of the queries
 
+    widens: ClassVar[bool] = True
     own_width: ClassVar[bool] = True
 
     def setup(self):
@@ -102,7 +106,7 @@ class TanhKey(Score, kw_only=True):
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        return jnp.einsum("...qd,...kd->...qk", query, projected_keys)
+        return products(query, projected_keys)
 
 
 class Location(Score, kw_only=True):
@@ -139,10 +143,11 @@ class Norm(Score, kw_only=True):
     trained indirectly, since keys whose norm the loss increases are read more often.
     """
 
+    widens: ClassVar[bool] = True
+
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         keys = projected_keys.astype(jnp.promote_types(projected_keys.dtype, jnp.float32))
         scores = jnp.sqrt(jnp.sum(jnp.square(keys), axis=-1) + 1e-12)  # finite gradient at zero
-        scores = scores.astype(projected_keys.dtype)
         leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
         return jnp.broadcast_to(scores[..., None, :], (*leading, query.shape[-2], scores.shape[-1]))
 

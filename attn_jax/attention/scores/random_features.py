@@ -1,5 +1,7 @@
 """The score of Performers: the logarithm of an estimate of the kernel of softmax by random features."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 
@@ -19,10 +21,13 @@ class RandomFeatures(Score, kw_only=True):
     num_features: int = 64  # number of directions
     seed: int = 0  # of the directions
 
+    widens: ClassVar[bool] = True
+
     def features(self, x: Float[Array, "... n d"]) -> Float[Array, "... n m"]:
         """Computes log phi(x) for x / d^(1/4)."""
         directions = orthogonal_directions(jax.random.key(self.seed), self.num_features, x.shape[-1])
-        return log_features(x / x.shape[-1] ** 0.25, directions)
+        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        return log_features(wide / x.shape[-1] ** 0.25, directions)
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)

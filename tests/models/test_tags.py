@@ -108,6 +108,16 @@ def test_a_gradient_reaches_the_tags():
     assert np.all(np.abs(found["source_embedding"]["embedding"][10:13]).max(-1) > 0)
 
 
+@pytest.mark.parametrize("name", ["luong, attended", "luong without feeding, attended", "bahdanau, attended"])
+def test_weights_of_the_attention_to_tags_are_dropped_in_training(name):
+    """No other part of these models has dropout."""
+    model = build(**MODELS[name], decoder_attention=dict(dropout=0.5))
+    params = random_params(model, BATCH)
+    loss = compiled(lambda batch, rng: model.loss_fn(params, batch, rng)[0])
+    one, other, same = (loss(BATCH, jax.random.key(seed)) for seed in (0, 1, 0))
+    assert one == same and abs(one - other) > 1e-3
+
+
 @pytest.mark.parametrize("changes", [dict(tags="fed"), dict(name="transformer", tags="invariant")])
 def test_a_source_without_tags_is_refused(changes):
     config = get_config(model=changes.get("name", "seq2seq"))

@@ -257,11 +257,14 @@ class Decoder(nn.Module, kw_only=True):
             return attended
         return attended.replace(context=attended.context * nn.sigmoid(self.beta(query)))
 
-    def with_tags(self, vector: Float[Array, "b d"], query: Float[Array, "b q"], state: DecodeState) -> Array:
+    def with_tags(
+        self, vector: Float[Array, "b d"], query: Float[Array, "b q"], state: DecodeState, *, train: bool
+    ) -> Array:
         """Returns [vector; context of the tags] where the decoder attends to tags, else the vector."""
         if self.tag_attention is None:
             return vector
-        return jnp.concatenate([vector, self.tag_attention(query[:, None], state.tags).context[:, 0]], axis=-1)
+        attended = self.tag_attention(query[:, None], state.tags, train=train)
+        return jnp.concatenate([vector, attended.context[:, 0]], axis=-1)
 
     def scores(self, query: Float[Array, "b t q"], memory: Memory) -> Float[Array, "b t s"]:
         """Returns the scores of the keys of the memory, before they are normalized."""

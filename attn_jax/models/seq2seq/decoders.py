@@ -66,7 +66,7 @@ class BahdanauDecoder(Decoder, kw_only=True):
     def advance(self, memory, state, projected, *, masks=(), train=False):
         query = state.layers[-1][0]
         attended, state = self.attend(query, memory, state, train=train)
-        extra = self.with_tags(attended.context, query, state)
+        extra = self.with_tags(attended.context, query, state, train=train)
         layers = self.stack.step(state.layers, projected, extra=extra, masks=masks, train=train)
         outputs = LoopOutputs(
             hidden=layers[-1][0],
@@ -117,10 +117,10 @@ class LuongDecoder(Decoder, kw_only=True):
         layers = self.stack.step(state.layers, projected, extra=fed, masks=masks, train=train)
         hidden = query = layers[-1][0]
         attended, state = self.attend(query, memory, state, train=train)
-        hidden = self.with_tags(hidden, query, state)
+        hidden = self.with_tags(hidden, query, state, train=train)
         past = state.past
         if self.self_attention is not None:
-            own = self.self_attention(query[:, None], past).context[:, 0]
+            own = self.self_attention(query[:, None], past, train=train).context[:, 0]
             past = write(past, self.self_attention.prepare(query[:, None]), state.position)
             hidden = jnp.concatenate([hidden, own], axis=-1)
         readout = self.readout(hidden, attended.context)
@@ -144,7 +144,8 @@ class LuongDecoder(Decoder, kw_only=True):
         attended = self.attention(query, memory, positions=positions, rng=self.sample_rng(train), train=train)
         attended = self.select(attended, query, memory, state)
         if self.tag_attention is not None:
-            hidden = jnp.concatenate([hidden, self.tag_attention(query, state.tags).context], axis=-1)
+            of_tags = self.tag_attention(query, state.tags, train=train)
+            hidden = jnp.concatenate([hidden, of_tags.context], axis=-1)
         if self.self_attention is not None:
             before = jnp.tril(jnp.ones((hidden.shape[1],) * 2, bool), -1)
             own = self.self_attention(query, self.self_attention.prepare(query), mask=before, train=train)

@@ -16,8 +16,9 @@ import numpy as np
 
 from attn_jax.evaluation import analysis
 from attn_jax.evaluation.analysis import Alignment
+from attn_jax.evaluation.attended import PLACES, place_of
 from attn_jax.evaluation.base import Predictor, Split
-from attn_jax.evaluation.collect import PLACES, Map, StoryCollector, TextCollector, collector_of
+from attn_jax.evaluation.collect import Map, StoryCollector, TextCollector, collector_of
 from attn_jax.tasks.babi.format import join_story, split_story
 from attn_jax.tasks.batching import EncodedPairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
@@ -90,7 +91,7 @@ def _of_seed(collector, params: Params, split: Split, seed: int, gold: Gold | No
                     per_example[_key(one.name, axes, place)][name].append(float(values[place]))
             for place in np.ndindex(weights.shape[:-2]):
                 key = _key(one.name, axes, place)
-                if one.name in READ_SOURCE:
+                if place_of(one.name) in READ_SOURCE:
                     totals[key].append(weights[place].sum(axis=0))
                 if gold is not None and (own := to_source(one, weights[place])) is not None:
                     links[key][index] = gold.convert(index, analysis.links(own))
@@ -130,8 +131,9 @@ def unfolded(one: Map) -> tuple[tuple[str, ...], Float[np.ndarray, "... q k"]]:
 
 def to_source(one: Map, weights: Float[np.ndarray, "q k"]) -> Float[np.ndarray, "t s"] | None:
     """Returns the weights of target tokens over source tokens, both without eos; None for another map."""
-    rows = ROWS.get(one.name)
-    if rows not in FOR_TARGET or one.name not in READ_SOURCE:
+    name = place_of(one.name)
+    rows = ROWS.get(name)
+    if rows not in FOR_TARGET or name not in READ_SOURCE:
         return None
     if rows == "target":
         return weights[:-1, :-1]

@@ -4,11 +4,10 @@
 
 A Collected is an example with the model's output, its loss and its maps; a Map is an array of weights [..., q, k] with
 names for all axes and labels for rows and columns. Reports show them, analyses measure them. A new kind of predictor
-needs one line in COLLECTORS, a new place of attention in a model one line in PLACES.
+needs one line in COLLECTORS, a new place of attention in a model one line in attn_jax.evaluation.attended.PLACES.
 """
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
+from attn_jax.evaluation.attended import PLACES, READS_SOURCE, layer_of, run_and_place
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.pictures import PicturePredictor
 from attn_jax.evaluation.point_predictor import PointPredictor
@@ -92,26 +92,6 @@ class Collector(Protocol):
         ...
 
 
-class Place(NamedTuple):
-    """The name of a place of attention, and what its queries and keys are: keys of `labels_of`."""
-
-    name: str
-    rows: str
-    columns: str
-
-
-# Path of a module in a model, without the number of the layer -> what it reads. Recurrent decoders run in a loop over
-# time; their weights come from `Model.attention_weights`.
-PLACES = {
-    "decoder/source_attention": Place("attention to the source", "target", "source"),
-    "encoder/self_attention": Place("encoder self-attention", "source", "source"),
-    "decoder/self_attention": Place("decoder self-attention", "target_in", "target_in"),
-    "stack/self_attention": Place("self-attention", "both", "both"),
-}
-READS_SOURCE = ("decoder/source_attention", "stack/self_attention")
-LAYER = re.compile(r"/layers_(\d+)")
-
-
 class TextCollector:
     """Collects from sequence models and classifiers: encoder, decoder, and attention to the source.
 
@@ -164,19 +144,26 @@ class TextCollector:
             "both": (*source_tokens, *given),
         }
 
+    def has_labels(self, run: int) -> bool:
+        """Tells whether the labels are those of what a run of an ensemble reads, from 1; 0: of the only model."""
+        return True
+
     def _layers(self, params: Params, encoded: EncodedPairs, labels: Sequence[dict]) -> list[list[Map]]:
         """Computes the maps of modules in layers, stacked to [layer, head, q, k]."""
         result: list[list[Map]] = [[] for _ in labels]
         options = self.predictor.options
         for indices, batch in eval_batches(encoded, options.batch_size, self.predictor.buckets):
-            places: dict[str, list] = {}
+            places: dict[tuple[int, str], list] = {}
             captured = jax.device_get(self._captured(params, batch))
-            for path in sorted(captured, key=_layer):
-                if (place := LAYER.sub("", path)) in PLACES:
-                    places.setdefault(place, []).append(np.asarray(captured[path], np.float32))
-            for path in (path for path in PLACES if path in places):
-                layers = places[path]
+            for path in sorted(captured, key=layer_of):
+                run, place = run_and_place(path)
+                if place in PLACES and self.has_labels(run):
+                    places.setdefault((run, place), []).append(np.asarray(captured[path], np.float32))
+            order = list(PLACES)
+            for run, path in sorted(places, key=lambda key: (key[0], order.index(key[1]))):
+                layers = places[run, path]
                 name, rows, columns = PLACES[path]
+                name = f"run {run}: {name}" if run else name
                 for row, index in enumerate(indices):
                     one = np.stack([layer[row] for layer in layers])
                     one = one if one.ndim == 4 else one[:, None]
@@ -251,6 +238,13 @@ class PictureCollector(TextCollector):
         cells = tuple(f"{row}.{column}" for row in range(1, rows + 1) for column in range(1, columns + 1))
         return labels | {"source": (*cells, *labels["source"]) if self.predictor.asks else cells}
 
+    def has_labels(self, run: int) -> bool:
+        """Tells whether a run of an ensemble sees the cells of the first one."""
+        if not run:
+            return True
+        grid = self.model.members[run - 1].module.picture.grid
+        return grid.cells(*self.predictor.image[:2]) == self.predictor.cells
+
 
 class PointCollector:
     """Collects the weights of the training points in each prediction. The loss is the squared error, or -log p."""
@@ -324,11 +318,6 @@ def sample_keys(
     points = np.random.default_rng(seed).random((num_samples, *total.shape)) * total
     keys = np.sum(ends <= points, axis=-1)
     return np.where(total[..., 0] > 0, np.minimum(keys, weights.shape[-1] - 1), -1)
-
-
-def _layer(path: str) -> int:
-    found = LAYER.search(path)
-    return int(found.group(1)) if found else 0
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:

@@ -82,6 +82,11 @@ class MixedEnsemble(Ensemble):
 
     members: tuple[Model, ...] = ()
 
+    @property
+    def reads_tags(self) -> bool:
+        """Tells whether any of the models takes a source "text eos tags" apart, so that its tags have to stay."""
+        return any(member.reads_tags for member in self.members)
+
     def start(self, params: Params, source: Source) -> tuple[PyTree, PyTree]:
         memories, states = zip(*(m.start(p, source) for m, p in self._pairs(params)), strict=True)
         return memories, states

@@ -4,6 +4,7 @@ import functools
 import json
 import shutil
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +21,10 @@ from attn_jax.cli.runs import open_run
 from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
+from attn_jax.evaluation.attention_measures import measure_attention
+from attn_jax.evaluation.collect import collector_of
 from attn_jax.evaluation.decode import greedy
+from attn_jax.models.base import Model
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
 from attn_jax.token_ids import BOS, EOS, PAD
 
@@ -159,6 +163,42 @@ def test_runs_of_different_models_are_averaged(runs):
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     (printed,) = [lines for _, lines in mixed.predictor.predict(mixed.chosen, ["2 May 1999"], 10)]
     assert len(printed) == 1
+
+
+@pytest.mark.parametrize("first", ["rnn", "transformer"])
+def test_every_layer_and_head_of_a_run_is_named_by_its_run(runs, first):
+    other = {"rnn": "transformer", "transformer": "rnn"}[first]
+    config = change(load_config(runs / first), {"decode.runs": (str(runs / other),)})
+    snapshot, alone = restore(config, runs / first), restore(load_config(runs / "transformer"), runs / "transformer")
+    pairs = task_of(config)
+    found = collector_of(snapshot.predictor).maps(snapshot.chosen, pairs)
+    expected = collector_of(alone.predictor).maps(alone.chosen, pairs)
+    number = 2 if first == "rnn" else 1
+    for maps, own in zip(found, expected, strict=True):
+        mean, *others = maps
+        assert mean.name == "attention to the source" and mean.axes == ()
+        assert [one.name for one in others] == [f"run {number}: {one.name}" for one in own] and len(own) > 1
+        for one, same in zip(others, own, strict=True):
+            assert one.axes == ("layer", "head") and one.columns == same.columns
+            np.testing.assert_allclose(one.weights, same.weights, atol=1e-5)
+    rows, same = (
+        {(row.place, *row.axes.items()): row.values for row in measure_attention(one.predictor, [one.chosen], pairs)}
+        for one in (snapshot, alone)
+    )
+    for (place, *axes), values in same.items():
+        named = rows[f"run {number}: {place}", *axes]
+        assert named.keys() == values.keys()
+        for name in values.keys() - {"attended", "random", "error"}:  # of the weights alone
+            np.testing.assert_allclose(named[name], values[name], rtol=1e-4)
+
+
+def test_tags_stay_where_any_of_the_models_takes_them_apart():
+    class Member(nn.Module):
+        reads_tags: bool = False
+
+    whole, apart = (ensemble_of(Model(Member(reads_tags=reads))) for reads in (False, True))
+    assert MixedEnsemble(whole.module, (whole, apart)).reads_tags
+    assert not MixedEnsemble(whole.module, (whole, whole)).reads_tags
 
 
 def test_runs_that_cannot_be_averaged(runs):

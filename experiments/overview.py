@@ -78,7 +78,8 @@ def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterato
         task = (
             f"inflection, {run.language.capitalize()}, {run.forms:,} forms{' and synthetic ones' if run.made else ''}"
         )
-        model = f"LSTM {run.width}, {run.reading}, tags {run.place}"
+        network = f"Transformer {run.width}" if "Transformer" in run.place else f"LSTM {run.width}, {run.reading}"
+        model = f"{network}, tags {run.place.partition(',')[0]}"
         ours = interval(result["metrics"]["exact_match"]["seeds"])
         split = "dev" if run.language == "hungarian" else "dev, development"  # nothing was tuned on Hungarian
         yield Row(task, model, split, "exact match", ours, theirs, "", result["train_seconds"], "inflection")

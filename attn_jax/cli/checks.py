@@ -71,7 +71,10 @@ def check_without_outputs(config: ConfigDict) -> None:
 
 
 def check_ensemble(options: Options) -> None:
-    """Raises a UserError for an ensemble of one seed, of stories and other runs, or with a run that is not there."""
+    """Raises a UserError for an ensemble of one seed, of stories and other runs, or with a wrong run.
+
+    A run is wrong that is not there, or is there twice.
+    """
     runs = options.decode.runs
     if options.decode.ensemble and not runs and len(options.run.all_seeds) < 2:
         raise UserError("decode.ensemble needs a run of several seeds, such as seeds=(0,1,2); this one has one")
@@ -80,7 +83,9 @@ def check_ensemble(options: Options) -> None:
             f"decode.runs averages models of texts or images, token by token; model.name {options.model.name} answers "
             "questions about stories: expected decode.ensemble"
         )
-    for path in runs:
+    for number, path in enumerate(runs):
+        if pathlib.Path(path).resolve() in [pathlib.Path(other).resolve() for other in runs[:number]]:
+            raise UserError(f"decode.runs {path}: it is named twice; a run counts once")
         if not pathlib.Path(path).is_dir():
             raise UserError(f"decode.runs {path}: there is no such folder; expected the work directory of a run")
 

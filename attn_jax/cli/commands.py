@@ -66,7 +66,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         return
     run = runs.open_run(config, workdir)
     with run.checkpoints:
-        check_members(config, run)
+        check_members(config, run, workdir)
         say(header(config, workdir, files.overrides))
         for what, count in run.task.stats.items():
             notice(f"{'data':<14}{what}: {count:,}")
@@ -80,7 +80,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
             raise Interrupted(ended.signal)
         params, used = runs.final_params(config, run.checkpoints, run.setup)
         index = runs.choose_seed(config, run.setup.evaluator, params, run.task)
-        snapshot = ensembled(config, Snapshot(run.setup, params, used, index), run.task.kept)
+        snapshot = ensembled(config, Snapshot(run.setup, params, used, index), run.task.kept, workdir)
         name, split = own_split(run.task)
         result, of_each = measure(config, snapshot, split, name, files.overrides)
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
@@ -96,7 +96,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     say(f"{'try':<14}{command}")
 
 
-def check_members(config: ConfigDict, run: Run) -> None:
+def check_members(config: ConfigDict, run: Run, workdir: pathlib.Path) -> None:
     """Checks, before a training that may take long, the ensemble that will be measured after it, if there is one.
 
     Raises:
@@ -104,7 +104,7 @@ def check_members(config: ConfigDict, run: Run) -> None:
     """
     options = resolve(config).decode
     for path in options.runs:
-        check_other_run(path, config, run.task.kept)
+        check_other_run(path, config, run.task.kept, workdir)
     if (options.runs or options.ensemble) and isinstance(run.setup.evaluator, TextEvaluator):
         _, split = own_split(run.task)
         check_lengths(run.setup.evaluator.translator.encode(split), options.max_length)

@@ -85,7 +85,7 @@ def restore(config: ConfigDict, workdir: pathlib.Path) -> Snapshot:
             )
         index = seeds.index(chosen) if chosen in seeds else 0
         params, used = runs.final_params(config, checkpoints, setup)
-        return ensembled(config, Snapshot(setup, params, used, index), kept)
+        return ensembled(config, Snapshot(setup, params, used, index), kept, workdir)
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:
     return resolve(config).task.renewed(kept, data_dir=config.data_dir)
 
 
-def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
+def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
     """Returns the ensemble of the seeds with decode.ensemble, and of other runs with decode.runs; else the snapshot."""
     options = resolve(config)
     paths, every_seed = options.decode.runs, options.decode.ensemble
@@ -116,7 +116,7 @@ def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
         setup = build.build_setup(config, kept, wrap=ensemble_of)
         used = f"{snapshot.used}, ensemble of {len(snapshot.params)} seeds"
         return Snapshot(setup, [stacked(snapshot.params)], used, together=True)
-    others = [other_run(path, config, kept) for path in paths]
+    others = [other_run(path, config, kept, workdir) for path in paths]
     all_params = tuple(
         stacked(each.params if every_seed else [each.chosen])  # a leading axis, of one or of all seeds
         for each in (snapshot, *others)
@@ -131,13 +131,13 @@ def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any) -> Snapshot:
     return Snapshot(setup, [all_params], f"ensemble of {len(paths) + 1} runs: {used}", together=True)
 
 
-def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
+def other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.Path) -> Snapshot:
     """Restores a run of decode.runs, with the decoding of this run.
 
     Raises:
         UserError: it is no run with a checkpoint, or has other vocabularies.
     """
-    other = check_other_run(path, config, kept)
+    other = check_other_run(path, config, kept, workdir)
     with other.unlocked():
         other.decode = config.decode.copy_and_resolve_references()
         other.decode.runs, other.decode.ensemble = (), False
@@ -147,14 +147,18 @@ def other_run(path: str, config: ConfigDict, kept: Any) -> Snapshot:
         raise UserError(f"decode.runs {path}: {error}") from error
 
 
-def check_other_run(path: str, config: ConfigDict, kept: Any) -> ConfigDict:
-    """Checks that a run of decode.runs has the task and the vocabularies of this run; returns its config.
+def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.Path) -> ConfigDict:
+    """Checks that a run of decode.runs is another one, with the task and the vocabularies of this run.
+
+    Returns its config.
 
     Raises:
         UserError: it has not, or is no run.
     """
     try:
         folder = pathlib.Path(path)
+        if folder.resolve() == workdir.resolve():
+            raise UserError("it is the run itself, which is part of the ensemble already; leave it out")
         other = load_config(folder)
         kind = task_class(config.task.name)
         if task_class(other.task.name) is not kind or resolve(other).model.reads_stories:

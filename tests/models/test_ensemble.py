@@ -201,6 +201,20 @@ def test_tags_stay_where_any_of_the_models_takes_them_apart():
     assert not MixedEnsemble(whole.module, (whole, whole)).reads_tags
 
 
+def test_a_run_counts_once(runs):
+    config = load_config(runs / "rnn")
+    for names, message in (
+        (["transformer", f"../{runs.name}/transformer"], r"it is named twice; a run counts once"),
+        (["rnn"], r"it is the run itself, which is part of the ensemble already; leave it out"),
+        (["transformer", f"../{runs.name}/rnn"], r"it is the run itself"),
+    ):
+        with pytest.raises(UserError, match=rf"^decode\.runs \S+: {message}"):
+            restore(change(config, {"decode.runs": tuple(str(runs / name) for name in names)}), runs / "rnn")
+    (runs / "new").mkdir()
+    with pytest.raises(UserError, match=r"it is the run itself"):
+        commands.train(change(config, {"decode.runs": (str(runs / "new"),)}), runs / "new", commands.Files())
+
+
 def test_runs_that_cannot_be_averaged(runs):
     config = load_config(runs / "rnn")
     for name, message in (

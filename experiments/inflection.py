@@ -49,11 +49,12 @@ READINGS = {
     "monotonic": EXACT | {"model.attention.transition": "monotonic"},
     "monotonic, first order": EXACT | {"model.attention.transition": "monotonic_first_order"},
 }
+SET = "a set, Transformer"
 PLACES = {
     "first": {"config": "configs/inflection_soft.py"},
     "fed": {"config": "configs/inflection_tags.py"},
     "attended": {"config": "configs/inflection_tags.py", "model.tags": "attended"},
-    "a set, Transformer": {"config": "configs/inflection_transformer_tags.py"},
+    SET: {"config": "configs/inflection_transformer_tags.py"},
 }
 TRANSFORMER = {
     "model.hidden_size": 128,
@@ -105,8 +106,8 @@ RUNS = (
     *(Setting("german", place, "soft") for place in ("attended", "first")),
     Setting("german", "fed", FIRST[0], made=True, width=LARGE),
     *(Setting(language, "fed", reading) for language in LANGUAGES[1:] for reading in READINGS if reading not in FIRST),
-    *(Setting(language, "a set, Transformer", "soft", forms=ALL) for language in LANGUAGES[:2]),
-    Setting("german", "a set, Transformer", "soft"),
+    *(Setting(language, SET, "soft", forms=ALL) for language in LANGUAGES[:2]),
+    Setting("german", SET, "soft"),
     *(Setting("hungarian", "fed", reading, made=True, width=LARGE) for reading in FIRST),
 )
 
@@ -114,18 +115,18 @@ RUNS = (
 def sweep() -> Iterator[dict[str, Any]]:
     """Yields the overrides of every run."""
     for run in RUNS:
-        yield {
-            **PLACES[run.place],
-            "task.language": run.language,
-            "task.size": "medium",
-            "seeds": (0, 1, 2),
-            "eval.num_pictures": 0,
-            **MADE[run.made],
-            **READINGS[run.reading],
-            **(dict.fromkeys(WIDTHS, LARGE) | PUBLISHED[run.made] if run.width == LARGE else {}),
-            **SIZES[run.forms],  # over what is above
-            **(TRANSFORMER if run.place == "a set, Transformer" else {}),
-        }
+        common = {**PLACES[run.place], "task.language": run.language, "task.size": "medium", "seeds": (0, 1, 2)}
+        common |= {"eval.num_pictures": 0}
+        if run.place == SET:
+            yield common | {"task.size": SIZES[run.forms]["task.size"]} | TRANSFORMER
+        else:
+            yield {
+                **common,
+                **MADE[run.made],
+                **READINGS[run.reading],
+                **(dict.fromkeys(WIDTHS, LARGE) | PUBLISHED[run.made] if run.width == LARGE else {}),
+                **SIZES[run.forms],  # over what is above
+            }
 
 
 def report(results: list[dict[str, Any]]) -> str:

@@ -145,13 +145,13 @@ class PicturePredictor(TextPredictor):
         if self.has_paths:
             return self.plot_paths(params, pairs, paths)
         translator, several = self.translator, self.model.num_queries > 1
-        outputs = translator.outputs(params, pairs.source)
-        read = Pairs(pairs.source, outputs)
+        read = translator.translated(params, pairs.source)
         count = self.cells[0] * self.cells[1]
         found = self.query_weights(params, read) if several else self.weights(params, read)
-        for index, (text, output, weights, path) in enumerate(zip(pairs.source, outputs, found, paths, strict=True)):
+        rows_of_pairs = zip(pairs.source, read.target, read.target_ids, found, paths, strict=True)
+        for index, (text, output, ids, weights, path) in enumerate(rows_of_pairs):
             name, _, question = text.partition("\t")
-            words = [*translator.target_vocabulary.tokenize(output), "<eos>"]
+            words = [*translator.target_tokens(output, ids), "<eos>"]
             rows = len(words) if weights[-1].any() else len(words) - 1
             if several:
                 words, rows = [f"query {i}" for i in range(1, len(weights) + 1)], len(weights)

@@ -44,6 +44,14 @@ class Block(NamedTuple):
     positions: Int[Array, " k"]
 
 
+class Constants(NamedTuple):
+    """What the scores close over, and the parameters of the normalizer: arguments of the rule for derivatives."""
+
+    floats: tuple[Array, ...]  # that have a derivative
+    others: tuple[Array, ...]  # such as masks and positions
+    parameters: tuple[Array, ...]  # of the normalizer
+
+
 class BlockScores(NamedTuple):
     """The scores of some queries and a block, and where they count."""
 
@@ -171,10 +179,9 @@ def blockwise_attention(
     form = normalize if isinstance(normalize, Form) else form_of(normalize, scores)
     bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
     scores_of, places = BlockScores(score, bias_at, mask_at, form.transform), jnp.arange(query.shape[-2])[:, None]
-    # Parameters inside `score` and `bias` become arguments, so that the rule can differentiate them.
     one = jax.tree.map(lambda x: x[0], blocks)
-    all_scores, hoisted = jax.closure_convert(lambda query, block: scores_of(query, places, block), query, one)
-    constants = tuple(hoisted), form.parameters
+    all_scores, floats, others = _converted(lambda query, block: scores_of(query, places, block), query, one)
+    constants = Constants(floats, others, form.parameters)
     attend, weigh = _rule(form, all_scores, keys.shape[-2])
     context, tau = attend(constants, query, blocks)
     share = jnp.ones_like(tau) if form.share is None else form.share(tau, *form.parameters)
@@ -199,18 +206,39 @@ def _check_shapes(scores: tuple[int, ...], bias: Array | Callable | None, mask: 
         check_fits("mask", mask.shape, scores)
 
 
+def _converted(function: Callable, *example: PyTree) -> tuple[Callable, tuple[Array, ...], tuple[Array, ...]]:
+    """Returns the function with what it closes over as arguments: (f(constants, *arguments), floats, others).
+
+    So the rule can differentiate the parameters inside `score` and `bias`. Unlike those of jax.closure_convert, masks
+    and positions are arguments, too: the rule may be called after the trace that made them has ended, as where the
+    gradient is taken of a function under jit, scan or remat.
+    """
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*example)
+    traced = [i for i, x in enumerate(closed.consts) if isinstance(x, jax.core.Tracer)]
+    floats = [i for i in traced if jnp.issubdtype(closed.consts[i].dtype, jnp.inexact)]
+    others = [i for i in traced if i not in floats]
+
+    def call(constants: Constants, *arguments: PyTree) -> PyTree:
+        consts = dict(enumerate(closed.consts))
+        consts |= zip(floats + others, constants.floats + constants.others, strict=True)
+        leaves = jax.core.eval_jaxpr(closed.jaxpr, list(consts.values()), *jax.tree.leaves(arguments))
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return call, *(tuple(closed.consts[i] for i in part) for part in (floats, others))
+
+
 def _rule(form: Form, all_scores: Callable, num_keys: int) -> tuple[Callable, Callable]:
     """Returns attend(constants, query, blocks) -> (context, tau), with its derivative, and the weights of a block."""
 
-    def weigh(constants: PyTree, query: Array, block: Block, tau: Array) -> Scores:
-        return _weights(form, *all_scores(query, block, *constants[0]), tau, constants[1])
+    def weigh(constants: Constants, query: Array, block: Block, tau: Array) -> Scores:
+        return _weights(form, *all_scores(constants, query, block), tau, constants.parameters)
 
     @jax.custom_jvp
-    def attend(constants: PyTree, query: Array, blocks: Block) -> tuple[Array, Array]:
-        masked = lambda block: _masked(*all_scores(query, block, *constants[0]))  # noqa: E731
+    def attend(constants: Constants, query: Array, blocks: Block) -> tuple[Array, Array]:
+        masked = lambda block: _masked(*all_scores(constants, query, block))  # noqa: E731
         if form.is_softmax:
             return _online_softmax(masked, blocks)
-        tau = _threshold(form, masked, blocks, num_keys, constants[1])
+        tau = _threshold(form, masked, blocks, num_keys, constants.parameters)
         return _over(lambda block: _product(weigh(constants, query, block, tau), block.values), blocks), tau
 
     @attend.defjvp
@@ -234,11 +262,13 @@ def _change(weights: Callable, primals: tuple, tangents: tuple) -> tuple[Array, 
     (constants, query, blocks), (along_constants, along_query, along_blocks) = primals, tangents
     floats = lambda blocks: (blocks.keys, blocks.values, blocks.bias)  # noqa: E731
     with_floats = lambda fixed, floats: Block(*floats, fixed.mask, fixed.positions)  # noqa: E731
+    of = lambda constants: (constants.floats, constants.parameters)  # noqa: E731
+    with_constants = lambda moving: Constants(moving[0], constants.others, moving[1])  # noqa: E731
 
     def change(part: tuple) -> tuple[Array, Array]:
         moving, along, fixed = part
-        at = lambda constants, query, moving: weights(constants, query, with_floats(fixed, moving))  # noqa: E731
-        w, dw = jax.jvp(at, (constants, query, moving), (along_constants, along_query, along))
+        at = lambda floats, query, moving: weights(with_constants(floats), query, with_floats(fixed, moving))  # noqa: E731
+        w, dw = jax.jvp(at, (of(constants), query, moving), (of(along_constants), along_query, along))
         return jnp.sum(dw, axis=-1, keepdims=True), _product(dw, moving[1]) + _product(w, along[1])
 
     fixed = blocks._replace(keys=None, values=None, bias=None)

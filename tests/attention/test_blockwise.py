@@ -146,6 +146,29 @@ def test_masks_and_biases_by_position_and_parts_of_the_weights(normalize):
         np.testing.assert_allclose(threshold, np.log(np.exp(scores).sum(-1)), rtol=1e-5)
 
 
+TRACED = {
+    "jit": jax.jit,
+    "remat": jax.checkpoint,
+    "scan": lambda f: lambda *x: jax.lax.scan(lambda total, _: (total + f(*x) / 2, None), 0.0, None, length=2)[0],
+}
+
+
+@pytest.mark.parametrize("traced", TRACED)
+def test_functions_of_positions_in_what_is_traced_before_it_is_differentiated(traced):
+    """What they close over, and the positions, must not be kept from a trace that has ended."""
+
+    def total(query, slope, real):
+        real = real > 0
+        mask = lambda query, key: (key <= query + 2) & real[key]  # noqa: E731
+        bias = lambda query, key: -slope * jnp.abs(query - key)  # noqa: E731
+        return jnp.sum(jnp.sin(blockwise_attention(dot, query, KEY, VALUE, mask, bias=bias, block_size=4).context))
+
+    given = QUERY, jnp.float32(0.3), jnp.arange(KEYS) != 2
+    expected = compiled(jax.grad(total, argnums=(0, 1)))(*given)
+    found = jax.grad(TRACED[traced](total), argnums=(0, 1))(*given)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, expected)
+
+
 def test_entmax_of_alpha_one_is_softmax():
     scores = jax.ShapeDtypeStruct((QUERIES, KEYS), jnp.float32)
     assert form_of(Entmax(alpha=1.0), scores) is form_of(Entmax(alpha=1 + 1e-9), scores) is FORMS[softmax]

@@ -63,6 +63,12 @@ MUTATIONS = {
         "part(block)), None)  # noqa",
         "attention/test_blockwise.py::test_memory_grows_with_the_number_of_keys_alone",
     ),
+    "positions_stay_in_their_trace": Mutation(
+        "attention/blockwise.py",
+        "traced = [i for i, x in enumerate(closed.consts) if isinstance(x, jax.core.Tracer)]",
+        "traced = [i for i, x in enumerate(closed.consts) if jnp.issubdtype(x.dtype, jnp.inexact)]",
+        "attention/test_blockwise.py::test_functions_of_positions_in_what_is_traced_before_it_is_differentiated",
+    ),
     "newton_stops_early": Mutation(
         "attention/normalizers/entmax.py",
         "(excess > tolerance) & (newton < d)",

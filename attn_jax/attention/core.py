@@ -15,9 +15,9 @@ from attn_jax.attention.arguments import check_bias, check_memory, check_query
 from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
 from attn_jax.attention.dropout import drop
 from attn_jax.attention.fused import fused_attention
-from attn_jax.attention.gates import ContextGate, forgetting_bias
+from attn_jax.attention.gates import ContextGate, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
-from attn_jax.attention.masks import causal, check_boolean, check_mask, joint_mask, mask_hint
+from attn_jax.attention.masks import causal, check_boolean, check_mask, joint_mask, mask_hint, places
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, is_negative, softmax, sums_to_one, takes_infinite
@@ -38,6 +38,7 @@ class _Call(NamedTuple):
     mask: Bool[Array, "..."] | PositionFunction | None  # as it was given
     allowed: Bool[Array, "..."]  # of keys and queries together
     bias: Float[Array, "..."] | None  # with that of forget gates
+    bias_by_block: Float[Array, "..."] | PositionFunction | None  # the same, as a function of places where it is one
     positions: Int[Array, "..."] | None
     previous: Float[Array, "..."] | None
     rng: PRNGKeyArray | None
@@ -52,8 +53,9 @@ class Attention(nn.Module, kw_only=True):
 
     Softmax of a scaled dot product or of QK norm, read by the expectation, is computed by the fused kernel (see
     fused.py). With `block_size` every score and most normalizers are computed block by block, under jit in memory
-    linear in the sequence length, without a [q, k] matrix (see blockwise.py). The weights are computed separately;
-    under jit this costs nothing where they are not used. The context has the type of the values.
+    linear in the sequence length, without a [q, k] matrix (see blockwise.py), if mask and bias are functions of places
+    or arrays of keys; forget gates are such a function. The weights are computed separately; under jit this costs
+    nothing where they are not used. The context has the type of the values.
 
     A reading that samples takes a key sampled with the rng of the call; outside of training, and without an rng, it
     takes the most probable key. With
@@ -239,7 +241,7 @@ class Attention(nn.Module, kw_only=True):
         values: Float[Array, "... k dv"] | None = None,
         mask: Bool[Array, "..."] | PositionFunction | None = None,
         *,
-        bias: Float[Array, "... #q k"] | None = None,
+        bias: Float[Array, "... #q k"] | PositionFunction | None = None,
         positions: Int[Array, "... q"] | None = None,
         previous: Float[Array, "... q k"] | None = None,
         rng: PRNGKeyArray | None = None,
@@ -254,7 +256,8 @@ class Attention(nn.Module, kw_only=True):
             mask: True where a query may attend to a key; broadcasts to [..., q, k]. A mask of keys alone, [..., k], is
                 mask[..., None, :]. Or a function of places in these arrays, counted from 0 (query [q, 1], key [k]),
                 such as `causal`, which block by block, and in the fused kernel of a GPU, needs no array of this size.
-            bias: is added to the scores, [..., q, k] or what broadcasts to it; finite, since the mask leaves out keys.
+            bias: is added to the scores, [..., q, k] or what broadcasts to it, or a function of places, as for `mask`;
+                finite, since the mask leaves out keys.
             positions: of the queries, counted like those of the keys; for a window and for forget gates.
             previous: weights of the step before, for monotonic attention.
             rng: for a reading that samples; without it, and not in training, it reads the most probable key.
@@ -277,8 +280,7 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError(f"read={self.read.name} samples keys in training, and needs an rng: rng=jax.random.key(0)")
         query = floating(query)
         allowed = _allowed(query, memory, mask)
-        bias = _with_gates(bias, query, memory, positions)
-        call = _Call(memory, mask, allowed, bias, positions, previous, rng)
+        call = _Call(memory, mask, allowed, *_with_gates(bias, query, memory, positions), positions, previous, rng)
         state, scores, weights = self._iterate(query, call)
         context, weights, log_prob = self._read(state, scores, weights, call, train)
         context = context.astype(memory.values.dtype)
@@ -351,7 +353,7 @@ class Attention(nn.Module, kw_only=True):
             memory.values,
             (lambda q, k: mask(q, k) & real[..., k]) if callable(mask) else call.allowed,
             normalize=form_of(self.normalize, scores),
-            bias=call.bias,
+            bias=call.bias_by_block,
             block_size=self.block_size,
         ).context
 
@@ -412,24 +414,37 @@ class Attention(nn.Module, kw_only=True):
 def _allowed(query: Array, memory: Memory, mask: Bool[Array, "..."] | PositionFunction | None) -> Bool[Array, "..."]:
     """Combines the mask of the keys with that of a call; raises a ValueError where they do not fit."""
     if callable(mask):
-        mask = mask(jnp.arange(query.shape[-2])[:, None], jnp.arange(memory.keys.shape[-2]))
+        mask = mask(*places(query, memory.keys))
     allowed = memory.mask[..., None, :] if mask is None else joint_mask(memory.mask, mask)
     check_mask(allowed, query, memory.keys, hint="" if mask is None else mask_hint(mask, memory.mask))
     return allowed
 
 
 def _with_gates(
-    bias: Float[Array, "..."] | None, query: Array, memory: Memory, positions: Int[Array, "..."] | None
-) -> Float[Array, "..."] | None:
-    """Adds what forget gates add to the scores to a bias; raises a ValueError for a bias that does not fit."""
+    bias: Float[Array, "..."] | PositionFunction | None,
+    query: Array,
+    memory: Memory,
+    positions: Int[Array, "..."] | None,
+) -> tuple[Float[Array, "..."] | None, Float[Array, "..."] | PositionFunction | None]:
+    """Adds what forget gates add to the scores to a bias: (as an array, as a function of places if it is one).
+
+    Raises:
+        ValueError: a bias that does not fit; forget gates without positions.
+    """
+    of_places = bias
+    if callable(bias):
+        bias = bias(*places(query, memory.keys))
     if bias is not None:
         check_bias(bias, query, memory.keys)
     if memory.log_gates is None:
-        return bias
+        return bias, of_places
     if positions is None:
         raise ValueError("a memory with forget gates needs the positions of the queries: positions=...")
-    faded = forgetting_bias(memory.log_gates, positions)
-    return faded if bias is None else bias + faded
+    faded, at = (make(memory.log_gates, positions) for make in (forgetting_bias, forgetting_bias_at))
+    if bias is None:
+        return faded, at
+    both = bias + faded
+    return both, (lambda query, key: of_places(query, key) + at(query, key)) if callable(of_places) else both
 
 
 def _fits_kernel(query: Array, memory: Memory) -> bool:

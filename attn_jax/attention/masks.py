@@ -65,6 +65,11 @@ def mask_hint(mask: Array, memory_mask: Array) -> str:
     return "; a mask of keys alone is mask[..., None, :]" if mask.shape == memory_mask.shape else ""
 
 
+def places(query: Array, keys: Array) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
+    """Returns the places of queries [..., q, d] and keys [..., k, d], from 0: for a mask or bias that is a function."""
+    return jnp.arange(query.shape[-2])[:, None], jnp.arange(keys.shape[-2])
+
+
 def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
     """Returns whether a key is at the position of the query or before: a mask as a function of positions.
 

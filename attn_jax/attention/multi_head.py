@@ -11,7 +11,7 @@ from attn_jax.attention.arguments import check_array, check_memory
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
-from attn_jax.attention.masks import joint_mask
+from attn_jax.attention.masks import joint_mask, places
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
@@ -29,11 +29,11 @@ class MultiHead(nn.Module, kw_only=True):
     Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
     normalizer and reading works per head. Parameters of the score and the normalizer are shared by the heads, except
     where a normalizer has an option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values
-    (Ainslie 2023, arXiv 2305.13245). With `forgets`, -|c_i - c_j| of cumulated log gates is added to the scores (Lin
+    (Ainslie 2023, arXiv 2305.13245). With `forgets`, -|c_i - c_j| of cumulative log gates is added to the scores (Lin
     2025, arXiv 2503.02130). With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g query + b_g) (Qiu
     2025, arXiv 2505.06708). Where attention is a difference of two maps, an RMS norm is applied to the context of each
     head (Ye 2024, arXiv 2410.05258). With `selective`, the first head selects keys that later queries of all heads
-    attend to less (Leviathan 2024, arXiv 2410.02703).
+    attend to less (Leviathan 2024, arXiv 2410.02703); what is selected is an array [q, k], also block by block.
     """
 
     attention: Attention
@@ -100,7 +100,7 @@ class MultiHead(nn.Module, kw_only=True):
         values: Float[Array, "... k dv"] | None = None,
         mask: Bool[Array, "... #q k"] | PositionFunction | None = None,
         *,
-        bias: Float[Array, "... #q k"] | None = None,
+        bias: Float[Array, "... #q k"] | PositionFunction | None = None,
         rotate: Callable | None = None,
         positions: Int[Array, "... q"] | None = None,
         rng: PRNGKeyArray | None = None,
@@ -114,7 +114,8 @@ class MultiHead(nn.Module, kw_only=True):
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
             mask: True where a query may attend to a key, in all heads; a mask of keys alone is mask[..., None, :]. Or
                 a function of positions, see Attention.
-            bias: is added to the scores, [..., h, q, k]; one for all heads is [..., 1, q, k] or [q, k].
+            bias: is added to the scores, [..., h, q, k]; one for all heads is [..., 1, q, k] or [q, k]. Or a function
+                of places, see Attention.
             rotate: rotates queries (and keys that are not a Memory yet) by their positions.
             positions: of the queries among the keys, for forget gates, windows and selective attention.
             rng: for a reading that samples.
@@ -135,16 +136,14 @@ class MultiHead(nn.Module, kw_only=True):
         if self.selective:
             left_out = selected_before(self._selections(heads, memory, mask, positions), memory.selected[..., :1, :])
             left_out = jnp.broadcast_to(left_out, (*left_out.shape[:-3], self.num_heads, *left_out.shape[-2:]))
+            bias = bias(*places(query, memory.keys)) if callable(bias) else bias
             bias = -left_out if bias is None else bias - left_out
         if mask is not None and not callable(mask):
             check_array("mask", mask, "queries, keys")
             mask = mask[..., None, :, :]
         positions = None if positions is None else positions[..., None, :]
-        if bias is not None and bias.ndim > 2 and bias.shape[-3] not in (1, self.num_heads):
-            raise ValueError(
-                f"a bias of shape {bias.shape} does not fit [..., heads, queries, keys]; expected {self.num_heads} "
-                "heads, or 1 for all"
-            )
+        if bias is not None:
+            self._check_heads(jax.eval_shape(bias, *places(query, memory.keys)) if callable(bias) else bias)
         attended = self._attend(heads, memory, mask, bias, positions, rng=rng, train=train)
         context = attended.context
         if self.attention.difference is not None:
@@ -159,7 +158,7 @@ class MultiHead(nn.Module, kw_only=True):
         heads: Float[Array, "... h q w"],
         memory: Memory,
         mask: Bool[Array, "..."] | PositionFunction | None,
-        bias: Float[Array, "..."] | None,
+        bias: Float[Array, "..."] | PositionFunction | None,
         positions: Int[Array, "..."] | None,
         **options: Any,
     ) -> Attended:
@@ -176,11 +175,25 @@ class MultiHead(nn.Module, kw_only=True):
             _group(heads, shared),
             jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory),
             mask=mask if mask is None or callable(mask) else mask[..., None, :, :],
-            bias=None if bias is None else _group(bias, shared),
+            bias=_grouped_bias(bias, shared),
             positions=None if positions is None else positions[..., None, :],
             **options,
         )
         return Attended(_ungroup(attended.context, -4), _ungroup(attended.weights, -4), _ungroup(attended.log_prob, -3))
+
+    @nn.nowrap
+    def _check_heads(self, bias: Array | jax.ShapeDtypeStruct) -> None:
+        """Raises a ValueError for a bias of another number of heads."""
+        if bias.ndim > 2 and bias.shape[-3] not in (1, self.num_heads):
+            raise ValueError(
+                f"a bias of shape {bias.shape} does not fit [..., heads, queries, keys]; expected {self.num_heads} "
+                "heads, or 1 for all"
+            )
+
+    @property
+    def by_blocks(self) -> bool:
+        """Tells whether contexts are computed block by block, for which a bias should be a function of places."""
+        return self.attention.block_size > 0
 
     @property
     def samples(self) -> bool:
@@ -200,7 +213,7 @@ class MultiHead(nn.Module, kw_only=True):
         positions: Int[Array, "b n"],
         cache: Memory | None = None,
         allowed: PositionFunction | None = None,
-        bias: Float[Array, "..."] | None = None,
+        bias: Float[Array, "..."] | PositionFunction | None = None,
         rotate: Callable | None = None,
         rng: PRNGKeyArray | None = None,
         train: bool = False,
@@ -247,7 +260,7 @@ class MultiHead(nn.Module, kw_only=True):
             raise ValueError("selective attention needs the positions of the queries: positions=...")
         scores = self.attention.scores(heads[..., :1, :, :], memory.keys[..., :1, :, :])
         if callable(mask):
-            mask = mask(jnp.arange(heads.shape[-2])[:, None], jnp.arange(memory.num_keys))
+            mask = mask(*places(heads, memory.keys))
         elif mask is not None:
             mask = mask[..., None, :, :]
         real = memory.mask[..., :1, :]
@@ -273,6 +286,15 @@ def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
     if x.ndim < 3 or x.shape[-3] == 1:
         return jnp.expand_dims(x, -3)
     return x.reshape(*x.shape[:-3], x.shape[-3] // size, size, *x.shape[-2:])
+
+
+def _grouped_bias(
+    bias: Float[Array, "..."] | PositionFunction | None, size: int
+) -> Float[Array, "..."] | PositionFunction | None:
+    """Cuts the axis of heads of a bias, or of what it is as a function of places."""
+    if bias is None:
+        return None
+    return (lambda query, key: _group(bias(query, key), size)) if callable(bias) else _group(bias, size)
 
 
 def _ungroup(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:

@@ -4,6 +4,7 @@ A scheme acts in one of these places and does nothing in the others:
 
     embed(embedded [..., n, d], positions [..., n])    added to the embeddings
     bias(positions [..., q], num_keys) [..., h, q, k]  added to the scores; the keys are at 0 .. num_keys - 1
+    bias_at(positions [..., q])                        the same as a function of places, for attention by blocks
     rotary                                             queries and keys of each head are rotated, see `rotate`
     forgets                                            heads forget, see attention/gates.py
 
@@ -18,6 +19,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.types import Array, Dtype, Float, Int
 
 BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to 2 pi BASE
@@ -38,6 +40,7 @@ class NoPositions(nn.Module, kw_only=True):
     limited: ClassVar[bool] = False  # there are positions for max_length tokens only
     rotary: ClassVar[bool] = False  # queries and keys are rotated, which needs heads of even width
     forgets: ClassVar[bool] = False  # heads have forget gates
+    biased: ClassVar[bool] = False  # numbers are added to the scores, see `of_distance`
     needs_attention: ClassVar[bool] = False  # acts on scores, queries or keys, and so not in a convolution
 
     @property
@@ -54,7 +57,16 @@ class NoPositions(nn.Module, kw_only=True):
 
     def bias(self, positions: Int[Array, "... q"], num_keys: int) -> Float[Array, "... h q k"] | None:
         """Returns the numbers to add to the scores; None for none."""
-        return None
+        return self.of_distance(jnp.arange(num_keys) - positions[..., None]) if self.biased else None
+
+    def bias_at(self, positions: Int[Array, "... q"]) -> PositionFunction | None:
+        """Returns `bias` as a function of places, (query [q, 1], key [k]) -> [..., h, q, k]; None for none."""
+        return (lambda query, key: self.of_distance(key - positions[..., query])) if self.biased else None
+
+    @nn.nowrap
+    def of_distance(self, distance: Int[Array, "... q k"]) -> Float[Array, "... h q k"]:
+        """Returns the numbers for keys at these distances, key position - query position, of a `biased` scheme."""
+        raise NotImplementedError
 
 
 def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n f"]:
@@ -136,6 +148,7 @@ class Relative(NoPositions, kw_only=True):
 
     num_buckets: int = 32
     max_distance: int = 128
+    biased: ClassVar[bool] = True
     needs_attention: ClassVar[bool] = True
 
     def __post_init__(self):
@@ -152,6 +165,7 @@ class Relative(NoPositions, kw_only=True):
         init = nn.initializers.normal(0.02)
         self.table = self.param("bias", init, (self.num_buckets, self.num_heads))
 
+    @nn.nowrap
     def buckets(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:
         """Returns the bucket of each distance, key position - query position."""
         number = self.num_buckets if self.causal else self.num_buckets // 2
@@ -162,8 +176,8 @@ class Relative(NoPositions, kw_only=True):
         far = jnp.minimum(exact + (ratio * (number - exact)).astype(jnp.int32), number - 1)
         return after + jnp.where(back < exact, back, far)
 
-    def bias(self, positions, num_keys):
-        distance = jnp.arange(num_keys) - positions[..., None]
+    @nn.nowrap
+    def of_distance(self, distance):
         return jnp.moveaxis(self.table[self.buckets(distance)], -1, -3).astype(self.dtype)
 
 
@@ -173,14 +187,17 @@ class Alibi(NoPositions, kw_only=True):
     Press 2022 (arXiv 2108.12409): the slopes are 2^(-8 i / h) for heads i = 1 .. h.
     """
 
+    biased: ClassVar[bool] = True
     needs_attention: ClassVar[bool] = True
 
+    @nn.nowrap
     def slopes(self) -> Float[np.ndarray, "h"]:
         """Returns the slope of each head."""
         return 2.0 ** (-8.0 * np.arange(1, self.num_heads + 1, dtype=np.float32) / self.num_heads)
 
-    def bias(self, positions, num_keys):
-        distance = jnp.abs(positions[..., None] - jnp.arange(num_keys)).astype(self.dtype)
+    @nn.nowrap
+    def of_distance(self, distance):
+        distance = jnp.abs(distance).astype(self.dtype)
         return -distance[..., None, :, :] * self.slopes()[:, None, None].astype(self.dtype)
 
 
@@ -195,6 +212,7 @@ class HalfAlibi(Alibi, kw_only=True):
     def num_scaled(self) -> int:
         return (self.num_heads + 1) // 2
 
+    @nn.nowrap
     def slopes(self):
         near = np.arange(1, self.num_heads - self.num_scaled + 1, dtype=np.float32)
         return np.concatenate([np.zeros(self.num_scaled, np.float32), 1 / near])

@@ -83,15 +83,16 @@ class TransformerLayer(nn.Module, kw_only=True):
         mask: Bool[Array, "b q"],
         positions: Int[Array, "b q"],
         allowed: PositionFunction | None = None,
-        bias: Float[Array, "..."] | None = None,
+        bias: Float[Array, "..."] | PositionFunction | None = None,
         source: AnyMemory | None = None,
         cache: AnyMemory | None = None,
         train: bool = False,
     ) -> tuple[Float[Array, "b q d"], AnyMemory, Attended]:
         """Returns (x, memory of the self-attention, result of the last attention: to the source, or to x without one).
 
-        `mask` says which positions of x are real, and `allowed` which of them a query may attend to. `bias` is
-        added to the scores of the self-attention. With a `cache`, x is one position, and is written into it.
+        `mask` says which positions of x are real, and `allowed` which of them a query may attend to. `bias`, an
+        array or a function of places, is added to the scores of the self-attention. With a `cache`, x is one position,
+        and is written into it.
         """
         turn = partial(rotate, positions=positions) if self.rotary else None
         inner = self.self_norm(x) if self.norm_first else x
@@ -216,17 +217,19 @@ class TransformerStack(nn.Module, kw_only=True):
         return states[:, 0], caches, attended
 
     def _layers(self, embedded, *, mask, positions, length, allowed=None, source=None, caches=None, train=False):
+        by_blocks = any(layer.self_attention.by_blocks for layer in self.layers)
+        bias = self.positions.bias_at(positions) if by_blocks else self.positions.bias(positions, length)
+
         def apply(layer, x, **arguments):
-            # `train` and `allowed` are no arguments here: nn.remat traces all arguments.
-            return layer(x, **arguments, allowed=allowed, train=train)
+            # `train`, `allowed` and `bias` are no arguments here: nn.remat traces all arguments.
+            return layer(x, **arguments, allowed=allowed, bias=bias, train=train)
 
         apply = nn.remat(apply) if self.remat else apply
-        bias = self.positions.bias(positions, length)
         x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)
         source = source or (None,) * self.num_layers
         caches = caches or (None,) * self.num_layers
         memories, attended = [], None
         for layer, read, cache in zip(self.layers, source, caches, strict=True):
-            x, memory, attended = apply(layer, x, mask=mask, positions=positions, bias=bias, source=read, cache=cache)
+            x, memory, attended = apply(layer, x, mask=mask, positions=positions, source=read, cache=cache)
             memories.append(memory)
         return (self.norm(x) if self.norm_first else x), tuple(memories), attended

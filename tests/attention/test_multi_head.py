@@ -410,3 +410,21 @@ def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
     for name in ("context", "weights", "log_prob"):
         assert getattr(one, name).shape == getattr(same, name).shape
         np.testing.assert_allclose(getattr(one, name), getattr(same, name), atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, dict(num_kv_heads=2), dict(selective=True), dict(forgets=True)], ids=str)
+@pytest.mark.parametrize("block_size", [0, 2])
+def test_a_bias_as_a_function_of_places_is_the_array(options, block_size):
+    attention = Attention(score="scaled_dot", block_size=block_size)
+    heads = MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, **options)
+    bias = jnp.asarray(np.random.default_rng(2).normal(size=(BATCH, HEADS, KEYS, KEYS)), jnp.float32)
+    arguments = dict(mask=causal, positions=jnp.broadcast_to(jnp.arange(KEYS), (BATCH, KEYS)))
+    params = params_of(heads, MEMORY, MEMORY, **arguments)
+
+    def run(bias, as_function):
+        given = (lambda query, key: bias[..., query, key]) if as_function else bias
+        attended = heads.apply({"params": params}, MEMORY, MEMORY, bias=given, **arguments)
+        return attended.context, attended.weights
+
+    found, expected = compiled(lambda bias: (run(bias, True), run(bias, False)))(bias)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), found, expected)

@@ -117,8 +117,10 @@ def test_a_bias_of_another_number_of_heads_is_told():
     grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
     query, keys = normal(2, 5, 8), normal(2, 6, 8)
     params = grouped.init(jax.random.key(0), query, keys)
-    with pytest.raises(ValueError, match=r"a bias of shape \(2, 5, 6\) .* expected 4 heads, or 1 for all"):
-        grouped.apply(params, query, keys, bias=normal(2, 5, 6))
+    bias = normal(2, 5, 6)
+    for given in (bias, lambda query, key: bias[:, query, key]):
+        with pytest.raises(ValueError, match=r"a bias of shape \(2, 5, 6\) .* expected 4 heads, or 1 for all"):
+            grouped.apply(params, query, keys, bias=given)
 
 
 @pytest.mark.parametrize("score", [ScaledDot(), Gaussian(), Gaussian(per_column=True), Gaussian(width=(6.0,))])

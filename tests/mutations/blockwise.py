@@ -69,6 +69,12 @@ MUTATIONS = {
         "traced = [i for i, x in enumerate(closed.consts) if jnp.issubdtype(x.dtype, jnp.inexact)]",
         "attention/test_blockwise.py::test_functions_of_positions_in_what_is_traced_before_it_is_differentiated",
     ),
+    "positions_of_all_pairs": Mutation(
+        "layers/transformer.py",
+        "self.positions.bias_at(positions) if by_blocks else ",
+        "",
+        "models/transformer/test_transformer.py::test_positions_by_blocks_need_no_array_of_all_pairs",
+    ),
     "newton_stops_early": Mutation(
         "attention/normalizers/entmax.py",
         "(excess > tolerance) & (newton < d)",

@@ -110,7 +110,12 @@ MUTATIONS = {
         "return turns",
         "attention/test_random_features.py",
     ),
-    "later_keys_are_not_forgotten": Mutation("attention/gates.py", "-jnp.abs(", "(", "attention/test_gates.py"),
+    "later_keys_are_not_forgotten": Mutation(
+        "attention/gates.py",
+        "-jnp.abs(at_query[..., :, None] - total[..., None, :])",
+        "at_query[..., :, None] - total[..., None, :]",
+        "attention/test_gates.py",
+    ),
     "gates_are_not_cached": Mutation(
         "attention/multi_head.py",
         "put(cache.log_gates, new.log_gates, -1)",

@@ -124,6 +124,11 @@ class WrittenHeads(nn.Module, kw_only=True):
             self.ridge = self.param("ridge", nn.initializers.zeros, (self.num_heads, width))
 
     @property
+    def by_blocks(self) -> bool:
+        """Tells whether contexts are computed block by block of keys: there are no scores."""
+        return False
+
+    @property
     def samples(self) -> bool:
         """Tells whether reading needs an rng in training."""
         return False
@@ -142,7 +147,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         positions: Int[Array, "b n"] | None = None,
         cache: WrittenMemory | None = None,
         allowed: PositionFunction | None = None,
-        bias: Float[Array, "..."] | None = None,
+        bias: Float[Array, "..."] | PositionFunction | None = None,
         rotate: Callable | None = None,
         rng: PRNGKeyArray | None = None,
         train: bool = False,

@@ -17,7 +17,7 @@ from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
 from attn_jax.evaluation.beam_search import beam_search
 from attn_jax.evaluation.decode import greedy
-from attn_jax.layers.positions import NoPositions
+from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
@@ -167,6 +167,58 @@ def test_remat_computes_each_layer_again(name):
         program = jax.make_jaxpr(jax.grad(loss))(params[remat])
         count = str(program).count("remat")
         assert (count > 0) == remat
+
+
+BY_DISTANCE = ("none", "relative", "alibi", "nape", "forgetting")
+
+
+def by_blocks(positions, length, block_size, remat=False, groups=2):
+    """(a causal stack of one layer, its total over all outputs as a function of parameters and inputs)."""
+
+    def make_layer():
+        attention = Attention(score="scaled_dot", normalize="sparsemax", block_size=block_size)
+        heads = dict(num_heads=4, num_kv_heads=groups, features=8, forgets=positions == "forgetting")
+        heads = functools.partial(MultiHead, attention=attention, **heads)
+        return TransformerLayer(make_attention=heads, features=8, feed_forward_size=8)
+
+    scheme = POSITIONS[positions](num_heads=4, causal=True)
+    stack = TransformerStack(
+        make_layer=make_layer, positions=scheme, num_layers=1, features=8, causal=True, remat=remat
+    )
+
+    def total(params, x):
+        mask = jnp.arange(length) < jnp.array([[length], [length - 2]])
+        return jnp.sum(jnp.sin(stack.apply(params, x, mask)[1]))
+
+    return stack, total
+
+
+@pytest.mark.parametrize("groups", [0, 2])
+@pytest.mark.parametrize("positions", BY_DISTANCE)
+def test_positions_by_blocks_are_those_of_all_scores_at_once(positions, groups):
+    """Also where activations are computed again, and with an axis of seeds over parameters and inputs."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 2, 7, 8)), jnp.float32)
+    stack, whole = by_blocks(positions, 7, 0, groups=groups)
+    params = params_of(stack, x[0], jnp.ones((2, 7), bool))
+    params = {"params": jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), params)}
+    gradients = lambda total: compiled(jax.vmap(jax.value_and_grad(total, argnums=(0, 1))))(params, x)  # noqa: E731
+    expected = gradients(whole)
+    for remat in (False, True):
+        found = gradients(by_blocks(positions, 7, 3, remat, groups)[1])
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4), found, expected)
+
+
+@pytest.mark.parametrize("positions", BY_DISTANCE)
+def test_positions_by_blocks_need_no_array_of_all_pairs(positions):
+    length = 1024
+    x = jax.ShapeDtypeStruct((2, length, 8), jnp.float32)
+
+    def program(block_size):
+        stack, total = by_blocks(positions, length, block_size)
+        params = jax.eval_shape(stack.init, jax.random.key(0), x, jax.ShapeDtypeStruct((2, length), jnp.bool_))
+        return jax.jit(jax.grad(total)).lower(params, x).compile().as_text()
+
+    assert "1024,1024" in program(0) and "1024,1024" not in program(128)
 
 
 def test_what_dropout_takes_out():

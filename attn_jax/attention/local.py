@@ -2,7 +2,7 @@
 
 A window is a module: window(query [..., q, d], positions [..., q], key_mask [..., k]) returns a mask [..., q, k] of
 the keys within `size` of the centre and a factor [..., q, k] that multiplies the weights, which therefore need not sum
-to one. Positions count from 0.
+to one. Positions count from 0, and those of keys are among the keys that are not masked: masking a key is deleting it.
 """
 
 import flax.linen as nn
@@ -16,11 +16,18 @@ class LocalM(nn.Module, kw_only=True):
 
     Luong 2015 (arXiv 1508.04025), section 3.2. The factor is 1. Where t is more than `size` past the end, no key is
     left and the context is zero.
+
+    Raises:
+        ValueError: a size below 1.
     """
 
     size: int  # largest distance of a key from the centre
 
     sums_to_one = False
+
+    def __post_init__(self):
+        _check_size(self.size)
+        super().__post_init__()
 
     def __call__(
         self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], key_mask: Bool[Array, "... k"]
@@ -35,12 +42,19 @@ class LocalP(nn.Module, kw_only=True):
     Luong 2015 (arXiv 1508.04025), section 3.2. length is the number of unmasked keys. Positions count from 0, hence
     length - 1 where the paper has S. The factor is exp(-(s - p)^2 / (2 sigma^2)) with sigma = size / 2 (equations 9 and
     10). W and v are trained through the factor; the edge of the window has no gradient.
+
+    Raises:
+        ValueError: a size below 1.
     """
 
     size: int  # largest distance of a key from the centre
     features: int  # width of the hidden layer
 
     sums_to_one = False
+
+    def __post_init__(self):
+        _check_size(self.size)
+        super().__post_init__()
 
     @nn.compact
     def __call__(
@@ -54,7 +68,14 @@ class LocalP(nn.Module, kw_only=True):
 
 
 def _distance(centre: Float[Array, "... q"], key_mask: Bool[Array, "... k"]) -> Float[Array, "... q k"]:
-    return jnp.arange(key_mask.shape[-1], dtype=jnp.float32) - centre[..., None]
+    positions = jnp.cumsum(key_mask, axis=-1) - 1
+    return positions[..., None, :].astype(jnp.float32) - centre[..., None]
+
+
+def _check_size(size: int) -> None:
+    """Raises a ValueError for a window of less than one key on each side: its factor would be 0 / 0 at the centre."""
+    if size < 1:
+        raise ValueError(f"size of the window is {size}; expected at least 1")
 
 
 WINDOWS = {"local_m": LocalM, "local_p": LocalP}

@@ -38,6 +38,12 @@ MUTATIONS = {
         "query, keys)",
         "attention/test_types.py",
     ),
+    "masked_keys_have_positions": Mutation(
+        "attention/local.py",
+        "positions = jnp.cumsum(key_mask, axis=-1) - 1",
+        "positions = jnp.cumsum(jnp.ones_like(key_mask), axis=-1) - 1",
+        "attention/test_local.py",
+    ),
     "a_segment_follows_another_at_once": Mutation(
         "attention/normalizers/structured.py",
         "[apart, parts[..., :-1] + score[..., None]]",

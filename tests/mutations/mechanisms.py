@@ -44,6 +44,18 @@ MUTATIONS = {
         "positions = jnp.cumsum(jnp.ones_like(key_mask), axis=-1) - 1",
         "attention/test_local.py",
     ),
+    "distances_from_the_origin": Mutation(
+        "attention/scores/kernels.py",
+        "query - centre, projected_keys - centre",
+        "query, projected_keys",
+        "attention/scores/test_kernels.py",
+    ),
+    "distances_from_the_first_key": Mutation(
+        "attention/scores/kernels.py",
+        "jnp.argmin(jnp.where(jnp.isfinite(apart), apart, jnp.inf), axis=-2, keepdims=True)",
+        "jnp.zeros_like(apart[..., :1, :], int)",
+        "attention/scores/test_kernels.py",
+    ),
     "a_segment_follows_another_at_once": Mutation(
         "attention/normalizers/structured.py",
         "[apart, parts[..., :-1] + score[..., None]]",

@@ -9,6 +9,7 @@ underflow for any width. A key out of the reach of a compact kernel has the scor
 import math
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
@@ -18,6 +19,8 @@ from attn_jax.types import Array, Float
 class Kernel(Score, kw_only=True):
     """log k(u) with u^2 = sum over the columns j of (query_j - key_j)^2 / width_j^2.
 
+    Queries and keys are measured from a key among them, so that their distance from the origin costs no digits.
+
     A width that is not given is learned, as log_precision = -2 log(width). It starts at d^(1/4) by default, where the
     product within |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017, and for compact kernels at
     (2 d)^(1/2), the distance of two random vectors with entries of variance one.
@@ -26,7 +29,9 @@ class Kernel(Score, kw_only=True):
     width: tuple = ()  # one number for all columns, or one per column; () is learned
     per_column: bool = False  # whether a learned width is one per column
     initial: tuple = ()  # where a learned width starts; () is the default above
-    exact: bool = False  # sum squared differences: slower, but loses no digits for widths far below |query|
+    exact: bool = (
+        False  # sum squared differences: slower, but loses no digits for widths far below the largest distances
+    )
 
     compact = False  # whether k is 0 from some distance on, and the score -inf
     has_gradient = True  # with respect to the width
@@ -56,6 +61,9 @@ class Kernel(Score, kw_only=True):
         same_width(self, query, projected_keys)
         wide = jnp.promote_types(jnp.promote_types(query.dtype, projected_keys.dtype), jnp.float32)
         query, projected_keys = query.astype(wide), projected_keys.astype(wide)  # the squares overflow in float16
+        if not self.exact:  # squares of years, say, are 4e6, and float32 has 7 digits
+            centre = nearest_key(query, projected_keys)
+            query, projected_keys = query - centre, projected_keys - centre
         precision = self.precision(query.shape[-1])
         if precision.ndim:
             query, projected_keys = (x * jnp.sqrt(precision).astype(x.dtype) for x in (query, projected_keys))
@@ -69,6 +77,23 @@ class Kernel(Score, kw_only=True):
         products = jnp.einsum("...qd,...kd->...qk", query, keys)
         norms = [jnp.sum(jnp.square(x), axis=-1) for x in (query, keys)]
         return norms[0][..., :, None] + norms[1][..., None, :] - 2 * products
+
+
+def nearest_key(query: Query, keys: Keys) -> Float[Array, "... #k d"]:
+    """Returns the key that is nearest to the mean of the queries, without a gradient; 0 where there is none.
+
+    Axes of the queries that the keys lack are part of the mean. A masked key far away is not chosen, and queries far
+    away, as padding may be, choose a key as well: every row keeps its digits, whatever the others are.
+    """
+    if not keys.shape[-2]:
+        return jnp.zeros((1, keys.shape[-1]), keys.dtype)
+    query, keys = jax.lax.stop_gradient((jnp.where(jnp.isfinite(query), query, 0), keys))
+    lacking = [i for i in range(-query.ndim, -2) if -i > keys.ndim or keys.shape[i] == 1]
+    mean = jnp.mean(query, axis=(*lacking, -2), keepdims=True)[(0,) * (query.ndim - keys.ndim)]
+    apart = jnp.sum(jnp.square(keys - mean), axis=-1, keepdims=True)
+    nearest = jnp.argmin(jnp.where(jnp.isfinite(apart), apart, jnp.inf), axis=-2, keepdims=True)
+    centre = jnp.take_along_axis(keys, nearest, axis=-2)
+    return jnp.where(jnp.isfinite(centre), centre, 0)
 
 
 class Gaussian(Kernel, kw_only=True):

@@ -30,6 +30,12 @@ def weights_of(score, query=QUERY, keys=KEYS, normalize=kernel_sum):
     return call(query, keys)
 
 
+def weights_of_masked(query, keys, mask):
+    attention = Attention(score=kernel("gaussian", (1.0,)), normalize=kernel_sum)
+    call = lambda q, k: attention.apply({}, q, attention.prepare(k, k, mask)).weights  # noqa: E731
+    return compiled(call)(query, keys)
+
+
 def weights(name, *args, **kwargs):
     return weights_of(kernel(name, exact=True), *args, **kwargs)
 
@@ -85,6 +91,55 @@ def test_constant_reads_the_mean_and_a_wide_kernel_nearly_so():
 def test_a_narrow_gaussian_reads_the_nearest_key_without_underflow():
     nearest = np.square(QUERY[:, None] - KEYS).sum(-1).argmin(-1)
     np.testing.assert_allclose(weights_of(kernel("gaussian", (1e-3,), exact=True)), np.eye(7)[nearest], atol=1e-6)
+
+
+YEARS = np.arange(1990, 2025, dtype=np.float32)[:, None] + np.float32([[0.0, 0.25]])
+
+
+def with_gradients(query, keys, block_size=0):
+    """(weights, context, gradients) of a Gaussian kernel of width 1; the values are 0, 1, 2, ..."""
+    attention = Attention(score=kernel("gaussian", (1.0,)), block_size=block_size)
+    values = jnp.arange(len(keys), dtype=jnp.float32)[:, None]
+
+    def total(query, keys):
+        attended = attention.apply({}, query, attention.prepare(keys, values))
+        return jnp.sum(jnp.sin(attended.context)), (attended.weights, attended.context)
+
+    (_, found), gradients = compiled(jax.value_and_grad(total, argnums=(0, 1), has_aux=True))(query, keys)
+    return *found, gradients
+
+
+@pytest.mark.parametrize("block_size", [0, 8])
+def test_distances_far_from_the_origin_keep_their_digits(block_size):
+    """The squares of years are 4e6, of which float32 has the half; those of their distances are what counts."""
+    query, keys = YEARS[::2] + np.float32(0.125), YEARS
+    weights, context, gradients = with_gradients(query, keys, block_size)
+    near = with_gradients(query - 2007, keys - 2007, block_size)
+    with jax.enable_x64(True):
+        squares = np.square(query[:, None].astype(np.float64) - keys).sum(-1)
+        expected = np.asarray(softmax(jnp.asarray(-squares / 2)))
+    np.testing.assert_allclose(weights, expected, atol=2e-6)
+    np.testing.assert_allclose(context, expected @ np.arange(35)[:, None], atol=2e-4)
+    for found, same in zip(gradients, near[2], strict=True):
+        np.testing.assert_allclose(found, same, atol=2e-3)
+
+
+def test_padding_does_not_choose_the_point_that_distances_are_computed_from():
+    """Masked keys and other queries may be anywhere, first or last, and keys may be shared by a batch of queries."""
+    expected = weights_of(kernel("gaussian", (1.0,), exact=True), YEARS[:5], YEARS)
+    for padding in (0.0, 1e6, np.nan, np.inf):
+        padded = np.concatenate([np.full((3, 2), padding), YEARS, np.full((2, 2), padding)]).astype(np.float32)
+        mask = jnp.arange(40) < 38
+        weights = weights_of_masked(YEARS[:5], padded, mask & (jnp.arange(40) >= 3))
+        np.testing.assert_allclose(weights[:, 3:38], expected, atol=1e-5)
+        queries = np.concatenate([np.full((1, 2), padding), YEARS[:5]]).astype(np.float32)
+        np.testing.assert_allclose(weights_of(kernel("gaussian", (1.0,)), queries, YEARS)[1:], expected, atol=1e-5)
+    several = np.stack([YEARS[:5], YEARS[5:10]])[:, None]
+    found = weights_of(kernel("gaussian", (1.0,)), several, YEARS)
+    assert found.shape == (2, 1, 5, 35)
+    np.testing.assert_allclose(found[0, 0], expected, atol=1e-5)
+    many = weights_of(kernel("gaussian", (1.0,)), YEARS[:5], np.stack([YEARS, YEARS]))
+    np.testing.assert_allclose(many[1], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].compact])

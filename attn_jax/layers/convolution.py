@@ -18,7 +18,7 @@ class Convolution(nn.Module, kw_only=True):
     """Layers of x + glu(W * norm(x)), where * is a convolution over `kernel_size` positions, followed by a norm.
 
     A state of layer l depends on l (kernel_size - 1) + 1 tokens, centred at its own. Gated linear units: Gehring 2017
-    (arXiv 1705.03122), section 3.1. Masked inputs are set to zero before each convolution, so padding changes nothing.
+    (arXiv 1705.03122), section 3.2. Masked inputs are set to zero before each convolution, so padding changes nothing.
     """
 
     features: int

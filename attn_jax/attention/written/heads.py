@@ -28,7 +28,11 @@ LOWEST_RIDGE = 0.25  # bounds the condition number of the system of Mesa
 
 
 class Kind(NamedTuple):
-    """A published memory: its rule, and what its keys, decays and rates are made of."""
+    """A fixed-size memory: its update rule, and how keys, decays and write strengths are computed.
+
+    The recurrences are those of the papers. The projections are shared, silu(W x) scaled to unit length, so `retention`
+    and `gated_linear` are not the published blocks.
+    """
 
     rule: type[Linear] | type[Delta] | type[Mesa]
     equation: str  # of a write and a read; a = exp(log decay), b the rate, f the feature map, L the ridge

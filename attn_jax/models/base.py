@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 
 from attn_jax.attention import Attention, MultiHead
-from attn_jax.attention.hard.estimators import entropy
+from attn_jax.attention.information import entropy
 from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, path_of_table
 from attn_jax.models.metrics import Mean
 from attn_jax.outputs.top_k import top_k

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from attn_jax.attention.hard.estimators import log_sum_exp
+from attn_jax.attention.information import log_sum_exp
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 

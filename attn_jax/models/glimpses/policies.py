@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from attn_jax.attention.hard.estimators import entropy
+from attn_jax.attention.information import entropy
 from attn_jax.layers.glimpses import PlaceGrid
 from attn_jax.types import Array, Dtype, Float, Int, PRNGKeyArray
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from attn_jax.attention.hard.estimators import entropy
+from attn_jax.attention.information import entropy
 from attn_jax.models.base import Model, one_word, shares
 from attn_jax.models.ensemble import ensemble_of, mean_log_prob
 from attn_jax.outputs.base import nll_and_correct

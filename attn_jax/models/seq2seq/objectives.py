@@ -21,10 +21,11 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Memory
 from attn_jax.attention.hard.baselines import NoBaseline, SampledLosses
-from attn_jax.attention.hard.estimators import combine, combine_marginal, gradient_only, kl_divergence
+from attn_jax.attention.hard.estimators import combine, combine_marginal, gradient_only
 from attn_jax.attention.hard.monotonic import forward, initial_weights, log_transition, predict, update
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import Sample
+from attn_jax.attention.information import kl_divergence
 from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rnn import RNN
 from attn_jax.models.seq2seq.cooling import Cooling

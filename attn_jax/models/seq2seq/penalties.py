@@ -7,7 +7,7 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from attn_jax.attention.hard.estimators import entropy
+from attn_jax.attention.information import entropy
 from attn_jax.outputs.pointer import coverage_loss
 from attn_jax.types import Array, Bool, Float
 

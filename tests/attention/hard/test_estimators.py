@@ -18,11 +18,10 @@ from attn_jax.attention.hard.estimators import (
     coordinate_control,
     coordinate_moments,
     counts,
-    entropy,
-    kl_divergence,
     log_prob_term,
 )
 from attn_jax.attention.hard.readings import READINGS, log_of
+from attn_jax.attention.information import entropy, kl_divergence
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.entmax import sparsemax
 
@@ -466,14 +465,6 @@ def test_gap_of_the_variational_bound_is_the_divergence_from_the_posterior():
     np.testing.assert_allclose(jax.grad(bound)(posterior) - jnp.exp(posterior) * (1 + likelihood_bound), 0, atol=1e-9)
 
 
-def test_divergence_and_entropy():
-    q = np.array([[0.5, 0.5, 0, 0], [0.25] * 4, [0, 0, 0, 0]])
-    p = np.array([[0.25, 0.75, 0, 0], [0.25] * 4, [0, 0, 0, 0]])
-    divergence = kl_divergence(log_of(jnp.asarray(q)), log_of(jnp.asarray(p)))
-    np.testing.assert_allclose(divergence, [0.5 * np.log(2) + 0.5 * np.log(2 / 3), 0, 0], atol=1e-12)
-    np.testing.assert_allclose(entropy(jnp.asarray(q)), [np.log(2), np.log(4), 0], rtol=1e-12)
-
-
 # Sparse weights, few keys, one key with all the weight.
 
 
@@ -656,13 +647,6 @@ def test_gumbel_rao_has_the_mean_of_straight_through_and_less_variance():
     np.testing.assert_array_less(np.abs(few.mean(0)[:N].sum()), 0.01)  # of the logits, as their gradient must
     biased = np.abs(mean - np.concatenate(truth()[1:]))[:N]
     assert np.max(biased / np.sqrt(error[:N])) > 10  # which is why they are no unbiased samplers
-
-
-def test_the_divergence_is_infinite_where_q_has_a_key_that_p_has_not():
-    q = jnp.array([[0.5, 0.5], [0.5, 0.5], [1.0, 0.0], [0.5, 0.5]])
-    p = jnp.array([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5], [0.0, 0.0]])
-    expected = [np.inf, 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75), np.log(2), 0.0]
-    np.testing.assert_allclose(kl_divergence(log_of(q), log_of(p)), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("surrogate", [combine, combine_marginal])

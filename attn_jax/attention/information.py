@@ -1,0 +1,37 @@
+"""Numbers of distributions over keys, in nats: entropy, divergence, and sums of exponentials that may be empty."""
+
+import jax
+import jax.numpy as jnp
+
+from attn_jax.types import Array, Float
+
+
+def log_sum_exp(logs: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
+    """Computes log sum exp over an axis; -inf, with zero gradient, where all terms are -inf."""
+    # Without its `where`, the gradient is NaN where all are -inf.
+    return jax.nn.logsumexp(logs, axis=axis, where=logs > -jnp.inf)
+
+
+def log_sum_exp_or_0(logs: Float[Array, "... n"]) -> Float[Array, "..."]:
+    """Computes log sum exp over the last axis; 0, with zero gradient, where all terms are -inf: no loss, for no key."""
+    total = log_sum_exp(logs)
+    return jnp.where(total > -jnp.inf, total, 0.0)
+
+
+def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) -> Float[Array, "..."]:
+    """Computes KL(q || p) = sum_x q_x (log q_x - log p_x) over the last axis, in nats; 0 for a row of p without keys.
+
+    Infinite, with zero gradient, if q > 0 at a key where p = 0 (and p is not zero everywhere).
+    """
+    possible = (log_q > -jnp.inf) & (log_p > -jnp.inf)
+    q = jnp.where(possible, jnp.exp(jnp.where(possible, log_q, 0.0)), 0.0)
+    found = jnp.sum(q * (jnp.where(possible, log_q, 0.0) - jnp.where(possible, log_p, 0.0)), axis=-1)
+    some = jnp.any(log_p > -jnp.inf, axis=-1)
+    lacking = some & jnp.any((log_q > -jnp.inf) & (log_p == -jnp.inf), axis=-1)
+    return jnp.where(lacking, jnp.inf, found)
+
+
+def entropy(weights: Float[Array, "... k"]) -> Float[Array, "..."]:
+    """Computes -sum_x a_x log a_x over the last axis, in nats; a weight of 0 contributes 0."""
+    positive = weights > 0
+    return -jnp.sum(jnp.where(positive, weights * jnp.log(jnp.where(positive, weights, 1)), 0.0), axis=-1)

@@ -227,12 +227,12 @@ def gumbel_softmax(*, temperature: float = 1.0) -> Reading:
 
 def straight_through(*, temperature: float = 1.0) -> Reading:
     """Reads one sampled key, with the gradient of gumbel_softmax (Jang 2017, arXiv 1611.01144)."""
-    return Reading("straight_through", relaxations.straight_through, per_step=True).configure(temperature=temperature)
+    return Reading("straight_through", gradients.straight_through, per_step=True).configure(temperature=temperature)
 
 
 def gumbel_rao(*, temperature: float = 1.0, num_samples: int = 10) -> Reading:
     """Reads one sampled key, with the straight-through gradient averaged over noise (Paulus 2021, arXiv 2010.04838)."""
-    reading = Reading("gumbel_rao", relaxations.gumbel_rao, per_step=True)
+    reading = Reading("gumbel_rao", gradients.gumbel_rao, per_step=True)
     return reading.configure(temperature=temperature, num_samples=num_samples)
 
 

@@ -60,30 +60,6 @@ def gumbel_softmax(rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temp
     return one_row(relax(z, log_weights, temperature))
 
 
-def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
-    """One one-hot row with the gradient of `gumbel_softmax` (Jang 2017, arXiv 1611.01144). Biased."""
-    return gumbel_rao(rng, log_weights, temperature, num_samples=0)
-
-
-def gumbel_rao(
-    rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0, num_samples: int = 10
-) -> Sample:
-    """`straight_through` with its gradient averaged over noise that leads to the same sampled key.
-
-    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise and one evaluation of f. The noise given
-    the key depends on the weights but is treated as a constant, so that the mean gradient is that of
-    `straight_through`. With num_samples 0 the noise of the sample itself is used, which is `straight_through`.
-    """
-    sample_rng, noise_rng = jax.random.split(rng)
-    z, index = perturbed(sample_rng, log_weights)
-    if num_samples == 0:
-        relaxed = relax(z, log_weights, temperature)
-    else:
-        relaxed = averaged(noise_rng, log_weights, index, temperature, num_samples)
-    hard = jax.nn.one_hot(index, log_weights.shape[-1], dtype=log_weights.dtype)
-    return one_row(hard + relaxed - jax.lax.stop_gradient(relaxed))
-
-
 def rebar(
     rng: PRNGKeyArray,
     log_weights: LogWeights,

@@ -3,14 +3,16 @@
 With log weights t, weights a = softmax(t), g the gradient of f at the one-hot row D, and J(p) = diag(p) - p p^T the
 Jacobian of a softmax with the value p, the exact gradient with respect to t is approximated by
 
-    reinmax        2 J((a + D) / 2) g - J(a) g / 2
-    reinmax_rao    2 E[J(softmax((t' + G) / temperature))] g / temperature - J(a) g / 2,    t' = log((a + D) / 2)
-    reinmax_cv     reinmax - scale (J(softmax((t' + G_D) / temperature)) - E[J(...)]) g / temperature
-    gapped         J(softmax((t + m) / temperature)) g / temperature
-    implicit_mle   (D - argmax(t + G_D - step g)) / step
+    straight_through  J(softmax((t + G_D) / temperature)) g / temperature
+    gumbel_rao        E[J(softmax((t + G) / temperature))] g / temperature
+    reinmax           2 J((a + D) / 2) g - J(a) g / 2
+    reinmax_rao       2 E[J(softmax((t' + G) / temperature))] g / temperature - J(a) g / 2,    t' = log((a + D) / 2)
+    reinmax_cv        reinmax - scale (J(softmax((t' + G_D) / temperature)) - E[J(...)]) g / temperature
+    gapped            J(softmax((t + m) / temperature)) g / temperature
+    implicit_mle      (D - argmax(t + G_D - step g)) / step
 
-with Gumbel noise G_D of the sample, and E over Gumbel noise G for which t' + G is largest at D. All are biased; reinmax
-is exact where f is quadratic. One evaluation of f and of its gradient each.
+with Gumbel noise G_D of the sample, and E over Gumbel noise G for which t + G, or t' + G, is largest at D. All are
+biased; reinmax is exact where f is quadratic. One evaluation of f and of its gradient each.
 
 In place of the rng, `reinmax` and `gapped` also accept the sampled key: nothing else is random in them.
 """
@@ -49,6 +51,29 @@ def _moved(log_weights: LogWeights, to: Float[Array, "... k"]) -> LogWeights:
 def _half_way(hard: Float[Array, "... k"], log_weights: LogWeights, temperature: Temperature = 1.0) -> LogWeights:
     """Returns t' = log((a + D) / 2), with the gradient of the log weights."""
     return _moved(log_weights, jax.lax.stop_gradient(hard + relax(log_weights, log_weights, temperature)) / 2)
+
+
+def straight_through(rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:
+    """One one-hot row with the gradient of `gumbel_softmax` (Jang 2017, arXiv 1611.01144). Biased."""
+    return gumbel_rao(rng, log_weights, temperature, num_samples=0)
+
+
+def gumbel_rao(
+    rng: PRNGKeyArray, log_weights: LogWeights, temperature: Temperature = 1.0, num_samples: int = 10
+) -> Sample:
+    """`straight_through` with its gradient averaged over noise that leads to the same sampled key.
+
+    Paulus 2021 (arXiv 2010.04838), with `num_samples` samples of the noise and one evaluation of f. The noise given
+    the key depends on the weights but is treated as a constant, so that the mean gradient is that of
+    `straight_through`. With num_samples 0 the noise of the sample itself is used, which is `straight_through`.
+    """
+    sample_rng, noise_rng = jax.random.split(rng)
+    z, index = perturbed(sample_rng, log_weights)
+    if num_samples == 0:
+        relaxed = relax(z, log_weights, temperature)
+    else:
+        relaxed = averaged(noise_rng, log_weights, index, temperature, num_samples)
+    return _with_gradient(_one_hot(index, log_weights), relaxed)
 
 
 def reinmax(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 1.0) -> Sample:

@@ -137,7 +137,7 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError(f"iterations is {self.iterations}; expected at least 1, which is attention itself")
 
     def _check_signed(self) -> None:
-        """Raises a ValueError for parts that weights below zero do not go together with."""
+        """Raises a ValueError for options that cannot be combined with negative weights."""
         if self.difference is not None and (self.fit is not None or self.iterations > 1):
             raise ValueError("the difference of two maps has two queries; it takes neither fit nor iterations")
         name = "fit" if self.fit is not None else "difference" if self.difference is not None else ""

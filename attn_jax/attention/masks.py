@@ -73,7 +73,8 @@ def places(query: Array, keys: Array) -> tuple[Int[Array, "q 1"], Int[Array, " k
 def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
     """Returns whether a key is at the position of the query or before: a mask as a function of positions.
 
-    Attention recognizes this function, and leaves the order to a kernel that knows it.
+    `Attention` recognizes this function by identity and then lets the fused kernel apply the causal mask, so no [q, k]
+    array is made.
     """
     return key <= query
 

@@ -219,7 +219,7 @@ class HalfAlibi(Alibi, kw_only=True):
 
 
 class Forgetting(NoPositions, kw_only=True):
-    """Forget gates of each head, made of its input: ALiBi with a slope of data. Lin 2025 (arXiv 2503.02130).
+    """A forget gate per head, computed from the input: ALiBi with data-dependent slopes. Lin 2025 (arXiv 2503.02130).
 
     See attention/gates.py. Self-attention alone: a key of the source has no distance from a query.
     """

@@ -22,7 +22,7 @@ class PointerOptions:
     copy: bool = option(
         False, "mix the tokens of the source, by their attention weights, into the probabilities (pointer-generator)"
     )
-    coverage: bool = option(False, "scores know the sum of the earlier weights of each key")
+    coverage: bool = option(False, "the score also depends on the coverage, the sum of earlier weights of each key")
     coverage_penalty: float = option(
         0.0, "weight of sum_i min(weight, sum of earlier weights) of the keys i in the loss (See 2017: 1)", at_least=0
     )

@@ -62,7 +62,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     (
         "attention/written/mesa.py",
         "going = square >= least",
-    ): "a rest that is exactly as large as rounding may be taken as either",
+    ): "a residual that is exactly as large as rounding may be taken as either",
     ("attention/blockwise.py", "scores = jax.eval_shape(masked, jax.tree.map(lambda x: x[1], blocks))"): ONE_SHAPE,
     (
         "attention/random_features.py",

@@ -56,7 +56,7 @@ class NoBaseline(nn.Module, kw_only=True):
         return None
 
     def configure(self, reading: Reading) -> Reading:
-        """Returns the reading with what was learned of its options."""
+        """Returns the reading with its options set to their learned values."""
         return reading
 
     def of_sampler(self, hidden: Float[Array, "b t h"], sampler: Int[Array, "b t"]) -> Float[Array, "b t"] | None:

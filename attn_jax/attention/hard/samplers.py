@@ -299,7 +299,7 @@ def _without(p: Float[Array, "... k"], index: Int[Array, "... n"]) -> Float[Arra
 
 
 def _inverse_cdf(p: Float[Array, "... k"], points: Float[Array, "... n"]) -> Int[Array, "... n"]:
-    """Finds the first key at which the cumulated p exceeds each point times sum(p); p need not sum to one."""
+    """Finds the first key at which the cumulative p exceeds each point times sum(p); p need not sum to one."""
     cdf = jnp.cumsum(p, axis=-1)
     count = jnp.sum(cdf[..., None, :] <= points[..., None] * cdf[..., None, -1:], axis=-1)
     last = p.shape[-1] - 1 - jnp.argmax(p[..., ::-1] > 0, axis=-1)  # point * sum(p) may round up to sum(p)

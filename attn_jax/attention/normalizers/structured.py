@@ -1,4 +1,4 @@
-"""Structured attention: each key is selected or not, and neighbours have a say; weights are marginal probabilities.
+"""Structured attention: one binary variable per key, coupled with its neighbours; weights are marginal probabilities.
 
 A linear chain over the keys (Kim 2017, arXiv 1702.00887, section 3.1, segmentation attention) has the distribution
 
@@ -8,7 +8,7 @@ and reads sum_i p(z_i = 1) value_i = E[sum_i z_i value_i]. With b = 0 the weight
 above b[0, 1] + b[1, 0] they come in segments. The weights of a row sum to the expected number of selected keys.
 
 Segmentations (a semi-Markov chain, Sarawagi & Cohen 2004) select segments of at most L neighbouring keys, at least one
-key apart, and a segment may like its length:
+key apart, and each length has a score c:
 
     p(segments) = exp(sum over segments of (c[its length] + sum of its scores)) / Z
 

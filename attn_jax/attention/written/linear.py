@@ -3,7 +3,7 @@
     S_t = exp(g_t) S_{t-1} + b_t k_t v_t'         context_t = S_t' q_t
 
 S is [dk, dv], whatever the number of keys. The weights that it does not make are W_tj = b_j q_t . (exp(c_t - c_j) k_j)
-for j <= t, c the cumulated log decay g. Without decay: Katharopoulos 2020 (arXiv 2006.16236), equations 16 to 20, and
+for j <= t, c the cumulative log decay g. Without decay: Katharopoulos 2020 (arXiv 2006.16236), equations 16 to 20, and
 the outer-product memory of Schmidhuber 1992; with one g for all positions: retention (Sun 2023, arXiv 2307.08621,
 equation 6); with a g for each position and column of the keys: gated linear attention (Yang 2023, arXiv
 2312.06635).
@@ -85,7 +85,7 @@ def write_and_read(
     updates: Float[Array, "... n dv"],
     total: Float[Array, "... n g"],
 ) -> tuple[Float[Array, "... dk dv"], Float[Array, "... n dv"]]:
-    """Adds updates under their keys to a memory, and reads it after each; c is the cumulated log decay `total`.
+    """Adds updates under their keys to a memory, and reads it after each; c is the cumulative log decay `total`.
 
     context_t = (exp(c_t) q_t)' S_0 + sum_{j <= t} q_t . (exp(c_t - c_j) k_j) u_j
     S_n = exp(c_n) S_0 + sum_j (exp(c_n - c_j) k_j) u_j'

@@ -7,7 +7,7 @@ diagonal ridge: where the delta rule takes one step of descent, this is the mini
 
 It is linear attention with other queries, x_t = (H_t + L)^-1 q_t, solved exactly or by steps of conjugate gradient. A
 step needs products with H_t alone, and those are linear attention too, whose values are the keys; so no H_t is made for
-each position of a chunk.
+each position of a chunk. With steps = 0 every H_t of a chunk is formed.
 """
 
 from collections.abc import Callable
@@ -122,20 +122,20 @@ def conjugate_gradient(
 ) -> Float[Array, "... d"]:
     """Solves A x = right by steps of conjugate gradient from 0, for each row by itself (Hestenes & Stiefel 1952).
 
-    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row whose rest
-    is as small as rounding takes no more steps, which would be taken by noise. The derivative is that of the exact
-    solution, solved in the same way.
+    `times` multiplies by A, symmetric and positive definite; with as many steps as columns x is exact. A row stops
+    once its residual reaches rounding error; further steps would only amplify noise. The derivative is that of the
+    exact solution, solved in the same way.
     """
 
     def solve(times: Callable, right: Array) -> Array:
         def step(_, so_far):
-            x, rest, direction, square = so_far
+            x, residual, direction, square = so_far
             product = times(direction)
             going = square > least
             length = _ratio(square, jnp.sum(direction * product, axis=-1, keepdims=True), going)
-            x, rest = x + length * direction, rest - length * product
-            new = jnp.sum(rest * rest, axis=-1, keepdims=True)
-            return x, rest, rest + _ratio(new, square, going) * direction, new
+            x, residual = x + length * direction, residual - length * product
+            new = jnp.sum(residual * residual, axis=-1, keepdims=True)
+            return x, residual, residual + _ratio(new, square, going) * direction, new
 
         square = jnp.sum(right * right, axis=-1, keepdims=True)
         least = jnp.finfo(right.dtype).eps ** 2 * square

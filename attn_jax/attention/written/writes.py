@@ -68,7 +68,7 @@ def faded_products(
 ) -> Float[Array, "... n n"]:
     """Computes A_ij = sum_d query_id key_jd exp(c_id - c_jd) for j <= i, and 0 for j > i; c is `total`.
 
-    With c the cumulated log decay this is what query i reads of a key written at j. The exponents are never positive,
+    With c the cumulative log decay this is what query i reads of a key written at j. The exponents are never positive,
     so nothing overflows however strong the decay (Yang 2023, arXiv 2312.06635).
     """
     n = total.shape[-2]

@@ -35,7 +35,7 @@ class DecodeState:
     reads_mean: Bool[Array, "b"] | None = None  # in training: rows that read the mean context, not a sampled one
     past: Memory | None = None  # earlier hidden states of the decoder, where it attends to them
     tags: PyTree = None  # of a source with tags: one vector [b, e], or the memory that `tag_attention` reads
-    coverage: Float[Array, "..."] | None = None  # sum of the weights so far, where the scores know it
+    coverage: Float[Array, "..."] | None = None  # sum of the weights so far, where the scores depend on it
     copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
 
 
@@ -87,7 +87,7 @@ class ConcatDense(nn.Module, kw_only=True):
 
 
 class Coverage(nn.Module, kw_only=True):
-    """u_i + c_i w: projected keys u_i that know how much was read of each, c_i."""
+    """u_i + c_i w: projected keys shifted by c_i w, where the coverage c_i is the total weight key i has received."""
 
     dtype: Dtype = jnp.float32
 
@@ -108,7 +108,7 @@ class Decoder(nn.Module, kw_only=True):
     attention: Attention | None = None
     tag_attention: Attention | None = None  # reads the tags of a source
     selector: bool = False  # multiply the context by one number, see `select`
-    coverage: bool = False  # scores know the sum of the earlier weights of each key, see `attend`
+    coverage: bool = False  # the score also depends on the coverage, the sum of earlier weights of each key
     uses_attention: ClassVar[bool] = True  # False: `attention` stays None
     takes_self_attention: ClassVar[bool] = False  # whether there is a field `self_attention`
 

@@ -169,7 +169,7 @@ class Seq2SeqOptions(EncoderOptions):
         return penalties
 
     def with_coverage(self, decoder: Decoder) -> Decoder:
-        """Returns the decoder with scores that know the earlier weights."""
+        """Returns the decoder with scores that depend on the coverage."""
         if not decoder.uses_attention or self.attention.is_monotonic:
             raise UserError(
                 "model.pointer.coverage needs attention whose scores make the weights; got model.decoder "
@@ -230,7 +230,10 @@ class Seq2SeqOptions(EncoderOptions):
             )
 
     def check_latent(self) -> None:
-        """Raises a UserError for options of the mean context, which a loss for contexts of single keys has not."""
+        """Raises a UserError for options that act on the mean context.
+
+        A loss over single-key contexts does not compute it.
+        """
         loss = f"model.objective {self.objective} or model.attention.transition"
         if self.attention.block_size:
             raise UserError(

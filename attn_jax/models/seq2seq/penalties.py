@@ -1,4 +1,4 @@
-"""Terms of the loss that ask something of the attention weights of a whole target.
+"""Regularizers of the attention weights, summed over a target.
 
 Xu 2015 (arXiv 1502.03044), and the coverage of See 2017 (arXiv 1704.04368).
 """
@@ -18,9 +18,10 @@ class Penalties:
         + coverage * sum_t sum_i min(a_ti, c_ti), where c_ti = sum_{u < t} a_ui.
 
     The first (section 4.2.1) asks that every key be read as much as every other. As the weights of a target sum to its
-    number of tokens C, it is a constant + sum_i (sum_t a_ti)^2, with the same gradient for any other number in the
-    place of 1, such as C / keys. It makes each map flat and keeps two tokens from reading one key, which is wrong where
-    two words name one object. The second (section 4.1) keeps sampled attention from settling too early.
+    number of tokens C (for normalizers that sum to one), it is a constant + sum_i (sum_t a_ti)^2, with the same
+    gradient for any other number in the place of 1, such as C / keys. It makes each map flat and keeps two tokens from
+    reading one key, which is wrong where two words name one object. The second (section 4.1) keeps sampled attention
+    from settling too early.
     The third (See 2017, equation 12) asks that no key be read twice; it is at most the number of target tokens.
     """
 

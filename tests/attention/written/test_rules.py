@@ -83,7 +83,7 @@ def test_the_delta_rule_is_one_step_of_descent_for_each_pair():
 
 @pytest.mark.parametrize("gates", [np.zeros((5, 1)), GATES], ids=["open", "gated"])
 def test_the_delta_rule_has_the_weights_of_one_triangular_system(gates):
-    """W = tril(D Q K') (I + stril(diag(b) D K K'))^-1 diag(b), D_ij = exp(c_i - c_j), c the cumulated log decay."""
+    """W = tril(D Q K') (I + stril(diag(b) D K K'))^-1 diag(b), D_ij = exp(c_i - c_j), c the cumulative log decay."""
     context, weights = run(Delta(), UNIT, rates=RATES, log_decay=gates)
     total = np.cumsum(gates)
     fading = np.exp(total[:, None] - total)

@@ -29,9 +29,7 @@ class Kernel(Score, kw_only=True):
     width: tuple = ()  # one number for all columns, or one per column; () is learned
     per_column: bool = False  # whether a learned width is one per column
     initial: tuple = ()  # where a learned width starts; () is the default above
-    exact: bool = (
-        False  # sum squared differences: slower, but loses no digits for widths far below the largest distances
-    )
+    exact: bool = False  # sum squared differences: slower, loses no digits for widths far below the largest distances
 
     compact = False  # whether k is 0 from some distance on, and the score -inf
     has_gradient = True  # with respect to the width

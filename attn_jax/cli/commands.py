@@ -329,15 +329,16 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, wor
     if overrides:
         check(config)
         check_read(config, keys := overridden_keys(overrides))
-        if unread := [key for key in keys if key.startswith(UNREAD.get(mode, ("\0",)))]:
-            raise UserError(f"--mode={mode} does not read --config.{unread[0]}; leave it out")
         late = [key for key in keys if key.startswith(IN_TRAINING) and key not in AFTERWARDS]
-        if late and mode != "train" and (workdir / "config.json").exists():
+        unread = [key for key in keys if mode in UNREAD and key.startswith(UNREAD[mode])]
+        if (late or unread) and mode != "train" and (workdir / "config.json").exists():
             trained, given = flatten(load_config(workdir)), flatten(config)
             if other := [key for key in late if given[key] != trained.get(key)]:
                 raise UserError(
                     f"--mode={mode} trains nothing, and --config.{other[0]} has no effect there; leave it out"
                 )
+            if other := [key for key in unread if given[key] != trained.get(key)]:
+                raise UserError(f"--mode={mode} does not read --config.{other[0]}; leave it out")
 
 
 SILENCE = 45  # seconds without a sign of life, after which a process is lost and the others end

@@ -184,9 +184,10 @@ def split_of(config: ConfigDict, workdir: pathlib.Path, files: Files, snapshot: 
     """
     if files.split and (given := files.source or files.target):
         raise UserError(f"--split={files.split} and --{'source' if files.source else 'target'}={given}: expected one")
-    if files.target and not files.source:
+    of_pairs = task_class(config.task.name).of_pairs
+    if of_pairs and files.target and not files.source:
         raise UserError(f"--target={files.target} has no --source; a file of the task's own form is named by --source")
-    if task_class(config.task.name).of_pairs and files.source and not files.target:
+    if of_pairs and files.source and not files.target:
         pairs = resolve(config).task.read_file(pathlib.Path(files.source))
         return files.source, snapshot.predictor.accept(pairs, files.source)
     if files.source or files.target:

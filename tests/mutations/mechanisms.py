@@ -46,14 +46,14 @@ MUTATIONS = {
     ),
     "distances_from_the_origin": Mutation(
         "attention/scores/kernels.py",
-        "query - centre, projected_keys - centre",
+        "query - point, projected_keys - point",
         "query, projected_keys",
         "attention/scores/test_kernels.py",
     ),
-    "distances_from_the_first_key": Mutation(
+    "distances_from_the_least_query": Mutation(
         "attention/scores/kernels.py",
-        "jnp.argmin(jnp.where(jnp.isfinite(apart), apart, jnp.inf), axis=-2, keepdims=True)",
-        "jnp.zeros_like(apart[..., :1, :], int)",
+        "point = jnp.maximum(least, 0) + jnp.minimum(largest, 0)",
+        "point = least",
         "attention/scores/test_kernels.py",
     ),
     "a_segment_follows_another_at_once": Mutation(

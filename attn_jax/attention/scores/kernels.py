@@ -19,7 +19,7 @@ from attn_jax.types import Array, Float
 class Kernel(Score, kw_only=True):
     """log k(u) with u^2 = sum over the columns j of (query_j - key_j)^2 / width_j^2.
 
-    Queries and keys are measured from a key among them, so that their distance from the origin costs no digits.
+    Queries and keys are measured from a point near the queries, so that their distance from the origin costs no digits.
 
     A width that is not given is learned, as log_precision = -2 log(width). It starts at d^(1/4) by default, where the
     product within |query - key|^2 / h^2 is the scaled dot product of Vaswani 2017, and for compact kernels at
@@ -60,8 +60,8 @@ class Kernel(Score, kw_only=True):
         wide = jnp.promote_types(jnp.promote_types(query.dtype, projected_keys.dtype), jnp.float32)
         query, projected_keys = query.astype(wide), projected_keys.astype(wide)  # the squares overflow in float16
         if not self.exact:  # squares of years, say, are 4e6, and float32 has 7 digits
-            centre = nearest_key(query, projected_keys)
-            query, projected_keys = query - centre, projected_keys - centre
+            point = common_part(query, projected_keys)
+            query, projected_keys = query - point, projected_keys - point
         precision = self.precision(query.shape[-1])
         if precision.ndim:
             query, projected_keys = (x * jnp.sqrt(precision).astype(x.dtype) for x in (query, projected_keys))
@@ -77,21 +77,19 @@ class Kernel(Score, kw_only=True):
         return norms[0][..., :, None] + norms[1][..., None, :] - 2 * products
 
 
-def nearest_key(query: Query, keys: Keys) -> Float[Array, "... #k d"]:
-    """Returns the key that is nearest to the mean of the queries, without a gradient; 0 where there is none.
+def common_part(query: Query, keys: Keys) -> Float[Array, "... #q d"]:
+    """Returns what all queries have in common: the point of the box around them that is nearest to the origin.
 
-    Axes of the queries that the keys lack are part of the mean. A masked key far away is not chosen, and queries far
-    away, as padding may be, choose a key as well: every row keeps its digits, whatever the others are.
+    It has no gradient. In each column it is the least number where all are positive, the largest where all are
+    negative, else 0. So no query is farther from it than from the origin, whatever the others are, and masked keys have
+    no part in it. Axes of the queries that the keys lack are in one box.
     """
-    if not keys.shape[-2]:
-        return jnp.zeros((1, keys.shape[-1]), keys.dtype)
-    query, keys = jax.lax.stop_gradient((jnp.where(jnp.isfinite(query), query, 0), keys))
     lacking = [i for i in range(-query.ndim, -2) if -i > keys.ndim or keys.shape[i] == 1]
-    mean = jnp.mean(query, axis=(*lacking, -2), keepdims=True)[(0,) * (query.ndim - keys.ndim)]
-    apart = jnp.sum(jnp.square(keys - mean), axis=-1, keepdims=True)
-    nearest = jnp.argmin(jnp.where(jnp.isfinite(apart), apart, jnp.inf), axis=-2, keepdims=True)
-    centre = jnp.take_along_axis(keys, nearest, axis=-2)
-    return jnp.where(jnp.isfinite(centre), centre, 0)
+    box = dict(axis=(*lacking, -2), keepdims=True, where=jnp.isfinite(query))
+    least, largest = jnp.min(query, initial=jnp.inf, **box), jnp.max(query, initial=-jnp.inf, **box)
+    point = jnp.maximum(least, 0) + jnp.minimum(largest, 0)
+    point = jnp.where(jnp.isfinite(point), point, 0)[(0,) * (query.ndim - keys.ndim)]
+    return jax.lax.stop_gradient(point)
 
 
 class Gaussian(Kernel, kw_only=True):

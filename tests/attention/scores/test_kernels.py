@@ -124,22 +124,25 @@ def test_distances_far_from_the_origin_keep_their_digits(block_size):
         np.testing.assert_allclose(found, same, atol=2e-3)
 
 
-def test_padding_does_not_choose_the_point_that_distances_are_computed_from():
-    """Masked keys and other queries may be anywhere, first or last, and keys may be shared by a batch of queries."""
-    expected = weights_of(kernel("gaussian", (1.0,), exact=True), YEARS[:5], YEARS)
-    for padding in (0.0, 1e6, np.nan, np.inf):
-        padded = np.concatenate([np.full((3, 2), padding), YEARS, np.full((2, 2), padding)]).astype(np.float32)
-        mask = jnp.arange(40) < 38
-        weights = weights_of_masked(YEARS[:5], padded, mask & (jnp.arange(40) >= 3))
-        np.testing.assert_allclose(weights[:, 3:38], expected, atol=1e-5)
-        queries = np.concatenate([np.full((1, 2), padding), YEARS[:5]]).astype(np.float32)
-        np.testing.assert_allclose(weights_of(kernel("gaussian", (1.0,)), queries, YEARS)[1:], expected, atol=1e-5)
-    several = np.stack([YEARS[:5], YEARS[5:10]])[:, None]
-    found = weights_of(kernel("gaussian", (1.0,)), several, YEARS)
-    assert found.shape == (2, 1, 5, 35)
-    np.testing.assert_allclose(found[0, 0], expected, atol=1e-5)
-    many = weights_of(kernel("gaussian", (1.0,)), YEARS[:5], np.stack([YEARS, YEARS]))
-    np.testing.assert_allclose(many[1], expected, atol=1e-5)
+def test_what_stands_beside_a_query_costs_it_no_digits():
+    """Masked keys and other queries may be anywhere, and one of both may be shared by a batch of the other."""
+    near = YEARS[:5] - 2007
+    for query, keys in ((YEARS[:5], YEARS), (-YEARS[:5], -YEARS), (near, YEARS - 2007)):
+        expected = weights_of(kernel("gaussian", (1.0,), exact=True), query, keys)
+        for far in (1e6 * np.sign(query[0, 0]), np.nan, np.inf, -np.inf):
+            padded = np.concatenate([np.full((3, 2), far), keys, np.full((2, 2), far)]).astype(np.float32)
+            mask = (jnp.arange(40) < 38) & (jnp.arange(40) >= 3)
+            np.testing.assert_allclose(weights_of_masked(query, padded, mask)[:, 3:38], expected, atol=1e-5)
+            queries = np.concatenate([np.full((1, 2), far), query]).astype(np.float32)
+            np.testing.assert_allclose(weights_of(kernel("gaussian", (1.0,)), queries, keys)[1:], expected, atol=1e-5)
+        for shape in ((2, 1, 5, 2), (2, 3, 5, 2)):
+            found = weights_of(kernel("gaussian", (1.0,)), np.broadcast_to(query, shape), keys)
+            np.testing.assert_allclose(found, np.broadcast_to(expected, (*shape[:2], 5, 35)), atol=1e-5)
+        found = weights_of(kernel("gaussian", (1.0,)), query, np.stack([keys, keys]))
+        np.testing.assert_allclose(found, np.stack([expected] * 2), atol=1e-5)
+    opposite = np.float32([[-1e6, 1e6], [0.5, -0.5]])
+    found = weights_of(kernel("gaussian", (1.0,)), opposite, near)
+    np.testing.assert_allclose(found[1], weights_of(kernel("gaussian", (1.0,)), opposite[1:], near)[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].compact])

@@ -78,7 +78,7 @@ def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterato
         task = (
             f"inflection, {run.language.capitalize()}, {run.forms:,} forms{' and synthetic ones' if run.made else ''}"
         )
-        network = f"Transformer {run.width}" if "Transformer" in run.place else f"LSTM {run.width}, {run.reading}"
+        network = f"Transformer {run.width}" if run.place == inflection.SET else f"LSTM {run.width}, {run.reading}"
         model = f"{network}, tags {run.place.partition(',')[0]}"
         ours = interval(result["metrics"]["exact_match"]["seeds"])
         split = "dev" if run.language == "hungarian" else "dev, development"  # nothing was tuned on Hungarian

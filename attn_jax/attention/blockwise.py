@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What the scores close over, and the parameters of the normalizer: arguments of the rule for derivatives."""
+    """Arrays that the rule for derivatives takes as arguments: those the scores close over, and parameters."""
 
     floats: tuple[Array, ...]  # that have a derivative
     others: tuple[Array, ...]  # such as masks and positions

@@ -14,7 +14,7 @@ renormalized: log_prob is always the model's own (teacher-forced) log-probabilit
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -107,7 +107,8 @@ def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, p
     return Hypotheses(end.tokens, end.log_prob, end.length, score=end.log_prob)
 
 
-def is_going_on(now) -> Bool[Array, ""]:
+def is_going_on(now: Any) -> Bool[Array, ""]:
+    """Tells whether any row is not done, by `now.done` [b]: the condition of the loop of every method."""
     return ~jnp.all(now.done)
 
 

@@ -57,8 +57,8 @@ SECTIONS = {
     ),
     "memn2n_speed": (
         "Memory networks and several seeds",
-        "Epochs of the end-to-end memory network (three hops, width 20, batches of 32) on task 1 of bAbI, with one "
-        "thread.",
+        "Epochs of the end-to-end memory network (three hops, width 20, batches of 32) on task 1 of bAbI, on one "
+        "core.",
     ),
     "normalizers": (
         "Normalizers",

@@ -102,7 +102,8 @@ def write(name: str, measured: dict[str, Any], packages: Sequence[str], load: fl
         packages: whose versions are stored besides those of a run.
         load: the load average before the measurement.
     """
-    arguments = [re.sub(r"=[^=]*/(\w+)", r"=\1", argument) for argument in sys.argv[1:]]  # without folders
+    # A folder of this machine alone is left out; data/babi is a path that a reader can type.
+    arguments = [re.sub(r"=(?:/|\.\./)[^=]*/(\w+)", r"=\1", argument) for argument in sys.argv[1:]]
     stored = {
         "command": shlex.join(["python", "-m", f"experiments.benchmarks.{name}", *arguments]),
         **provenance(),

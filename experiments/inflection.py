@@ -109,6 +109,7 @@ RUNS = (
     *(Setting(language, SET, "soft", forms=ALL) for language in LANGUAGES[:2]),
     Setting("german", SET, "soft"),
     *(Setting("hungarian", "fed", reading, made=True, width=LARGE) for reading in FIRST),
+    *(Setting(language, "fed", reading, width=LARGE) for language in LANGUAGES[:0:-1] for reading in FIRST),
 )
 
 

@@ -38,6 +38,7 @@ NAMES = (  # experiments with a page
     "complexity",
     "costs",
     "decoders",
+    "encoders",
     "estimator_variance",
     "in_context",
     "inflection",

@@ -14,18 +14,19 @@ from flax.errors import ScopeParamNotFoundError
 from attn_jax.attention.arguments import check_bias, check_memory, check_query
 from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
 from attn_jax.attention.dropout import drop
+from attn_jax.attention.fields import check_fields
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
 from attn_jax.attention.masks import causal, check_boolean, check_mask, joint_mask, mask_hint, places
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
-from attn_jax.attention.normalizers import NORMALIZERS, is_negative, softmax, sums_to_one, takes_infinite
-from attn_jax.attention.normalizers.forms import check_has_form, form_of
+from attn_jax.attention.normalizers import NORMALIZERS, softmax, sums_to_one
+from attn_jax.attention.normalizers.forms import form_of
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.selection import top_keys_mask
-from attn_jax.attention.signed import LocalLine, halves
+from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, floating
 
 SOFT, MOST_PROBABLE = expectation(), top()
@@ -92,74 +93,8 @@ class Attention(nn.Module, kw_only=True):
         self.score = from_name("score", self.score, SCORES)
         self.normalize = from_name("normalize", self.normalize, NORMALIZERS)
         self.read = from_name("read", self.read, READINGS)
-        self._check_kinds()
-        self._check_numbers()
-        self._check_signed()
-        self._check_reading()
-        if self.block_size:
-            self._check_blocks()
+        check_fields(self)
         super().__post_init__()
-
-    def _check_kinds(self) -> None:
-        """Raises a TypeError for a part of the wrong kind, a ValueError for parts that exclude each other."""
-        if not isinstance(self.score, Score):
-            raise TypeError(f"score is {self.score!r}; expected a Score, or a name: {', '.join(SCORES)}")
-        if not callable(self.normalize):
-            raise TypeError(f"normalize is {self.normalize!r}; expected a function, a module, or a name")
-        if not isinstance(self.read, Reading):
-            raise TypeError(f"read is {self.read!r}; expected a Reading, such as expectation(), or a name")
-        if getattr(self.score, "compact", False) and not takes_infinite(self.normalize):
-            raise ValueError(
-                f"the {type(self.score).__name__} score is -inf outside its support; use normalize='kernel_sum'"
-            )
-        if self.monotonic is None:
-            return
-        others = {
-            "window": self.window is not None,
-            "normalize": self.normalize is not softmax,
-            "top_keys": self.top_keys > 0,
-            "iterations": self.iterations > 1,
-            "fit": self.fit is not None,
-            "difference": self.difference is not None,
-        }
-        if found := [name for name, is_there in others.items() if is_there]:
-            raise ValueError(f"monotonic already computes the weights; do not combine it with {' and '.join(found)}")
-
-    def _check_numbers(self) -> None:
-        """Raises a ValueError for a number out of range."""
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}; expected at least 0 and less than 1")
-        if self.top_keys < 0:
-            raise ValueError(f"top_keys is {self.top_keys}; expected at least 1, or 0 for all keys")
-        if self.keys_per_block < 1:
-            raise ValueError(f"keys_per_block is {self.keys_per_block}; expected at least 1")
-        if self.iterations < 1:
-            raise ValueError(f"iterations is {self.iterations}; expected at least 1, which is attention itself")
-
-    def _check_signed(self) -> None:
-        """Raises a ValueError for options that cannot be combined with negative weights."""
-        if self.difference is not None and (self.fit is not None or self.iterations > 1):
-            raise ValueError("the difference of two maps has two queries; it takes neither fit nor iterations")
-        name = "fit" if self.fit is not None else "difference" if self.difference is not None else ""
-        if name and not self.read.is_soft:
-            raise ValueError(f"{name} gives weights that may be negative; they cannot be read by {self.read.name}")
-        if isinstance(self.fit, LocalLine) and is_negative(self.normalize):
-            raise ValueError(
-                "fit=line needs weights that are not negative; expected another normalize, such as softmax"
-            )
-
-    def _check_reading(self) -> None:
-        """Raises a ValueError for a reading that samples from weights that need not sum to one."""
-        if not self.read.random:
-            return
-        if not sums_to_one(self.normalize):
-            raise ValueError(f"read={self.read.name} samples keys, and needs weights that sum to one")
-        restricted = "a window" if self.window is not None else "monotonic" if self.monotonic is not None else ""
-        if restricted:
-            raise ValueError(
-                f"read={self.read.name} samples keys, and needs weights that sum to one, which those of {restricted} "
-                "need not"
-            )
 
     def setup(self):
         if self.gate:
@@ -180,29 +115,6 @@ class Attention(nn.Module, kw_only=True):
     def _is_plain(self) -> bool:
         """Tells whether the normalizer alone makes the weights of the scores."""
         return all(other is None for other in (self.window, self.monotonic, self.fit, self.difference))
-
-    def _check_blocks(self) -> None:
-        """Checks that the context can be computed block by block.
-
-        Raises:
-            ValueError: it cannot.
-        """
-        if self.block_size < 0:
-            raise ValueError(f"block_size is {self.block_size}; expected at least 1, or 0 for all keys at once")
-        others = {
-            "a window": self.window is not None,
-            "monotonic": self.monotonic is not None,
-            f"read={self.read.name}": not self.read.is_soft,
-            "dropout of weights": self.dropout > 0,
-            f"top_keys={self.top_keys}": self.top_keys > 0,
-            f"iterations={self.iterations}": self.iterations > 1,
-            "fit": self.fit is not None,
-            "difference": self.difference is not None,
-            f"the {type(self.score).__name__} score": not self.score.by_key,
-        }
-        if found := [name for name, is_there in others.items() if is_there]:
-            raise ValueError(f"block_size does not go together with {' and '.join(found)}")
-        check_has_form(self.normalize)
 
     @property
     def sums_to_one(self) -> bool:

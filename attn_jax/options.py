@@ -45,6 +45,7 @@ class Option(NamedTuple):
         large: allows integers up to 2^32 - 1, for seeds.
         only: (other option of the section, its values for which this option is read); (): always read.
         file: names a file in data_dir, which is read with the data and not by the model.
+        afterwards: read after the training, too; None: as the other options of its section are.
     """
 
     default: Any
@@ -59,6 +60,7 @@ class Option(NamedTuple):
     only: tuple = ()
     file: bool = False
     former: tuple[str, ...] = ()
+    afterwards: bool | None = None
 
     @property
     def range(self) -> str:
@@ -115,11 +117,12 @@ def option(
     only: tuple[str, Iterable] | tuple[()] = (),
     file: bool = False,
     former: Iterable[str] = (),
+    afterwards: bool | None = None,
 ) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default, meaning, at_least, at_most, each, affects, large, only, file, former: see `Option`.
+        default, meaning, at_least, at_most, each, affects, large, only, file, former, afterwards: see `Option`.
         choices: allowed names; may be a table with these keys.
     """
     assert affects in AFFECTS
@@ -136,6 +139,7 @@ def option(
         only=(only[0], tuple(only[1])) if only else (),
         file=file,
         former=tuple(former),
+        afterwards=afterwards,
     )
     return dataclasses.field(default=default, metadata={"option": about})
 

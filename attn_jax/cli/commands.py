@@ -19,7 +19,7 @@ from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.export import check_reads_text, export_model, source_length_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
-from attn_jax.cli.options import resolve
+from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
 from attn_jax.cli.results import read_result
@@ -30,9 +30,10 @@ from attn_jax.cli.workdir import load_config, measured_otherwise
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
+from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.text import TextEvaluator, check_lengths
-from attn_jax.options import flatten
+from attn_jax.options import flatten, options_of
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
 from attn_jax.tasks.text import read_parallel
@@ -311,13 +312,12 @@ COMMANDS = {
 }
 
 
-# What a trained model reads nothing of, since it has its parameters and vocabularies, but for:
-IN_TRAINING = ("optimizer.", "train.", "task.vocab", "task.min_count", "task.sentencepiece", "task.joint_vocabulary")
-IN_TRAINING += ("task.hallucinated", "task.copy_words", "task.sample_pieces", "task.tags")
-AFTERWARDS = ("train.average", "train.best_metric")
-# What the modes that measure nothing do not read, and what is for predictions alone.
-UNREAD = dict.fromkeys(("predict", "score", "visualize", "export"), ("eval.",))
+# What the modes that measure nothing do not read, what is for predictions alone, and what is for searching an output.
+UNREAD = dict.fromkeys(("predict", "visualize"), ("eval.",))
 UNREAD |= dict.fromkeys(("eval", "analyze", "report"), ("decode.with_scores",))
+UNDECODED = ("decode.batch_size", "decode.max_length", "decode.ensemble", "decode.runs")
+SEARCH = tuple(key for key in options_of(DecodeOptions, "decode.") if key not in UNDECODED)
+UNREAD |= dict.fromkeys(("score", "export"), ("eval.", *SEARCH))
 
 
 def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:
@@ -329,7 +329,8 @@ def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, wor
     if overrides:
         check(config)
         check_read(config, keys := overridden_keys(overrides))
-        late = [key for key in keys if key.startswith(IN_TRAINING) and key not in AFTERWARDS]
+        known = schema_of(config)
+        late = [key for key in keys if not known[key].afterwards]
         unread = [key for key in keys if mode in UNREAD and key.startswith(UNREAD[mode])]
         if (late or unread) and mode != "train" and (workdir / "config.json").exists():
             trained, given = flatten(load_config(workdir)), flatten(config)

@@ -28,7 +28,8 @@ from attn_jax.training.options import OptimizerOptions, TextTrainOptions, TokenT
 from attn_jax.training.parallel import AUTO, PARALLEL
 
 DIVIDING = tuple(name for name, strategy in PARALLEL.items() if strategy.divides_state)
-MEASURING = ("decode", "eval")  # sections that do not affect training
+TRAINING = ("train", "optimizer")  # sections that are not read after the training
+MEASURING = ("decode", "eval")  # sections that do not affect it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,9 +131,12 @@ def sections(task: str, model: str) -> dict[str, type]:
 @functools.cache
 def schema(task: str, model: str) -> dict[str, Option]:
     """Returns every option of a task and a family, by key."""
-    found = options_of(RunOptions)
+    found = {key: about._replace(afterwards=True) for key, about in options_of(RunOptions).items()}
     for name, kind in sections(task, model).items():
-        inside = options_of(kind, f"{name}.")
+        inside = {
+            key: about._replace(afterwards=name not in TRAINING) if about.afterwards is None else about
+            for key, about in options_of(kind, f"{name}.").items()
+        }
         if name in MEASURING:
             inside = {
                 key: about._replace(affects="results") if about.affects == "training" else about

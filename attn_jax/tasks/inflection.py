@@ -123,13 +123,18 @@ class InflectionOptions(TextOptions):
         500, "generated language, or no file for validation: number of validation forms", at_least=1
     )
     tags: str = option(
-        "first", "first: tags are the first tokens of the source; apart: after its end, see model.tags", choices=TAGS
+        "first",
+        "first: tags are the first tokens of the source; apart: after its end, see model.tags",
+        choices=TAGS,
+        afterwards=False,
     )
-
     hallucinated: int = option(
-        0, "number of forms with random stems, made from the training forms and added to them", at_least=0
+        0,
+        "number of forms with random stems, made from the training forms and added to them",
+        at_least=0,
+        afterwards=False,
     )
-    copy_words: bool = option(False, "also train to copy each lemma and each form, with the tag COPY")
+    copy_words: bool = option(False, "also train to copy each lemma and each form, with the tag COPY", afterwards=False)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return inflection(

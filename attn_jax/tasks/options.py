@@ -100,18 +100,28 @@ class VocabularyOptions(TextOptions):
     )
     test: tuple = option(("", ""), "test files (source, target); empty: the validation split is measured", each=str)
     valid_size: int = option(500, "number of validation examples", at_least=1)
-    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, former=FORMER)
+    vocabulary: str = option(
+        "words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, former=FORMER, afterwards=False
+    )
     vocab_size: tuple = option(
-        (8000, 8000), "vocabulary sizes of source and target: exact for sentencepiece, else at most", each=int
+        (8000, 8000),
+        "vocabulary sizes of source and target: exact for sentencepiece, else at most",
+        each=int,
+        afterwards=False,
     )
     min_count: int = option(
         2,
         "words and characters seen less often than this in training become unk",
         at_least=0,
         only=("vocabulary", COUNTED),
+        afterwards=False,
     )
     sentencepiece: str = option(
-        "unigram", "type of sentencepiece model", choices=("unigram", "bpe"), only=("vocabulary", PIECES)
+        "unigram",
+        "type of sentencepiece model",
+        choices=("unigram", "bpe"),
+        only=("vocabulary", PIECES),
+        afterwards=False,
     )
 
     @property

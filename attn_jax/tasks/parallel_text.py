@@ -136,7 +136,9 @@ class ParallelTextOptions(VocabularyOptions):
     """Options of the task of translating lines."""
 
     name: str = option("parallel_text", "name of the task")
-    joint_vocabulary: bool = option(False, "share one vocabulary, of size vocab_size[0], between source and target")
+    joint_vocabulary: bool = option(
+        False, "share one vocabulary, of size vocab_size[0], between source and target", afterwards=False
+    )
     tag_files: tuple = option(
         ("", "", ""),
         "files of tags such as V;PST beside the source lines of train, valid and test, see model.tags; empty: none",
@@ -149,6 +151,7 @@ class ParallelTextOptions(VocabularyOptions):
         at_least=0,
         at_most=1,
         only=("vocabulary", PIECES),
+        afterwards=False,
     )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:

@@ -191,8 +191,8 @@ class PictureFilesOptions(PictureTaskOptions):
     questions: bool = option(False, "lines are: image TAB question TAB answer (TAB boxes)")
     channels: int = option(3, "3: colours; 1: grey", at_least=1, at_most=3)
     valid_size: int = option(500, "number of validation examples", at_least=1)
-    vocab_size: int = option(8000, "largest size of a vocabulary", at_least=len(SPECIAL) + 1)
-    min_count: int = option(2, "words seen less often than this in training become unk", at_least=0)
+    vocab_size: int = option(8000, "largest size of a vocabulary", at_least=len(SPECIAL) + 1, afterwards=False)
+    min_count: int = option(2, "words seen less often than this in training become unk", at_least=0, afterwards=False)
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:

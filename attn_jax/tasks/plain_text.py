@@ -229,7 +229,7 @@ class PlainTextOptions(VocabularyOptions):
 
     name: str = option("plain_text", "name of the task")
     block: int = option(0, "tokens per example; 0: each line is an example")
-    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES)
+    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, afterwards=False)
 
     @property
     def cut_by(self) -> dict[str, tuple[str, ...]]:

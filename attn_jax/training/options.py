@@ -25,7 +25,7 @@ class TrainOptions:
     eval_every: int = option(0, "number of steps between evaluations; 0: once an epoch", at_least=0)
     checkpoint_every: int = option(0, "number of steps between checkpoints; 0: at every evaluation", at_least=0)
     keep: int = option(2, "number of newest checkpoints to keep, besides the best one", at_least=1, affects="nothing")
-    best_metric: str = option("loss", "validation metric that selects the best checkpoint")
+    best_metric: str = option("loss", "validation metric that selects the best checkpoint", afterwards=True)
     patience: int = option(0, "stop after this many evaluations without a better best_metric; 0: never", at_least=0)
     goal: float = option(0.0, "stop when best_metric of every seed is as good as this; 0: never")
     on_nan: str = option(
@@ -35,7 +35,10 @@ class TrainOptions:
         affects="nothing",
     )
     average: int = option(
-        0, "evaluate the mean of the parameters of this many last checkpoints; 0: the best checkpoint", at_least=0
+        0,
+        "evaluate the mean of the parameters of this many last checkpoints; 0: the best checkpoint",
+        at_least=0,
+        afterwards=True,
     )
 
     # What a regression trains with; models of text and images have options of these names.

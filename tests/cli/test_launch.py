@@ -363,6 +363,8 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
             "--mode=predict does not read --config.eval.tokenize; ",
         ),
         (["--mode=eval", at, "--config.decode.with_scores=True"], "--mode=eval does not read --config.decode.with_sc"),
+        (["--mode=export", at, "--config.decode.method=beam"], "--mode=export does not read --config.decode.method;"),
+        (["--mode=score", at, "--config.decode.forbid_unk"], "--mode=score does not read --config.decode.forbid_unk;"),
         (["--mode=eval", at, "--split=vald"], "unknown split 'vald'; did you mean valid?"),
         (
             ["--mode=eval", at, "--split=valid", "--source=x", "--target=x"],

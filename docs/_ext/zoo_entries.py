@@ -403,6 +403,7 @@ def memories() -> list[Entry]:
             return dense(rule, query, make_writes(keys, VALUES, rates=rates, log_decay=decay))[1]
 
         said = f"- write: {write}\n- read: {read}\n- paper: {paper}\n"
+        said += "- symbols: [written_memory.md](../../written_memory.md)\n"
         described = (sys.modules[kind.rule.__module__],)
         found.append(Entry("memories", name, kind, described, text=said, weights=weights, option=name))
     return found

@@ -44,9 +44,15 @@ KINDS = {  # kind -> (title, what its entries are, option that chooses one)
     "readings": ("Readings", "What is read with a row of weights, and the gradient of it.", "model.attention.read"),
     "baselines": ("Baselines", "What is subtracted from the loss at a sampled key.", "model.attention.baseline"),
     "objectives": ("Objectives", "Which loss a decoder with attention minimizes.", "model.objective"),
-    "mechanisms": ("Mechanisms", "What attention does besides: windows, gates, lines, heads.", ""),
-    "memories": ("Memories of fixed size", "Keys and values in a matrix.", "model.attention.memory"),
+    "mechanisms": ("Mechanisms", "What else attention can have: windows, gates, fitted lines, heads.", ""),
+    "memories": ("Memories of fixed size", "Keys and values are written into one matrix.", "model.attention.memory"),
     "outputs": ("Output layers", "From hidden states to words.", "model.output.name"),
+}
+TEXTS = {  # the first line of entries whose docstrings begin with something else
+    ("baselines", "none"): "b = 0: nothing is subtracted.",
+    ("baselines", "leave_one_out"): "b = the mean loss of the other samples (Kool 2019), computed by the reading.",
+    ("baselines", "soft"): "b = the loss at the mean context, that of soft attention (Deng 2018).",
+    ("mechanisms", "hopfield"): "Several reads: the mean of the keys under the weights is the next query.",
 }
 NO_PAPER = {  # entries that need none, and why
     ("scores", "constant"): "It is the mean, which needs no paper; the measure that any other score has to beat.",
@@ -213,9 +219,17 @@ def reading_entries() -> list[Entry]:
     return found
 
 
+def _first(kind: str, name: str) -> str:
+    text = TEXTS.get((kind, name), "")
+    return f"- {text}\n" if text else ""
+
+
 def baseline_entries() -> list[Entry]:
     """Returns the entries of BASELINES."""
-    return [Entry("baselines", name, kind, (kind,), option=name) for name, kind in baselines.BASELINES.items()]
+    return [
+        Entry("baselines", name, kind, (kind,), _first("baselines", name), option=name)
+        for name, kind in baselines.BASELINES.items()
+    ]
 
 
 def objective_entries() -> list[Entry]:
@@ -231,7 +245,7 @@ def objective_entries() -> list[Entry]:
 def mechanisms() -> list[Entry]:
     """Returns what is not in a table of scores, normalizers and readings."""
     return [
-        Entry("mechanisms", name, fields, described, weights=weights, code=code, option=option)
+        Entry("mechanisms", name, fields, described, _first("mechanisms", name), weights, code, option)
         for name, (fields, described, option, weights, code) in MECHANISMS.items()
     ]
 
@@ -416,7 +430,7 @@ def outputs() -> list[Entry]:
         layer = inspect.signature(options.build).return_annotation
         layer = getattr(sys.modules[options.__module__], layer) if isinstance(layer, str) else layer
         criterion = (options.criterion,) if hasattr(options, "criterion") else ()
-        described = (layer, *criterion, sys.modules[layer.__module__], *(sys.modules[x.__module__] for x in criterion))
+        described = (*criterion, layer, sys.modules[layer.__module__], *(sys.modules[x.__module__] for x in criterion))
         code = f"from {options.__module__} import {options.__name__}\nfrom attn_jax.outputs import OutputSetting\n\n"
         code += (
             f"layer = {options.__name__}({'num_samples=64' if criterion else ''}).build(OutputSetting(vocab_size=1000))"

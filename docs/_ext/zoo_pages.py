@@ -141,7 +141,7 @@ def normalizer_facts(entry: Entry) -> list[str]:
         facts.append(f"{_plural(size, 'parameter')} for each head, on the example")
     costs = [_normalizer_cost(entry.value, n) for n in (64, 1024)]
     facts += [
-        f"operations for each score: {costs[0]} with 64 keys, {costs[1]} with 1,024",
+        f"operations for each score: with 64 keys {costs[0]}, with 1,024 keys {costs[1]}",
         f"{int(np.sum(weights == 0))} of {weights.size} weights are exactly zero; "
         f"rows sum to {weights.sum(axis=1).min():.3g} to {weights.sum(axis=1).max():.3g}",
         "a number added to all scores changes "
@@ -205,11 +205,11 @@ def reading_facts(entry: Entry) -> list[str]:
         (not reading.one_row, "reads with several rows, so the loss is computed at each (see Use)"),
     ):
         facts += [text] if is_so else []
-    facts.append("baselines under which it stays as it is: " + ", ".join(f"`{name}`" for name in reading.baselines))
+    facts.append("baselines that it can have: " + ", ".join(f"`{name}`" for name in reading.baselines))
     facts.append(
         f"gradient of the logits on the example, six keys and a loss that is a square, in {len(estimates):,} readings: "
-        f"length of its error in the mean {np.linalg.norm(error):.3f} (noise of this number {noise:.3f}; the exact "
-        f"gradient has length {np.linalg.norm(exact):.3f}), variance {estimates.var(axis=0).sum():.3g}"
+        f"distance of its mean from the exact gradient {np.linalg.norm(error):.3f} (sampling alone makes {noise:.3f}; "
+        f"the exact gradient has norm {np.linalg.norm(exact):.3f}), variance {estimates.var(axis=0).sum():.3g}"
     )
     if reading.is_soft:
         facts.append("it minimizes f(E[value]), not E[f(value)], so its gradient differs from that of the others")

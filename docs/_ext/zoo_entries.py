@@ -16,6 +16,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from docstrings import cites, text_of
 from zoo_example import CAUSAL, KEYS, MASK, QUERY, RNG, SIZE, VALUES, WIDTH, initialized
 from zoo_example import SCORES as EXAMPLE
@@ -195,14 +196,19 @@ def normalizers() -> list[Entry]:
 
 
 @functools.cache
-def normalized(kind: Any) -> tuple[Any, Any, int]:
-    """Returns (weights of the example by an entry of NORMALIZERS, of its scores + 3, number of parameters)."""
+def normalized(kind: Any) -> tuple[Any, bool, int]:
+    """Returns (weights of the example by an entry of NORMALIZERS, whether they are those of its scores + 3, number of
+    parameters). Parameters are drawn anew for the comparison: with those at the start, some are softmax."""
     made = construct(kind)
     both = jnp.stack([EXAMPLE, EXAMPLE + 3])
     if isinstance(made, nn.Module):
-        variables, (weights, moved) = initialized(made, both, query=jnp.stack([QUERY, QUERY]))
-        return weights, moved, sum(x.size for x in jax.tree.leaves(variables))
-    return *jax.jit(made)(both), 0
+        query = jnp.stack([QUERY, QUERY])
+        variables, (weights, _) = initialized(made, both, query=query)
+        drawn = jax.tree.map(lambda x: x + jax.random.normal(RNG, x.shape), variables)
+        one, moved = jax.jit(made.apply)(drawn, both, query=query)
+        return weights, np.allclose(one, moved, atol=1e-5), sum(x.size for x in jax.tree.leaves(variables))
+    weights, moved = jax.jit(made)(both)
+    return weights, np.allclose(weights, moved, atol=1e-5), 0
 
 
 def reading_entries() -> list[Entry]:

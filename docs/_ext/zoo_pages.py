@@ -134,7 +134,7 @@ def _plural(number: int, word: str) -> str:
 def normalizer_facts(entry: Entry) -> list[str]:
     """Cost and constraints of a normalizer."""
     made = construct(entry.value)
-    weights, moved, size = normalized(entry.value)
+    weights, invariant, size = normalized(entry.value)
     weights = np.asarray(weights)
     facts = []
     if isinstance(made, nn.Module):
@@ -144,8 +144,7 @@ def normalizer_facts(entry: Entry) -> list[str]:
         f"operations for each score: with 64 keys {costs[0]}, with 1,024 keys {costs[1]}",
         f"{int(np.sum(weights == 0))} of {weights.size} weights are exactly zero; "
         f"rows sum to {weights.sum(axis=1).min():.3g} to {weights.sum(axis=1).max():.3g}",
-        "a number added to all scores changes "
-        + ("nothing" if np.allclose(weights, moved, atol=1e-5) else "the weights"),
+        "a number added to all scores changes " + ("nothing" if invariant else "the weights"),
         "rows sum to one" if sums_to_one(made) else "rows need not sum to one: keys cannot be sampled from them",
         "block by block: " + ("yes" if _has_form(made) else "no"),
     ]

@@ -73,6 +73,8 @@ def test_properties_on_a_page_are_those_of_the_code():
     assert "kernel_sum" in "".join(zoo_pages.score_facts(BY_NAME["scores", "boxcar"]))
     rows = "".join(zoo_pages.normalizer_facts(BY_NAME["normalizers", "softpick"]))
     assert "need not sum to one" in rows and "changes the weights" in rows
+    contextual = zoo_pages.normalizer_facts(BY_NAME["normalizers", "contextual_softmax"])
+    assert "a number added to all scores changes the weights" in contextual  # not with the parameters at the start
     facts = "".join(zoo_pages.reading_facts(BY_NAME["readings", "reinforce"]))
     assert "1 evaluation of the loss" in facts and "`leave_one_out`" in facts
 

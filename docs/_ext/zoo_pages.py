@@ -208,7 +208,8 @@ def reading_facts(entry: Entry) -> list[str]:
     facts.append(
         f"gradient of the logits on the example, six keys and a loss that is a square, in {len(estimates):,} readings: "
         f"distance of its mean from the exact gradient {np.linalg.norm(error):.3f} (about {noise:.3f} if "
-        f"unbiased; the exact gradient has norm {np.linalg.norm(exact):.3f}), variance {estimates.var(axis=0).sum():.3g}"
+        f"unbiased; the exact gradient has norm {np.linalg.norm(exact):.3f}), "
+        f"variance {estimates.var(axis=0).sum():.3g}"
     )
     if reading.is_soft:
         facts.append("it minimizes f(E[value]), not E[f(value)], so its gradient differs from that of the others")

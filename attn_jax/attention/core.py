@@ -59,11 +59,10 @@ class Attention(nn.Module, kw_only=True):
     nothing where they are not used. The context has the type of the values.
 
     A reading that samples takes a key sampled with the rng of the call; outside of training, and without an rng, it
-    takes the most probable key. With
-    the relaxed and straight-through readings (gumbel_softmax, reinmax, ...) the context has a gradient with respect to
-    scores, query and keys. With the others that sample (reinforce, stratified, systematic) it has none: train with the
-    surrogate loss that estimators.combine makes of `Attended.log_prob` or of a sample of `Attended.weights` (see
-    hard/readings.py). `top`, which does not sample, has none either.
+    takes the most probable key. With the relaxed and straight-through readings (gumbel_softmax, reinmax, ...) the
+    context has a gradient with respect to scores, query and keys. With the others that sample (reinforce, stratified,
+    systematic) it has none: train with the surrogate loss that estimators.combine makes of `Attended.log_prob` or of a
+    sample of `Attended.weights` (see hard/readings.py). `top`, which does not sample, has none either.
 
     `iterations` > 1 performs Hopfield retrieval (Ramsauer 2020, arXiv 2008.02217, equation 3):
     query <- normalize(score(query, keys)) keys, and the last iteration reads the values. Each iteration of softmax

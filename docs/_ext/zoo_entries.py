@@ -234,9 +234,7 @@ def baseline_entries() -> list[Entry]:
     """Returns the entries of BASELINES."""
     found = []
     for name, kind in baselines.BASELINES.items():
-        part = (
-            baselines if name in ("leave_one_out", "soft") else kind
-        )  # computed elsewhere: NoBaseline stands for them
+        part = baselines if name in ("leave_one_out", "soft") else kind  # NoBaseline stands for these two
         found.append(Entry("baselines", name, kind, (part,), _first("baselines", name), option=name))
     return found
 

@@ -51,7 +51,8 @@ class General(Score, kw_only=True):
         return self.key(keys)
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        same_width(self, query, projected_keys)
+        if query.shape[-1] != self.query_features:
+            raise ScoreError(f"query_features of the General score is {self.query_features}, got {query.shape[-1]}")
         return products(query, projected_keys)
 
 

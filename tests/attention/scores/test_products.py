@@ -141,11 +141,18 @@ def test_location_with_too_long_a_memory_says_so():
         module.apply({"params": params}, jnp.asarray(query), jnp.zeros((9, KEY_WIDTH)))
 
 
-@pytest.mark.parametrize("name", ["dot", "scaled_dot", "general"])
-def test_other_widths_than_promised_say_so(name):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dot", "one width, got 7 and 4; the general score"),
+        ("scaled_dot", "one width, got 7 and 4; the general score"),
+        ("general", "query_features of the General score is 4, got 7"),
+    ],
+)
+def test_other_widths_than_promised_say_so(name, message):
     module, _, params, _, keys = case(name)
     prepared = module.apply({"params": params}, jnp.asarray(keys), method="project_keys")
-    with pytest.raises(ValueError, match=r"one width, got 7 and 4; the general score"):
+    with pytest.raises(ValueError, match=message):
         module.apply({"params": params}, jnp.zeros((QUERIES, 7)), prepared)
 
 

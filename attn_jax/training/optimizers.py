@@ -77,9 +77,12 @@ def make_optimizer(
     """
     numbers = {"learning_rate": learning_rate, "clip_norm": clip_norm, "warmup_steps": warmup_steps}
     numbers |= {"halve_after": halve_after, "halve_every": halve_every}
+    numbers |= {"weight_decay": weight_decay, "momentum": momentum}
     for field, value in numbers.items():
         if not (value >= 0 and math.isfinite(value)):
             raise UserError(f"optimizer.{field} must be a finite number >= 0, got {value}")
+    if momentum >= 1:
+        raise UserError(f"optimizer.momentum must be below 1, got {momentum}: old gradients would never fade")
     on_plateau = lookup(SCHEDULES, schedule, "optimizer.schedule").halves_on_plateau
     if on_plateau and plateau_patience < 1:
         raise UserError(f"optimizer.plateau_patience must be at least 1, got {plateau_patience}")

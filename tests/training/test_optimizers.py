@@ -196,6 +196,9 @@ def test_since_best_of_several_seeds_and_through_json():
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"clip_norm": -1.0}, "clip_norm"),
         ({"schedule": "plateau", "plateau_patience": 0}, "plateau_patience"),
+        ({"name": "adamw", "weight_decay": -0.1}, "weight_decay must be a finite number >= 0, got -0.1"),
+        ({"name": "sgd", "momentum": -0.5}, "momentum must be a finite number >= 0, got -0.5"),
+        ({"name": "sgd", "momentum": 1.0}, "momentum must be below 1, got 1.0"),
     ],
 )
 def test_wrong_values_are_user_errors(changes, words):

@@ -20,6 +20,7 @@ from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
+LEAST_EPS = 1e-16  # of adam: the largest m that may have a v of 0 in float32
 TINY = 1e-30  # added to a norm, which may be 0
 Schedule = Callable[[Any], Any]  # number of updates so far -> learning rate
 
@@ -154,13 +155,17 @@ def _key(part) -> str:
 
 def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
     """m / (sqrt(v) + eps), both bias-corrected (Kingma & Ba 2015, algorithm 1)."""
+    if eps < LEAST_EPS:
+        raise UserError(
+            f"optimizer.eps must be at least {LEAST_EPS}, got {eps}: a row without gradient has m / sqrt(v) = 0 / 0"
+        )
     return optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
 
 
 def adamw(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:
     """Adam plus weight_decay * parameter (Loshchilov & Hutter 2019, algorithm 2), for leaves of two or more axes."""
     decay = optax.add_decayed_weights(weight_decay, mask=lambda params: jax.tree.map(lambda x: x.ndim >= 2, params))
-    return optax.chain(optax.scale_by_adam(b1=b1, b2=b2, eps=eps), decay)
+    return optax.chain(adam(weight_decay=weight_decay, momentum=momentum, b1=b1, b2=b2, eps=eps), decay)
 
 
 def sgd(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -> optax.GradientTransformation:

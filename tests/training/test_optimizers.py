@@ -9,7 +9,15 @@ from tiny_model import optimizer
 
 from attn_jax.attention.hard.baselines import RUNNING
 from attn_jax.errors import UserError
-from attn_jax.training.optimizers import RUNNING_RATE, SCHEDULES, PlateauState, SinceBest, halve, make_schedule
+from attn_jax.training.optimizers import (
+    LEAST_EPS,
+    RUNNING_RATE,
+    SCHEDULES,
+    PlateauState,
+    SinceBest,
+    halve,
+    make_schedule,
+)
 
 PARAMS = {"matrix": np.full((2, 3), 0.5, np.float32), "bias": np.array([3.0, -4.0], np.float32)}
 RATE, WARMUP, STEPS = 0.1, 4, 20
@@ -128,6 +136,13 @@ def test_optimizer_is_its_closed_form(name, expected):
     jax.tree.map(lambda u, g, p: np.testing.assert_allclose(u, expected(g, p), rtol=1e-4), updates, grads, PARAMS)
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-17, 1e-10])
+def test_the_smallest_eps_keeps_adam_finite_where_the_square_of_a_gradient_is_zero(size):
+    tx = optimizer(name="adam", learning_rate=1.0, clip_norm=0.0, b2=0.999999, eps=LEAST_EPS)
+    updates = updates_of(tx, jax.tree.map(lambda p: np.full_like(p, size), PARAMS), count=2)
+    assert all(np.all(np.abs(u) <= 1.01) for u in jax.tree.leaves(updates))
+
+
 def test_the_rate_is_halved_each_period_whatever_the_schedule():
     tx = optimizer(name="sgd", learning_rate=1.0, clip_norm=0.0, momentum=0.0, halve_after=2, halve_every=3)
     state, rates = tx.init(PARAMS), []
@@ -199,6 +214,8 @@ def test_since_best_of_several_seeds_and_through_json():
         ({"name": "adamw", "weight_decay": -0.1}, "weight_decay must be a finite number >= 0, got -0.1"),
         ({"name": "sgd", "momentum": -0.5}, "momentum must be a finite number >= 0, got -0.5"),
         ({"name": "sgd", "momentum": 1.0}, "momentum must be below 1, got 1.0"),
+        ({"name": "adam", "eps": 0.0}, "eps must be at least 1e-16, got 0.0"),
+        ({"name": "adamw", "eps": 1e-30}, "eps must be at least 1e-16, got 1e-30"),
     ],
 )
 def test_wrong_values_are_user_errors(changes, words):

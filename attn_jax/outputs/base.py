@@ -107,7 +107,12 @@ class OutputLayer(nn.Module, kw_only=True):
     def top_k(
         self, hidden: Float[Array, "... d"], k: int, embedding: Embedding = None
     ) -> tuple[Float[Array, "... k"], Int[Array, "... k"]]:
-        """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly."""
+        """Returns (log-probabilities, words) of the k most probable words, most probable first, exactly.
+
+        Raises:
+            ValueError: there are no k words, or k is 0.
+        """
+        check_k(k, self.vocab_size)
         return top_k(self.log_probs(hidden, embedding), k)
 
     def nll_and_correct(

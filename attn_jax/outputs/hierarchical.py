@@ -21,6 +21,7 @@ from attn_jax.outputs.base import (
     OutputLayer,
     OutputOptions,
     OutputSetting,
+    check_k,
     check_untied,
     frequencies_of,
     frequencies_option,
@@ -127,6 +128,7 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         No word is more probable than a node above it. So the search holds a set of nodes that covers all words,
         replaces the inner nodes among the k most probable ones by their children, and is done when these are words.
         """
+        check_k(k, self.vocab_size)
         rows = hidden.reshape(-1, hidden.shape[-1])
         found = self._search(rows, k)
         return tuple(x.reshape(*hidden.shape[:-1], k) for x in found)

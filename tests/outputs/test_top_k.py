@@ -5,9 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.outputs import AdaptiveSoftmax
-from attn_jax.outputs.adaptive import Ranks
-from attn_jax.outputs.chunked import ChunkedSoftmax
+from attn_jax.outputs import OUTPUTS, OutputSetting
 from attn_jax.outputs.frequencies import Frequencies
 from attn_jax.outputs.top_k import GROUP, top_k
 
@@ -26,11 +24,13 @@ def test_of_equal_numbers_the_first_are_taken():
     np.testing.assert_array_equal(places, [[0, 1, 2, 3]] * 2)
 
 
-def test_more_words_than_there_are_is_an_error():
-    ranks = Ranks(Frequencies(np.arange(9)).order)
-    for layer in (ChunkedSoftmax(vocab_size=9), AdaptiveSoftmax(vocab_size=9, ranks=ranks, cutoffs=(4,))):
-        with pytest.raises(ValueError, match=r"top_k: k is 10; expected 1 to 9"):
-            layer.init(jax.random.key(0), jnp.ones((2, 3)), 10, method="top_k")
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("k", [0, 10])
+def test_no_words_and_more_than_there_are_is_an_error_of_each_layer(name, k):
+    options = {"num_samples": 2} if hasattr(OUTPUTS[name], "num_samples") else {}
+    layer = OUTPUTS[name](**options).build(OutputSetting(vocab_size=9, counts=np.arange(1, 10)))
+    with pytest.raises(ValueError, match=rf"top_k: k is {k}; expected 1 to 9"):
+        layer.init(jax.random.key(0), jnp.ones((2, 3)), k, method="top_k")
 
 
 def test_counts_are_whole_numbers():

@@ -30,9 +30,13 @@ class PlaceGrid(NamedTuple):
 
 
 def corner(place: Float[Array, "... 2"], image: tuple[int, int], side: int) -> Int[Array, "... 2"]:
-    """Returns the pixel (top, left) of the square of `side` pixels whose centre is nearest to a place."""
-    middle = 0.5 * (jnp.clip(place, -1, 1) + 1) * jnp.array(image)
-    return jnp.floor(middle - side / 2 + 0.5).astype(jnp.int32)
+    """Returns the pixel (top, left) of the square of `side` pixels whose centre is nearest to a place.
+
+    The centre of an odd square is that of a pixel of the image, also at a border, which is between two of them.
+    """
+    size = jnp.array(image)
+    nearest = jnp.floor(0.5 * (jnp.clip(place, -1, 1) + 1) * size - side / 2 + 0.5).astype(jnp.int32)
+    return jnp.minimum(nearest, size - (side + 1) // 2)
 
 
 def crop(

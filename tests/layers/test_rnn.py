@@ -89,6 +89,21 @@ def layer(name):
     return params, compiled(ways)
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_a_sequence_without_steps_passes_the_gradient_to_its_first_state(name):
+    module, x, mask = Recurrence(cell=CELLS[name], features=WIDTH), jnp.asarray(X[:, :0]), jnp.asarray(MASK[:, :0])
+    params = params_of(module, X, MASK)
+    state = tuple(jnp.full((BATCH, WIDTH), n + 1.0) for n in range(CELLS[name].num_states))
+
+    def total(params, state):
+        last, outputs = module.apply({"params": params}, x, mask, state=state)
+        return sum(jnp.sum(x) for x in (*last, outputs))
+
+    of_params, of_state = jax.grad(total, (0, 1))(params, state)
+    jax.tree.map(lambda g: np.testing.assert_array_equal(g, 0.0), of_params)
+    jax.tree.map(lambda g: np.testing.assert_array_equal(g, 1.0), of_state)
+
+
 @pytest.mark.parametrize("name", CELLS)
 def test_step_by_step_is_the_whole_sequence(name):
     """And padding neither changes the last state nor an output of a real step."""

@@ -163,11 +163,16 @@ def read_source(path: str, seeds: tuple[int, ...]) -> Source:
     return Source(path, config, vocabularies, [jax.tree.map(to_numpy, one) for one in params], used)
 
 
-def check_reads_rows(setup: Setup) -> None:
-    """Raises a UserError if a model reads no table by rows alone."""
+def tables_of(setup: Setup) -> set[tuple[str, ...]]:
+    """Returns the paths of the tables of which a step with train.lazy_rows reads some rows alone."""
     rng = jax.random.key(0)
     tables, _ = RowLoss(setup.model).tables(jax.eval_shape(setup.model.init, rng, setup.example), setup.example, rng)
-    if not tables:
+    return set(tables)
+
+
+def check_reads_rows(setup: Setup) -> None:
+    """Raises a UserError if a model reads no table by rows alone."""
+    if not tables_of(setup):
         raise UserError(
             "nothing reads train.lazy_rows: the model has no table of which a step reads some rows; leave it out"
         )
@@ -318,12 +323,11 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
     Raises:
         UserError: the model cannot fit into memory.
     """
-    strategy = choose(run.config.parallel)
+    options, strategy = resolve(run.config), choose(run.config.parallel)
     devices = jax.device_count() if strategy.across_devices else 1
     parts = group_size(devices, run.config.replicas) if strategy.divides_state else 1
     logits = 0
     if "target_out" in batch:  # else it predicts no words
-        options = resolve(run.config)
         positions = batch["target_out"].size // options.train.microbatches // devices
         output, vocab_size = getattr(options.model, "output", None), len(run.task.target_vocabulary)
         width = vocab_size if output is None else output.chosen.stored_logits(vocab_size)
@@ -334,6 +338,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
         state.opt_state,
         num_seeds=len(run.seeds),
         logits=logits,
+        by_rows=tables_of(run.setup) if options.train.lazy_rows else (),
         held=lambda x: part_size(x, parts, first=int(several)),
     )
     notice(f"{'model':<14}{size}{f' on each of {devices} devices' if devices > 1 else ''}")

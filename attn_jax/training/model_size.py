@@ -2,8 +2,10 @@
 
 import math
 import os
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
+import flax
 import jax
 
 from attn_jax.errors import UserError
@@ -30,6 +32,7 @@ def measure(
     *,
     num_seeds: int = 1,
     logits: int = 0,
+    by_rows: Collection[tuple[str, ...]] = (),
     held: Callable = lambda x: math.prod(x.shape),
 ) -> ModelSize:
     """Measures a training on one device.
@@ -38,9 +41,11 @@ def measure(
         params, opt_state: pytrees of arrays or shapes, with a seed axis for several seeds.
         num_seeds: the number of seeds.
         logits: the bytes of the logits of a batch. Other activations are not counted.
+        by_rows: paths of tables of which a step computes the gradient of some rows alone; these are not counted.
         held: array or shape -> the number of its elements on one device; by default all.
     """
-    num_held = 2 * num_bytes(params, held) + num_bytes(opt_state, held)
+    whole = [x for path, x in flax.traverse_util.flatten_dict(params).items() if path not in by_rows]  # gradients
+    num_held = num_bytes(params, held) + num_bytes(whole, held) + num_bytes(opt_state, held)
     return ModelSize(num_parameters(params) // num_seeds, num_held + logits)
 
 

@@ -5,6 +5,12 @@ from mutation import Mutation
 GLIMPSES = "models/glimpses/test_glimpses.py"
 
 MUTATIONS = {
+    "an_odd_crop_lies_beyond_the_border": Mutation(
+        "layers/glimpses.py",
+        "return jnp.minimum(nearest, size - (side + 1) // 2)",
+        "return nearest",
+        "layers/test_crops.py",
+    ),
     "baseline_sees_its_own_place": Mutation(
         "models/glimpses/model.py",
         "value = self.baseline.value(path.before)",

@@ -24,6 +24,12 @@ def test_a_model_with_adam_takes_four_times_its_parameters_and_the_counter(seeds
     assert size == model_size.measure(*jax.eval_shape(lambda: made), num_seeds=seeds, logits=1000)
 
 
+def test_a_table_whose_rows_are_updated_alone_has_no_whole_gradient():
+    params = {"embedding": {"table": jnp.zeros((7, 5))}, "kernel": jnp.zeros((5, 5))}
+    size = model_size.measure(params, optax.sgd(0.1).init(params), by_rows={("embedding", "table")})
+    assert size.bytes == 4 * (7 * 5 + 2 * 5 * 5)
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [(950, "950 bytes"), (999_600, "1.0 MB"), (1234, "1.2 KB"), (41_300_000_000, "41 GB"), (3 * 10**21, "3,000 EB")],

@@ -129,7 +129,7 @@ class Blockwise:
     def _by_key(self, part: Callable[[Block], Float[Array, "... k"]]) -> Float[Array, "... k"]:
         found = jax.lax.map(jax.checkpoint(part), self._blocks)  # [blocks, ..., block]
         found = jnp.moveaxis(found, 0, -2)
-        return found.reshape(*found.shape[:-2], -1)[..., : self._num_keys]
+        return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])[..., : self._num_keys]
 
 
 def blockwise_attention(

@@ -242,7 +242,7 @@ class Attention(nn.Module, kw_only=True):
     ) -> tuple[Float[Array, "... q dv"], Float[Array, "... q k"], Float[Array, "... q"]]:
         """Computes (context, weights, log-probability of what was read), in the way that takes the least memory."""
         dropping = train and self.dropout > 0
-        if self.block_size:
+        if self.block_size and call.memory.num_keys:  # a block has at least one key
             return self._read_blocks(query, scores, call), weights, _certain(weights)
         if self.fusible and not dropping and _fits_kernel(query, call.memory):
             return self._read_fused(query, call), weights, _certain(weights)

@@ -93,7 +93,7 @@ def fused_attention(
         is_causal=causal and pairs is None,
         implementation=kernel,
     )
-    context = jnp.swapaxes(context, 1, 2).reshape(*lead, num_queries, -1)[..., :width]
+    context = jnp.swapaxes(context, 1, 2).reshape(*lead, num_queries, context.shape[-1])[..., :width]
     return jnp.where(empty, 0, context).astype(dtype)
 
 

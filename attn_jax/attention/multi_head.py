@@ -149,7 +149,7 @@ class MultiHead(nn.Module, kw_only=True):
         if self.attention.difference is not None:
             context = (1 - self.attention.difference.initial) * self.head_norm(context)
         context = jnp.swapaxes(context, -3, -2)
-        context = context.reshape(*context.shape[:-2], -1)
+        context = context.reshape(*context.shape[:-2], self.features)
         context = self.context_gate(context, query) if self.gate else context
         return attended.replace(context=self.out(context))
 
@@ -278,7 +278,7 @@ class MultiHead(nn.Module, kw_only=True):
         return jnp.concatenate([rotate(part) for part in parts], axis=-1)
 
     def _split(self, x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
-        return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, -1), -3, -2)
+        return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -3, -2)
 
 
 def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
@@ -300,7 +300,7 @@ def _grouped_bias(
 def _ungroup(x: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
     """Merges the axis of groups, `axis`, counted from the end, with that of the heads of a group."""
     place = x.ndim + axis
-    return x.reshape(*x.shape[:place], -1, *x.shape[place + 2 :])
+    return x.reshape(*x.shape[:place], x.shape[place] * x.shape[place + 1], *x.shape[place + 2 :])
 
 
 def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:

@@ -9,7 +9,9 @@ from attn_jax import attend
 from attn_jax.attention import MultiHead
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.core import Attention
+from attn_jax.attention.masks import causal
 from attn_jax.attention.written import Delta, chunked, make_writes
+from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 
 RNG = np.random.default_rng(0)
 
@@ -60,3 +62,23 @@ def test_a_memory_without_positions_has_no_context():
     writes = make_writes(nothing, nothing, rates=jnp.zeros(0))
     _, context = chunked(Delta(), nothing, writes, chunk_size=2)
     assert context.shape == (0, 3)
+
+
+@pytest.mark.parametrize(("batch", "length"), [(0, 3), (2, 0)])
+@pytest.mark.parametrize(
+    "heads",
+    [
+        MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4, gate=True),
+        MultiHead(attention=Attention(score="dot", block_size=2), num_heads=2, features=4, num_kv_heads=1),
+        MultiHead(attention=Attention(score="qk_norm", normalize="fusedmax"), num_heads=2, features=4, forgets=True),
+        *(WrittenHeads(kind=WRITTEN[name], num_heads=2, features=4) for name in ("linear", "gated_delta", "mesa")),
+    ],
+)
+def test_heads_of_an_empty_batch_or_of_no_position(heads, batch, length):
+    x, real, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
+    order = {"allowed": causal, "method": "self_attend"}
+    params = heads.init(jax.random.key(0), x, real, positions=positions, **order)
+    shape = (batch, length)
+    nothing = {"positions": jnp.zeros(shape, int), **order}
+    _, attended = heads.apply(params, jnp.zeros((*shape, 4)), jnp.ones(shape, bool), **nothing)
+    assert attended.context.shape == (*shape, 4) and attended.weights.shape == (batch, 2, length, length)

@@ -72,13 +72,14 @@ def chunked(
     def cut(x: Array, axis: int) -> Array:
         x = jnp.pad(x, [(0, missing if i == axis % x.ndim else 0) for i in range(x.ndim)])
         axis = axis % x.ndim
-        return x.reshape(*x.shape[:axis], -1, size, *x.shape[axis + 1 :])
+        return x.reshape(*x.shape[:axis], x.shape[axis] // size, size, *x.shape[axis + 1 :])
 
     cuts = cut(query.astype(writes.keys.dtype), -2), map_writes(cut, writes)
     step = lambda state, here: rule.chunk(state, *here)  # noqa: E731
     state, context = jax.lax.scan(step, state, _first(*cuts, axis=-3))
     context = jnp.moveaxis(context, 0, -3)
-    return state, context.reshape(*context.shape[:-3], -1, context.shape[-1])[..., :length, :]
+    context = context.reshape(*context.shape[:-3], length + missing, context.shape[-1])
+    return state, context[..., :length, :]
 
 
 def write_all(rule: Rule, writes: Writes) -> PyTree:

@@ -246,7 +246,7 @@ class WrittenHeads(nn.Module, kw_only=True):
     def _attended(self, x: Array, context: Float[Array, "b h q w"], weights: Float[Array, "b h q k"]) -> Attended:
         context = context if self._divided else self.norm(context)
         context = jnp.swapaxes(context, -3, -2).astype(self.dtype)
-        context = context.reshape(*context.shape[:-2], -1)
+        context = context.reshape(*context.shape[:-2], self.features)
         context = self.context_gate(context, x) if self.gate else context
         attended = Attended(self.out(context), weights, jnp.zeros(weights.shape[:-1], weights.dtype))
         self.sow("intermediates", "__call__", attended)  # for Model.captured_weights, as it keeps those of MultiHead
@@ -257,4 +257,4 @@ class WrittenHeads(nn.Module, kw_only=True):
             raise ValueError("this memory needs causal keys: it depends on the order in which they are written")
 
     def _split(self, x: Float[Array, "b n d"]) -> Float[Array, "b h n w"]:
-        return jnp.swapaxes(x.reshape(*x.shape[:-1], self.num_heads, -1), -3, -2)
+        return jnp.swapaxes(x.reshape(*x.shape[:-1], self.num_heads, x.shape[-1] // self.num_heads), -3, -2)

@@ -62,9 +62,9 @@ def combine(
         One number for each leading index, to be minimized.
 
     Raises:
-        ValueError: f is not one loss for each row, or log_weights are missing.
+        ValueError: f is not one loss for each row, a baseline is not one for all rows, or log_weights are missing.
     """
-    _check_losses("combine", sample, f)
+    _check_losses("combine", sample, f, baseline)
     if log_weights is None and not (coordinates is None and per_key is None):
         raise ValueError("combine with coordinates or per_key: expected log_weights as well, got None")
     control = log_prob_term(sample, f, baseline)
@@ -165,10 +165,10 @@ def combine_marginal(
     2016, arXiv 1602.06725).
 
     Raises:
-        ValueError: f is not one loss for each row, or the sample comes from neither enumeration nor independent draws
-            (reinforce); for other samplers this gradient is wrong.
+        ValueError: f is not one loss for each row, a baseline is not one for all rows, or the sample comes from neither
+            enumeration nor independent draws (reinforce); for other samplers this gradient is wrong.
     """
-    _check_losses("combine_marginal", sample, f)
+    _check_losses("combine_marginal", sample, f, baseline)
     if not (sample.complete or sample.independent):
         raise ValueError("combine_marginal needs all keys or independent samples: read=enumeration() or reinforce()")
     counted = sample.importance_weights > 0
@@ -186,6 +186,18 @@ def combine_marginal(
     return loss + gradient_only(jnp.sum(reward * sample.log_prob, axis=-1))
 
 
-def _check_losses(where: str, sample: Sample, f: Array) -> None:
+def _check_losses(where: str, sample: Sample, f: Array, baseline: Array | None) -> None:
     if f.shape[-1:] != (rows := sample.importance_weights.shape[-1:]):
         raise ValueError(f"{where}: f has the shape {f.shape}; expected [..., {rows[0]}], a loss for each row read")
+    if baseline is None:
+        return
+    lead = jnp.broadcast_shapes(f.shape, sample.log_prob.shape)[:-1]
+    try:
+        fits = jnp.broadcast_shapes(baseline.shape, lead) == lead
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{where}: the baseline has the shape {baseline.shape}; expected {lead}, one number for all rows of a "
+            "sample"
+        )

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -662,3 +663,14 @@ def test_a_control_of_keys_needs_the_log_weights(control):
     sample = READINGS["reinforce"](jax.random.key(0), jnp.log(jnp.asarray(P)))
     with pytest.raises(ValueError, match="coordinates or per_key: expected log_weights"):
         combine(sample, jnp.ones(1), **{control: jnp.ones(N)})
+
+
+@pytest.mark.parametrize("surrogate", [combine, combine_marginal])
+@pytest.mark.parametrize(("lead", "shape"), [((), (3,)), ((3,), (3, 3)), ((2,), (3,))])
+def test_a_baseline_of_each_row_is_refused(surrogate, lead, shape):
+    log_weights = jnp.broadcast_to(jnp.log(jnp.asarray(P)), (*lead, N))
+    sample = READINGS["reinforce"].configure(num_samples=3)(jax.random.key(0), log_weights)
+    message = rf"{surrogate.__name__}: the baseline has the shape .*; expected {re.escape(str(lead))}, one number for"
+    with pytest.raises(ValueError, match=message):
+        surrogate(sample, jnp.ones((*lead, 3)), jnp.ones(shape))
+    assert surrogate(sample, jnp.ones((*lead, 3)), jnp.ones(())).shape == lead

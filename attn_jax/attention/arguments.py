@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_fits
+from attn_jax.attention.masks import check_additive, check_fits
 from attn_jax.types import Array
 
 
@@ -61,11 +61,12 @@ def check_query(query: Any, keys: Array) -> None:
 
 
 def check_bias(bias: Any, query: Array, keys: Array) -> None:
-    """Checks that a bias broadcasts to the scores [..., queries, keys].
+    """Checks that a bias is no mask, and broadcasts to the scores [..., queries, keys].
 
     Raises:
-        TypeError, ValueError: it does not; see check_array.
+        TypeError, ValueError: it is one, or does not; see check_array.
     """
     check_array("bias", bias, "queries, keys")
+    check_additive(bias)
     lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
     check_fits("bias", bias.shape, (*lead, query.shape[-2], keys.shape[-2]), leading=True)

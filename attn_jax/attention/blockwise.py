@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.arguments import check_memory
-from attn_jax.attention.masks import check_boolean, check_fits
+from attn_jax.attention.masks import check_additive, check_boolean, check_fits
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
@@ -67,7 +67,9 @@ class BlockScores(NamedTuple):
         if block.bias is not None:
             scores = scores + block.bias
         if self.bias_at is not None:
-            scores = scores + self.bias_at(places, block.positions)
+            bias = self.bias_at(places, block.positions)
+            check_additive(bias)
+            scores = scores + bias
         keep = block.mask
         if self.mask_at is not None:
             allowed = self.mask_at(places, block.positions)
@@ -164,8 +166,8 @@ def blockwise_attention(
         block_size: number of keys whose scores are computed at a time.
 
     Raises:
-        ValueError: a normalizer that is unknown or needs more than one number of a row; a mask that is not boolean;
-            shapes that do not fit; a block size below 1.
+        ValueError: a normalizer that is unknown or needs more than one number of a row; a mask that is not boolean,
+            or a bias that is; shapes that do not fit; a block size below 1.
         TypeError: a class in place of a normalizer.
     """
     if block_size < 1:
@@ -199,6 +201,7 @@ def blockwise_attention(
 def _check_shapes(scores: tuple[int, ...], bias: Array | Callable | None, mask: Array | Callable | None) -> None:
     """Checks that bias and mask fit scores of this shape, [..., q, k]; raises a ValueError."""
     if bias is not None and not callable(bias):
+        check_additive(bias)
         check_fits("bias", bias.shape, scores, leading=True)
         scores = jnp.broadcast_shapes(bias.shape, scores)
     if mask is not None and not callable(mask):

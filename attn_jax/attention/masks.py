@@ -11,6 +11,15 @@ def check_boolean(mask: Array) -> None:
         raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
 
 
+def check_additive(bias: Array) -> None:
+    """Raises a ValueError for a bias of truth values, which is a mask in the wrong place."""
+    if bias.dtype == jnp.bool_:
+        raise ValueError(
+            "bias is boolean; expected numbers that are added to the scores. True where a query may attend to a key is "
+            "a mask: mask=..."
+        )
+
+
 def joint_mask(memory_mask: Bool[Array, "... k"], mask: Array) -> Bool[Array, "... q k"]:
     """Combines the mask of a memory with one for each query.
 

@@ -9,6 +9,7 @@ import pytest
 
 from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.arguments import check_array, check_bias, check_memory, check_query
+from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.scores import Gaussian
 
@@ -38,6 +39,18 @@ def test_what_does_not_fit_is_told(check, arguments, message):
     with pytest.raises((ValueError, TypeError), match=message) as caught:
         check(*arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("block_size", [0, 2])
+def test_a_mask_is_no_bias(block_size):
+    message = "bias is boolean; expected numbers that are added .* mask=..."
+    with pytest.raises(ValueError, match=message):
+        check_bias(jnp.ones((5, 7), bool), QUERY, KEYS)
+    causal = lambda query, key: key <= query  # noqa: E731
+    with pytest.raises(ValueError, match=message):
+        Attention(score="dot", block_size=block_size).apply({}, QUERY, KEYS, VALUES, bias=causal)
+    with pytest.raises(ValueError, match=message):
+        blockwise_attention(lambda query, keys: query @ keys.T, QUERY, KEYS, VALUES, bias=causal)
 
 
 def test_sampling_in_training_needs_an_rng():

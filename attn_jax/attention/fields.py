@@ -1,13 +1,20 @@
 """Checks of the fields of Attention: is each of the right kind and in range, and do they go together?"""
 
+from numbers import Integral
 from typing import Any
 
+import flax.linen as nn
+
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite
+from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite, takes_mask
 from attn_jax.attention.normalizers.forms import check_has_form
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 from attn_jax.attention.signed import LocalLine
+
+# Fields that are modules, with an example of each, and those that are whole numbers.
+MODULES = {"window": "LocalP", "monotonic": "MonotonicSelection", "fit": "LocalLine", "difference": "Difference"}
+NUMBERS = ("block_size", "top_keys", "keys_per_block", "iterations")
 
 
 def check_fields(attention: Any) -> None:
@@ -26,14 +33,34 @@ def check_fields(attention: Any) -> None:
         _check_blocks(attention)
 
 
+def check_module(name: str, value: Any, example: str) -> None:
+    """Raises a TypeError for a part that is neither None nor a module such as the example."""
+    if not isinstance(value, nn.Module | None):
+        raise TypeError(f"{name} is {value!r}; expected a module such as {example}, or None")
+
+
+def check_whole(name: str, value: Any) -> None:
+    """Raises a TypeError for a number that is not whole."""
+    if not isinstance(value, Integral):
+        raise TypeError(f"{name} is {value!r}; expected a whole number")
+
+
 def _check_kinds(attention: Any) -> None:
     """Raises a TypeError for a part of the wrong kind, a ValueError for a score that the normalizer cannot take."""
     if not isinstance(attention.score, Score):
         raise TypeError(f"score is {attention.score!r}; expected a Score, or a name: {', '.join(SCORES)}")
     if not callable(attention.normalize):
         raise TypeError(f"normalize is {attention.normalize!r}; expected a function, a module, or a name")
+    if not isinstance(attention.normalize, nn.Module) and not takes_mask(attention.normalize):
+        raise TypeError(
+            f"normalize is {attention.normalize!r}; expected a function of scores and mask, such as attn_jax.softmax"
+        )
     if not isinstance(attention.read, Reading):
         raise TypeError(f"read is {attention.read!r}; expected a Reading, such as expectation(), or a name")
+    for name, example in MODULES.items():
+        check_module(name, getattr(attention, name), example)
+    for name in NUMBERS:
+        check_whole(name, getattr(attention, name))
     if getattr(attention.score, "compact", False) and not takes_infinite(attention.normalize):
         raise ValueError(
             f"the {type(attention.score).__name__} score is -inf outside its support; use normalize='kernel_sum'"

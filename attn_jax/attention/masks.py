@@ -1,12 +1,19 @@
 """Masks of attention: how those of keys and of queries combine, and the error messages for masks of the wrong shape."""
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, Int
 
 
-def check_boolean(mask: Array) -> None:
-    """Raises a ValueError for a mask that is not boolean."""
+def check_boolean(mask: Any) -> None:
+    """Raises a ValueError for a mask that is not boolean, a TypeError for one that is no array."""
+    if not hasattr(mask, "dtype"):
+        raise TypeError(
+            "mask: expected a boolean array, or where attention takes one a function such as attn_jax.causal; got "
+            f"{mask!r:.40}"
+        )
     if mask.dtype != jnp.bool_:
         raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
 

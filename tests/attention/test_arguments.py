@@ -1,17 +1,28 @@
-"""Arrays that attention cannot read are refused in one line that says what was expected.
+"""What attention cannot be made of or read is refused in one line that says what was expected.
 
 The functions are called by themselves: within attention the annotations, which tests check, refuse most of these first.
 """
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from attn_jax.attention import Attention, MultiHead
-from attn_jax.attention.arguments import check_array, check_bias, check_memory, check_query
+from attn_jax.attention.arguments import (
+    check_array,
+    check_bias,
+    check_memory,
+    check_query,
+)
 from attn_jax.attention.blockwise import blockwise_attention
+from attn_jax.attention.fields import check_module, check_whole
 from attn_jax.attention.hard.monotonic import MonotonicSelection
+from attn_jax.attention.masks import check_boolean
+from attn_jax.attention.normalizers import entmax, softmax, takes_mask
 from attn_jax.attention.scores import Gaussian
+from attn_jax.models.memory_networks.options import ALL_NORMALIZERS
 
 QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
 
@@ -27,6 +38,9 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"mask of shape \(3,\) does not fit keys"),
         (check_memory, (KEYS, VALUES, [True] * 7), "mask: expected an array .* got a list"),
         (check_bias, (jnp.ones((3, 7)), QUERY, KEYS), r"bias of shape \(3, 7\) does not broadcast .*\(5, 7\)"),
+        (check_module, ("window", 3, "LocalP"), "window is 3; expected a module such as LocalP, or None"),
+        (check_module, ("window", None, "LocalP"), None),
+        (check_whole, ("top_keys", 1.5), r"top_keys is 1\.5; expected a whole number"),
         (check_bias, (jnp.ones((5, 1, 7)), QUERY[None], KEYS[None]), None),
         (check_bias, (jnp.ones((5, 7)), jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))), None),
         (check_memory, (KEYS, VALUES, jnp.ones((4, 7), bool)), None),
@@ -82,3 +96,26 @@ def test_the_context_has_the_type_of_the_values():
 def test_heads_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
         MultiHead(**{"attention": Attention(score="dot"), "num_heads": 2, "features": 8} | options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(normalize=jax.nn.softmax), "expected a function of scores and mask, such as attn_jax.softmax"),
+        (dict(normalize=jax.nn.relu), "expected a function of scores and mask"),
+    ],
+)
+def test_a_function_that_takes_no_mask_is_no_normalizer(options, message):
+    with pytest.raises(TypeError, match=message):
+        Attention(score="dot", **options)
+
+
+def test_functions_of_scores_and_mask_are_normalizers():
+    functions = [functools.partial(entmax, alpha=1.3), jax.jit(softmax), lambda *arguments: softmax(*arguments)]
+    for normalize in (*functions, *(x for x in ALL_NORMALIZERS.values() if not isinstance(x, type))):
+        assert takes_mask(normalize), normalize
+
+
+def test_a_name_is_no_mask():
+    with pytest.raises(TypeError, match=r"mask: expected a boolean array, .* got 'causal'"):
+        check_boolean("causal")

@@ -1,6 +1,6 @@
 """Normalizers: from scores to weights. NORMALIZERS has all of them by name; base.py has their contract."""
 
-from attn_jax.attention.normalizers.base import is_negative, softmax, sums_to_one, takes_infinite
+from attn_jax.attention.normalizers.base import is_negative, softmax, sums_to_one, takes_infinite, takes_mask
 from attn_jax.attention.normalizers.constrained import constrained_softmax, constrained_sparsemax
 from attn_jax.attention.normalizers.contextual import CONTEXTUAL, ContextualSoftmax
 from attn_jax.attention.normalizers.elementwise import ELEMENTWISE, hardmax, kernel_sum, linear, rela, sigmoid
@@ -60,5 +60,6 @@ __all__ = [
     "stick_breaking",
     "sums_to_one",
     "takes_infinite",
+    "takes_mask",
     "unnormalized_sigmoid",
 ]

@@ -14,6 +14,7 @@ parameters or options that is also given the query, normalize(scores, mask, quer
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 
 import jax
@@ -25,6 +26,18 @@ from attn_jax.types import Array, Bool, Float, floating
 Scores = Float[Array, "... k"]
 Weights = Float[Array, "... k"]
 Mask = Bool[Array, "... #k"] | None
+
+
+def takes_mask(normalize: Callable) -> bool:
+    """Tells whether a function may be called as normalize(scores, mask): jax.nn.softmax(scores, axis) may not."""
+    try:
+        parameters = inspect.signature(normalize).parameters.values()
+    except ValueError:  # some functions have none that is known
+        return True
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return True
+    names = [x.name for x in parameters if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    return len(names) > 1 and names[1] != "axis"
 
 
 def sums_to_one(normalize: Callable) -> bool:

@@ -34,6 +34,7 @@ def check_memory(keys: Any, values: Any, mask: Any) -> None:
             f"values of shape {values.shape} do not fit keys of shape {keys.shape}: {values.shape[-2]} values, "
             f"{keys.shape[-2]} keys; expected one value for each key"
         )
+    _check_leading("values", values, keys)
     if mask is None:
         return
     check_array("mask", mask, "keys")
@@ -51,11 +52,16 @@ def check_query(query: Any, keys: Array) -> None:
         TypeError, ValueError: they do not; see check_array.
     """
     check_array("query", query, "queries, features")
+    _check_leading("queries", query, keys)
+
+
+def _check_leading(name: str, x: Array, keys: Array) -> None:
+    """Raises a ValueError where the axes before the last two do not broadcast with those of the keys."""
     try:
-        jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
+        jnp.broadcast_shapes(x.shape[:-2], keys.shape[:-2])
     except ValueError:
         raise ValueError(
-            f"queries of shape {query.shape} and keys of shape {keys.shape}: the axes before the last two do not "
+            f"{name} of shape {x.shape} and keys of shape {keys.shape}: the axes before the last two do not "
             "broadcast; expected the same batch and heads, or 1"
         ) from None
 

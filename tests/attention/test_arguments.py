@@ -33,6 +33,11 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         (check_array, ("query", [[1.0]], "queries, features"), "query: expected an array .*queries, features.* a list"),
         (check_query, (jnp.ones(8), KEYS), r"query: expected \[..., queries, features\], got the shape \(8,\)"),
         (check_query, (jnp.ones((2, 5, 8)), jnp.ones((3, 7, 8))), r"\(2, 5, 8\) and keys of shape \(3, 7, 8\)"),
+        (
+            check_memory,
+            (jnp.ones((2, 7, 8)), jnp.ones((3, 7, 3)), None),
+            r"values of shape \(3, 7, 3\) and keys of shape",
+        ),
         (check_memory, (KEYS, VALUES[:1], None), "1 values, 7 keys; expected one value for each key"),
         (check_memory, (KEYS, VALUES[:6], None), "6 values, 7 keys; expected one value for each key"),
         (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"mask of shape \(3,\) does not fit keys"),

@@ -93,6 +93,11 @@ def generate(number: int, num_questions: int, seed: int | str, exclude: set[str]
         if num_stale == PATIENCE:
             raise UserError(
                 f"bAbI task {number}: no new question in {PATIENCE} stories after {len(source)} of {num_questions}; "
-                "expected fewer questions of it"
+                f"expected fewer questions of it{_others(exclude)}"
             )
     return Pairs(source[:num_questions], target[:num_questions], evidence[:num_questions])
+
+
+def _others(exclude: set[str] | None) -> str:
+    """Says how many questions were left out, and which option is their number: those of the training."""
+    return f", or fewer than {len(exclude):,} different ones of the training (task.num_examples)" if exclude else ""

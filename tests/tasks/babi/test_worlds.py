@@ -280,6 +280,8 @@ def test_only_new_questions_where_asked(monkeypatch):
         UserError, match=r"bAbI task 4: no new question in 20 stories after \d+ of 7681; expected fewer"
     ):
         generate(4, 7681, 0, exclude=set())
+    with pytest.raises(UserError, match=r"fewer than 1,\d{3} different ones of the training \(task.num_examples\)"):
+        generate(4, 7681, 0, exclude=set(generate(4, 1200, 0).source))
 
 
 def test_no_such_task():

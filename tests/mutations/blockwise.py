@@ -29,8 +29,8 @@ MUTATIONS = {
     ),
     "bias_left_out": Mutation(
         "attention/blockwise.py",
-        "scores = scores + self.bias_at(places, block.positions)",
-        "scores = scores",
+        "scores = scores + bias\n",
+        "scores = scores\n",
         "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
     ),
     "second_key_is_first": Mutation(

@@ -26,6 +26,11 @@ from attn_jax.errors import UserError, check_known
 
 LARGEST = 2**31 - 1  # the largest int32
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
+EXAMPLES = {
+    (tuple, int): (0, 1),
+    (tuple, float): (0.5, 1.0),
+    (tuple, str): ("a", "b"),
+}
 AFFECTS = ("training", "results", "nothing")
 
 
@@ -81,7 +86,8 @@ class Option(NamedTuple):
             return
         number = (int, float) if self.kind is float else self.kind
         if not isinstance(value, number) or isinstance(value, bool) != (self.kind is bool):
-            raise UserError(f"{key} is {value!r}; expected {KINDS[self.kind]}, such as {self.default!r}")
+            example = EXAMPLES.get((self.kind, self.each), self.default) if self.default == () else self.default
+            raise UserError(f"{key} is {value!r}; expected {KINDS[self.kind]}, such as {example!r}")
         for part in _numbers(value):
             if isinstance(part, float) and not math.isfinite(part):
                 raise UserError(f"{key} is {value}; expected a finite number")

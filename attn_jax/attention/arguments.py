@@ -66,6 +66,12 @@ def _check_leading(name: str, x: Array, keys: Array) -> None:
         ) from None
 
 
+def check_rng(rng: Any) -> None:
+    """Raises a TypeError for an rng that is no key of jax.random, such as a seed."""
+    if rng is not None and not hasattr(rng, "dtype"):
+        raise TypeError(f"rng is {rng!r:.40}; expected a key, such as jax.random.key(0)")
+
+
 def check_bias(bias: Any, query: Array, keys: Array) -> None:
     """Checks that a bias is no mask, and broadcasts to the scores [..., queries, keys].
 

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax.errors import ScopeParamNotFoundError
 
-from attn_jax.attention.arguments import check_bias, check_memory, check_query
+from attn_jax.attention.arguments import check_bias, check_memory, check_query, check_rng
 from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
 from attn_jax.attention.dropout import drop
 from attn_jax.attention.fields import check_fields
@@ -187,6 +187,7 @@ class Attention(nn.Module, kw_only=True):
         elif values is not None:
             raise ValueError("a Memory has its values already; give mask=... by its name")
         check_query(query, memory.keys)
+        check_rng(rng)
         if train and rng is None and self.read.random:
             raise ValueError(f"read={self.read.name} samples keys in training, and needs an rng: rng=jax.random.key(0)")
         query = floating(query)

@@ -91,6 +91,10 @@ def _check_numbers(attention: Any) -> None:
         raise ValueError(f"top_keys is {attention.top_keys}; expected at least 1, or 0 for all keys")
     if attention.keys_per_block < 1:
         raise ValueError(f"keys_per_block is {attention.keys_per_block}; expected at least 1")
+    if attention.keys_per_block > 1 and not attention.top_keys:
+        raise ValueError(
+            f"keys_per_block={attention.keys_per_block} needs top_keys of at least 1; with top_keys=0 all keys are read"
+        )
     if attention.iterations < 1:
         raise ValueError(f"iterations is {attention.iterations}; expected at least 1, which is attention itself")
 

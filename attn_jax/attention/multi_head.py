@@ -223,7 +223,7 @@ class MultiHead(nn.Module, kw_only=True):
         Args:
             x: inputs.
             mask: True for inputs that are keys.
-            positions: of x.
+            positions: of x; with a cache, below its length, since an input beyond it is not written.
             cache: memory of earlier inputs; x is then one position, and is written into it and attends to all of it.
             allowed: keys that a query may attend to, as a function of positions in x; None: all. A cache holds earlier
                 inputs alone, so with a cache it is None.
@@ -321,7 +321,10 @@ def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
 
 
 def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
-    """Writes the single key and value of `new` into one slot of each row of a cache, and returns the cache."""
+    """Writes the single key and value of `new` into one slot of each row of a cache, and returns the cache.
+
+    A slot that the cache does not have is not written.
+    """
 
     def put(old: Array, one: Array, axis: int) -> Array:
         index = slot.reshape(-1, *[1] * (old.ndim - 1))

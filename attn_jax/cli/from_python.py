@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from ml_collections import ConfigDict
 
 from attn_jax.cli import commands
@@ -26,12 +27,14 @@ def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None
 
     Args:
         name: a config of the package, such as "quickstart", or the path of a file with a function get_config().
-        changes: new values by key, with dots; None: no change. A new task.name or model.name brings its own keys.
+        changes: new values by key, with dots; None: no change. A list stands for a tuple. A new task.name or model.name
+            brings its own keys.
 
     Raises:
         UserError: there is no such config or key, a value is wrong, or nothing reads it; the message is one line.
     """
-    config, changes = load_config_file(os.fspath(name)), dict(changes or {})
+    config = load_config_file(os.fspath(name))
+    changes = {key: _plain(value) for key, value in (changes or {}).items()}
     config = switch(config, task=changes.get("task.name", ""), model=changes.get("model.name", ""))
     for key, value in changes.items():
         check_key(key, config)
@@ -41,6 +44,13 @@ def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None
     check_read(config, changes)
     config.description += described(config, [f"{key}={value}" for key, value in changes.items()])
     return config
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as options have it: a tuple for a list, and a number of Python for one of numpy."""
+    if isinstance(value, list | tuple):
+        return tuple(_plain(part) for part in value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def train(config: ConfigDict | str | os.PathLike, workdir: str | os.PathLike) -> Loaded:

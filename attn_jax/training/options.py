@@ -109,7 +109,7 @@ class OptimizerOptions:
         False, "clip the gradient of each parameter array by its own norm, in place of the global norm"
     )
     weight_decay: float = option(0.0, "adamw: weight decay per step, multiplied by the learning rate", at_least=0)
-    momentum: float = option(0.0, "sgd: momentum, the decay rate of the sum of gradients", at_least=0)
+    momentum: float = option(0.0, "sgd: momentum, the decay rate of the sum of gradients", at_least=0, at_most=0.999999)
     b1: float = option(0.9, "adam: decay rate of the mean gradient", at_least=0, at_most=0.999999)
     b2: float = option(0.999, "adam: decay rate of the mean squared gradient", at_least=0, at_most=0.999999)
     eps: float = option(1e-8, "adam: added to the root of the mean squared gradient", at_least=0)

@@ -15,6 +15,7 @@ from attn_jax.attention.arguments import (
     check_bias,
     check_memory,
     check_query,
+    check_rng,
 )
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.fields import check_module, check_whole
@@ -46,6 +47,8 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         (check_module, ("window", 3, "LocalP"), "window is 3; expected a module such as LocalP, or None"),
         (check_module, ("window", None, "LocalP"), None),
         (check_whole, ("top_keys", 1.5), r"top_keys is 1\.5; expected a whole number"),
+        (check_rng, (0,), r"rng is 0; expected a key, such as jax\.random\.key\(0\)"),
+        (check_rng, (jax.random.key(0),), None),
         (check_bias, (jnp.ones((5, 1, 7)), QUERY[None], KEYS[None]), None),
         (check_bias, (jnp.ones((5, 7)), jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))), None),
         (check_memory, (KEYS, VALUES, jnp.ones((4, 7), bool)), None),

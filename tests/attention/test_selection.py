@@ -106,6 +106,8 @@ def test_what_cannot_be_selected():
         Attention(score="dot", top_keys=-1)
     with pytest.raises(ValueError, match="keys_per_block is 0; expected at least 1"):
         Attention(score="dot", top_keys=2, keys_per_block=0)
+    with pytest.raises(ValueError, match="keys_per_block=2 needs top_keys of at least 1"):
+        Attention(score="dot", keys_per_block=2)
     with pytest.raises(ValueError, match="block_size does not go together with top_keys=2"):
         Attention(score="dot", top_keys=2, block_size=3)
     with pytest.raises(ValueError, match="do not combine it with top_keys"):

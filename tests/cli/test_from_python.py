@@ -1,5 +1,6 @@
 """attn_jax.get_config and attn_jax.train do what launch.py does with the same options."""
 
+import json
 import threading
 
 import jax
@@ -132,6 +133,13 @@ def test_the_description_of_a_config_says_what_was_changed():
     assert attn_jax.get_config("quickstart").description in config.description
 
 
+def test_a_list_is_a_tuple_and_a_number_of_numpy_one_of_python():
+    changes = {"seeds": [np.uint32(0), 1], "model.hidden_size": np.int64(16), "task.buckets": [[10, 12]]}
+    config = attn_jax.get_config("quickstart", changes)
+    assert (config.seeds, config.model.hidden_size, config.task.buckets) == ((0, 1), 16, ((10, 12),))
+    assert json.dumps(config.to_dict())  # as it is stored
+
+
 def test_a_new_family_brings_its_options():
     config = attn_jax.get_config("quickstart", {"model.name": "transformer", "model.num_heads": 2})
     assert config.model.name == "transformer" and config.model.num_heads == 2
@@ -145,7 +153,7 @@ def test_a_new_family_brings_its_options():
         ("quickstart", {"model.attention": "dot"}, "is a section of the config"),
         ("quickstart", {"model.num_heads": 2}, "nothing reads model.num_heads"),
         ("quickstart", {"model.hidden_size": "large"}, "expected an integer"),
-        ("quickstart", {"seeds": [0, 1]}, "expected a tuple"),
+        ("quickstart", {"seeds": 0}, "expected a tuple, such as (0, 1)"),
         ("quickstart", {"model.attention.score": "dots"}, "did you mean dot"),
         ("quickstart", {"model.attention.iterations": 0}, "model.attention.iterations"),
         ("quickstart", {"model.name": "transformers"}, "transformer"),

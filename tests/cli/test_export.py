@@ -29,7 +29,7 @@ from attn_jax.training.model_size import num_parameters
 RUNS = {
     "seq2seq": {},
     "transformer": {"model__name": "transformer", "model__num_heads": 2, "model__feed_forward_size": 8},
-    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": (), "task__size": "1k"},
+    "memn2n": {"task__name": "babi", "model__name": "memn2n", "task__buckets": (), "task__numbers": (1,)},
 }
 SETTING = {"decode__batch_size": 3, "train__num_steps": 60}  # decode.max_length is 20, the bucket has 24 source tokens
 

@@ -82,7 +82,7 @@ def fused_attention(
             # Under jax.vmap over parameters alone mask and bias are not mapped, and the kernel would get those of one
             # seed beside the queries of all; this 0 is mapped.
             nothing = 0 * jax.lax.stop_gradient(query[..., :1])
-            bias = jnp.broadcast_to(nothing if bias is None else bias + nothing, pairs.shape)
+            bias = jnp.broadcast_to(nothing if bias is None else bias.astype(query.dtype) + nothing, pairs.shape)
     context = jax.nn.dot_product_attention(
         to_heads(query, heads),
         to_heads(keys, own),

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.blockwise import PositionFunction
-from attn_jax.types import Array, Dtype, Float, Int
+from attn_jax.types import Array, Float, Int
 
 BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to 2 pi BASE
 
@@ -36,7 +36,6 @@ class NoPositions(nn.Module, kw_only=True):
     max_length: int = 0
     causal: bool = False
     error: Callable[[str], Exception] = ValueError  # makes the exception for a sequence longer than max_length
-    dtype: Dtype = jnp.float32
     limited: ClassVar[bool] = False  # there are positions for max_length tokens only
     rotary: ClassVar[bool] = False  # queries and keys are rotated, which needs heads of even width
     forgets: ClassVar[bool] = False  # heads have forget gates
@@ -178,7 +177,7 @@ class Relative(NoPositions, kw_only=True):
 
     @nn.nowrap
     def of_distance(self, distance):
-        return jnp.moveaxis(self.table[self.buckets(distance)], -1, -3).astype(self.dtype)
+        return jnp.moveaxis(self.table[self.buckets(distance)], -1, -3)
 
 
 class Alibi(NoPositions, kw_only=True):
@@ -197,8 +196,9 @@ class Alibi(NoPositions, kw_only=True):
 
     @nn.nowrap
     def of_distance(self, distance):
-        distance = jnp.abs(distance).astype(self.dtype)
-        return -distance[..., None, :, :] * self.slopes()[:, None, None].astype(self.dtype)
+        # In float32, as scores are: in bfloat16 a distance of 601 would be 600.
+        distance = jnp.abs(distance).astype(jnp.float32)
+        return -distance[..., None, :, :] * self.slopes()[:, None, None]
 
 
 class HalfAlibi(Alibi, kw_only=True):

@@ -64,7 +64,7 @@ class StackOptions(OutputUser):
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return self.attention.build(width), width
 
-    def build_positions(self, setting: Setting, causal: bool, features: int) -> NoPositions:
+    def build_positions(self, causal: bool, features: int) -> NoPositions:
         """Builds the positional encoding of embeddings with `features` columns."""
         kind = POSITIONS[self.positions]
         return kind(
@@ -73,7 +73,6 @@ class StackOptions(OutputUser):
             max_length=self.max_length if kind.limited else 0,
             causal=causal,
             error=longer_than_positions,
-            dtype=setting.dtype,
         )
 
     def build_stack(
@@ -99,7 +98,7 @@ class StackOptions(OutputUser):
         """
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         norm_first = NORM_FIRST[self.norm]
-        positions = self.build_positions(setting, causal, self.hidden_size)
+        positions = self.build_positions(causal, self.hidden_size)
         rotated = width // 2 if attention.difference else width  # of a difference each half is rotated by itself
         if positions.rotary and rotated % 2:
             half = ", of which model.attention.difference has two" if attention.difference else ""
@@ -225,7 +224,7 @@ def build_convolution(options: EncoderOptions, setting: Setting) -> Convolution:
     """Builds convolutional layers; each position sees a window of tokens."""
     if options.kernel_size % 2 == 0:
         raise UserError(f"model.kernel_size {options.kernel_size} is even; a window around a token is odd")
-    positions = options.build_positions(setting, False, options.embedded_size)
+    positions = options.build_positions(False, options.embedded_size)
     if positions.needs_attention:
         raise UserError(
             f"model.encoder conv has no attention that model.positions {options.positions} could be part of; "

@@ -111,6 +111,6 @@ def test_what_a_scheme_says_of_itself_is_what_it_does(name):
 
 @pytest.mark.parametrize("changes", [{"max_distance": 16}, {"num_buckets": 1}, {"num_buckets": 2, "causal": False}])
 def test_relative_positions_need_buckets_for_far_keys(changes):
-    fields = dict(num_heads=2, features=8, max_length=0, causal=True, error=ValueError, dtype=jnp.float32)
+    fields = dict(num_heads=2, features=8, max_length=0, causal=True, error=ValueError)
     with pytest.raises(ValueError, match="num_buckets is"):
         Relative(**fields | changes)

@@ -288,6 +288,18 @@ def test_every_stack_has_dropout_in_all_its_places():
     assert rates == [0.3] * (4 + 5)
 
 
+@pytest.mark.parametrize("positions", ["alibi", "relative"])
+def test_biases_of_distance_are_not_rounded_in_bfloat16(positions):
+    """In bfloat16 a distance of 601 would be 600, and the score of its key the same as that of the next."""
+    model = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT, positions=positions)
+    scheme = model.module.encoder.positions
+    variables = scheme.init(jax.random.key(0), jnp.arange(1), 1, method="bias")
+    at_zero = scheme.apply(variables, jnp.zeros(1, int), 700, method="bias")
+    assert at_zero.dtype == jnp.float32
+    if positions == "alibi":
+        np.testing.assert_allclose(at_zero[:, 0, 600] - at_zero[:, 0, 601], scheme.slopes(), rtol=1e-4)
+
+
 def test_bfloat16_is_near_float32():
     half = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT)
     full, params = model_of("transformer, post norm, sinusoidal")

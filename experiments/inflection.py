@@ -172,14 +172,15 @@ def report(results: list[dict[str, Any]]) -> str:
 
 
 def differences(results: list[dict[str, Any]]) -> str:
-    """Formats the differences in exact match of runs whose settings differ in one part; readings, from soft."""
+    """Formats the differences in exact match of runs whose settings differ in one part: from soft, or from the less."""
     rows = []
     for first, second in itertools.combinations(results, 2):
         run, other = Setting(**first["setting"]), Setting(**second["setting"])
         changed = [name for name, a, b in zip(Setting._fields, run, other, strict=True) if a != b]
         if len(changed) != 1 or changed == ["language"]:
             continue
-        if changed == ["reading"] and other.reading == "soft":
+        more = changed[0] in ("made", "width", "forms") and getattr(run, changed[0]) > getattr(other, changed[0])
+        if more or (changed == ["reading"] and other.reading == "soft"):
             first, second, run, other = second, first, other, run
         if changed == ["reading"] and run.reading != "soft":
             continue

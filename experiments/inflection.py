@@ -172,7 +172,10 @@ def report(results: list[dict[str, Any]]) -> str:
 
 
 def differences(results: list[dict[str, Any]]) -> str:
-    """Formats the differences in exact match of runs whose settings differ in one part: from soft, or from the less."""
+    """Formats the differences in exact match of runs whose settings differ in one part.
+
+    A reading is compared with soft attention, a larger setting with the smaller.
+    """
     rows = []
     for first, second in itertools.combinations(results, 2):
         run, other = Setting(**first["setting"]), Setting(**second["setting"])

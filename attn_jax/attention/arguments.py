@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import check_additive, check_fits
@@ -68,7 +69,9 @@ def _check_leading(name: str, x: Array, keys: Array) -> None:
 
 def check_rng(rng: Any) -> None:
     """Raises a TypeError for an rng that is no key of jax.random, such as a seed."""
-    if rng is not None and not hasattr(rng, "dtype"):
+    if rng is None or (isinstance(rng, jax.Array) and jnp.issubdtype(rng.dtype, jax.dtypes.prng_key)):
+        return
+    if not (getattr(rng, "dtype", None) == jnp.uint32 and rng.ndim):  # a key of jax.random.PRNGKey
         raise TypeError(f"rng is {rng!r:.40}; expected a key, such as jax.random.key(0)")
 
 
@@ -76,7 +79,8 @@ def check_bias(bias: Any, query: Array, keys: Array) -> None:
     """Checks that a bias is no mask, and broadcasts to the scores [..., queries, keys].
 
     Raises:
-        TypeError, ValueError: it is one, or does not; see check_array.
+        TypeError: it is no array.
+        ValueError: it is boolean, or does not broadcast; see check_array.
     """
     check_array("bias", bias, "queries, keys")
     check_additive(bias)

@@ -36,7 +36,7 @@ def check_fields(attention: Any) -> None:
 def check_module(name: str, value: Any, example: str) -> None:
     """Raises a TypeError for a part that is neither None nor a module such as the example."""
     if not isinstance(value, nn.Module | None):
-        raise TypeError(f"{name} is {value!r}; expected a module such as {example}, or None")
+        raise TypeError(f"{name} is {value!r}; expected a module such as {example}(...), or None")
 
 
 def check_whole(name: str, value: Any) -> None:

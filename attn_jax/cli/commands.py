@@ -312,7 +312,7 @@ COMMANDS = {
 }
 
 
-# What the modes that measure nothing do not read, what is for predictions alone, and what is for searching an output.
+# Options that a mode does not read. Scoring and exporting search no output: of those of decoding they read UNDECODED.
 UNREAD = dict.fromkeys(("predict", "visualize"), ("eval.",))
 UNREAD |= dict.fromkeys(("eval", "analyze", "report"), ("decode.with_scores",))
 UNDECODED = ("decode.batch_size", "decode.max_length", "decode.ensemble", "decode.runs")

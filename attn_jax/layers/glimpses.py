@@ -32,7 +32,7 @@ class PlaceGrid(NamedTuple):
 def corner(place: Float[Array, "... 2"], image: tuple[int, int], side: int) -> Int[Array, "... 2"]:
     """Returns the pixel (top, left) of the square of `side` pixels whose centre is nearest to a place.
 
-    The centre of an odd square is that of a pixel of the image, also at a border, which is between two of them.
+    The centre of an odd square is a pixel of the image; at the lower or right border, the last one.
     """
     size = jnp.array(image)
     nearest = jnp.floor(0.5 * (jnp.clip(place, -1, 1) + 1) * size - side / 2 + 0.5).astype(jnp.int32)

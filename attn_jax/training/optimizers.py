@@ -20,7 +20,7 @@ from attn_jax.errors import UserError, check_known, lookup
 from attn_jax.types import Callable, PyTree
 
 RUNNING_RATE = 0.05
-LEAST_EPS = 1e-16  # of adam: the largest m that may have a v of 0 in float32
+LEAST_EPS = 1e-16  # of adam: up to about this size a gradient may leave v at 0 in float32, with the largest b2
 TINY = 1e-30  # added to a norm, which may be 0
 Schedule = Callable[[Any], Any]  # number of updates so far -> learning rate
 
@@ -157,7 +157,8 @@ def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -
     """m / (sqrt(v) + eps), both bias-corrected (Kingma & Ba 2015, algorithm 1)."""
     if eps < LEAST_EPS:
         raise UserError(
-            f"optimizer.eps must be at least {LEAST_EPS}, got {eps}: a row without gradient has m / sqrt(v) = 0 / 0"
+            f"optimizer.eps must be at least {LEAST_EPS}, got {eps}: a gradient whose square is 0 in float32 would make "
+            "a huge or undefined step"
         )
     return optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
 

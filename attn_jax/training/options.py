@@ -7,7 +7,7 @@ import optax
 
 from attn_jax.errors import UserError
 from attn_jax.options import option
-from attn_jax.training.optimizers import OPTIMIZERS, SCHEDULES, Schedule, make_optimizer, make_schedule
+from attn_jax.training.optimizers import LEAST_EPS, OPTIMIZERS, SCHEDULES, Schedule, make_optimizer, make_schedule
 
 SEED_CHOICES = ("", "train", "valid")
 ON_NAN = {"stop": 0, "rewind": 10}  # how often a run may go back
@@ -112,7 +112,7 @@ class OptimizerOptions:
     momentum: float = option(0.0, "sgd: momentum, the decay rate of the sum of gradients", at_least=0, at_most=0.999999)
     b1: float = option(0.9, "adam: decay rate of the mean gradient", at_least=0, at_most=0.999999)
     b2: float = option(0.999, "adam: decay rate of the mean squared gradient", at_least=0, at_most=0.999999)
-    eps: float = option(1e-8, "adam: added to the root of the mean squared gradient", at_least=0)
+    eps: float = option(1e-8, "adam: added to the root of the mean squared gradient", at_least=LEAST_EPS)
 
     def build(self, num_steps: int) -> optax.GradientTransformation:
         """Builds the optimizer of a run of `num_steps` updates.

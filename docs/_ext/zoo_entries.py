@@ -197,8 +197,10 @@ def normalizers() -> list[Entry]:
 
 @functools.cache
 def normalized(kind: Any) -> tuple[Any, bool, int]:
-    """Returns (weights of the example by an entry of NORMALIZERS, whether they are those of its scores + 3, number of
-    parameters). Parameters are drawn anew for the comparison: with those at the start, some are softmax."""
+    """Returns (weights, whether scores + 3 have the same, number of parameters) of an entry of NORMALIZERS.
+
+    Parameters are drawn anew for the comparison: with those at the start, some are softmax.
+    """
     made = construct(kind)
     both = jnp.stack([EXAMPLE, EXAMPLE + 3])
     if isinstance(made, nn.Module):

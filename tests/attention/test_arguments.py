@@ -7,6 +7,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from attn_jax.attention import Attention, MultiHead
@@ -44,11 +45,13 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"mask of shape \(3,\) does not fit keys"),
         (check_memory, (KEYS, VALUES, [True] * 7), "mask: expected an array .* got a list"),
         (check_bias, (jnp.ones((3, 7)), QUERY, KEYS), r"bias of shape \(3, 7\) does not broadcast .*\(5, 7\)"),
-        (check_module, ("window", 3, "LocalP"), "window is 3; expected a module such as LocalP, or None"),
+        (check_module, ("window", 3, "LocalP"), r"window is 3; expected a module such as LocalP\(\.\.\.\), or None"),
         (check_module, ("window", None, "LocalP"), None),
         (check_whole, ("top_keys", 1.5), r"top_keys is 1\.5; expected a whole number"),
         (check_rng, (0,), r"rng is 0; expected a key, such as jax\.random\.key\(0\)"),
+        (check_rng, (np.uint32(3),), "rng is .*3.*; expected a key"),
         (check_rng, (jax.random.key(0),), None),
+        (check_rng, (jax.random.PRNGKey(0),), None),
         (check_bias, (jnp.ones((5, 1, 7)), QUERY[None], KEYS[None]), None),
         (check_bias, (jnp.ones((5, 7)), jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))), None),
         (check_memory, (KEYS, VALUES, jnp.ones((4, 7), bool)), None),

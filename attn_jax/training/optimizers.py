@@ -157,8 +157,8 @@ def adam(*, weight_decay: Real, momentum: Real, b1: Real, b2: Real, eps: Real) -
     """m / (sqrt(v) + eps), both bias-corrected (Kingma & Ba 2015, algorithm 1)."""
     if eps < LEAST_EPS:
         raise UserError(
-            f"optimizer.eps must be at least {LEAST_EPS}, got {eps}: with less, a gradient whose square is 0 in float32 "
-            "makes a huge or undefined step"
+            f"optimizer.eps must be at least {LEAST_EPS}, got {eps}: with less, a gradient whose square is 0 in "
+            "float32 makes a huge or undefined step"
         )
     return optax.scale_by_adam(b1=b1, b2=b2, eps=eps)
 

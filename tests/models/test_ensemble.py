@@ -151,10 +151,11 @@ def test_runs_of_different_models_are_averaged(runs):
     members = [(alone[0], alone[0].params[0]), *((alone[1], p) for p in alone[1].params)]
     probs = 0.0
     for one, params in members:
-        memory, state = jax.jit(one.model.start)(params, batch["source"])
+        start, step = jax.jit(one.model.start), jax.jit(one.model.step)
+        memory, state = start(params, batch["source"])
         rows = []
         for token in batch["target_in"].T:
-            state, log_probs = jax.jit(one.model.step)(params, memory, state, token)
+            state, log_probs = step(params, memory, state, token)
             rows.append(np.exp(np.asarray(log_probs, np.float64)))
         probs = probs + np.stack(rows, axis=1) / len(members)
     own = np.log(np.take_along_axis(probs, batch["target_out"][..., None], axis=-1)[..., 0])

@@ -26,11 +26,7 @@ from attn_jax.errors import UserError, check_known
 
 LARGEST = 2**31 - 1  # the largest int32
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a tuple", str: "a text"}
-EXAMPLES = {
-    (tuple, int): (0, 1),
-    (tuple, float): (0.5, 1.0),
-    (tuple, str): ("a", "b"),
-}
+EXAMPLES = {int: (0, 1), float: (0.5, 1.0), str: ("a", "b")}  # of tuples that are () by default
 AFFECTS = ("training", "results", "nothing")
 
 
@@ -86,7 +82,7 @@ class Option(NamedTuple):
             return
         number = (int, float) if self.kind is float else self.kind
         if not isinstance(value, number) or isinstance(value, bool) != (self.kind is bool):
-            example = EXAMPLES.get((self.kind, self.each), self.default) if self.default == () else self.default
+            example = EXAMPLES.get(self.each, ()) if self.default == () else self.default
             raise UserError(f"{key} is {value!r}; expected {KINDS[self.kind]}, such as {example!r}")
         for part in _numbers(value):
             if isinstance(part, float) and not math.isfinite(part):

@@ -8,7 +8,7 @@ not made equal: two layers of 128 of the convolutions and of the Transformer, bo
 64 in each direction that is read by four learned queries (Lin 2017, arXiv 1703.03130). The first command trains, the
 second writes experiments/results/encoders.json and .md. Validation selects the checkpoint, and test nothing.
 
-The LSTM has 94.1 % right, the convolutions 0.6 [-1.4, 2.7] points fewer and the Transformer 0.9 [0.2, 1.6] fewer.
+The LSTM has 94.1 % right, the convolutions 0.6 [-1.4, 2.7] points fewer and the Transformer 0.9 [0.2, 1.7] fewer.
 """
 
 import pathlib

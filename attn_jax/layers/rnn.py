@@ -121,6 +121,7 @@ def _forward(cell, params, state, projected, mask, dropped):
 
 def _backward(cell, residuals, cotangents):
     params, first, projected, mask, dropped, states, recurrent = residuals
+    # As many as there are steps: of a sequence without steps none.
     before = jax.tree.map(lambda x0, x: jnp.concatenate([x0[None], x[:-1]])[: len(x)], first, states)
     d_last, d_states = cotangents
 

@@ -228,6 +228,7 @@ def reading_entries() -> list[Entry]:
 
 
 def _first(kind: str, name: str) -> str:
+    """Returns the first line of an entry in TEXTS as an item of a list; "" where there is none."""
     text = TEXTS.get((kind, name), "")
     return f"- {text}\n" if text else ""
 

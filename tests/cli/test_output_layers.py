@@ -123,3 +123,17 @@ def test_predictions_say_what_an_exact_search_costs(tmp_path):
         run.checkpoints.close()
         found = describe_decoding(config, build_setup(config, run.task.kept).predictor)
         assert expected in found and bool(found) == bool(expected)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_the_whole_gradient_of_a_table_is_counted_unless_its_rows_are_updated_alone(tmp_path, monkeypatch, lazy):
+    class Measured(Exception):
+        pass
+
+    def measure(*_, by_rows, **__):
+        raise Measured({path[0] for path in by_rows})
+
+    monkeypatch.setattr("attn_jax.training.model_size.measure", measure)
+    with pytest.raises(Measured) as caught:
+        train(tiny_config(train__lazy_rows=lazy), tmp_path)
+    assert caught.value.args[0] == ({"source_embedding", "target_embedding"} if lazy else set())

@@ -184,7 +184,7 @@ def test_a_work_directory_brings_its_config(tmp_path):
         ([ENJA, "--config.task.train=('a\\x00b', 'c')"], "expected no NUL in a name"),
         ([QUICKSTART, "--config.optimizer.b1=1.0"], "optimizer.b1 is 1.0; expected 0 to 0.999999"),
         ([QUICKSTART, "--config.optimizer.b2=-7.5"], "optimizer.b2 is -7.5; expected 0 to 0.999999"),
-        ([QUICKSTART, "--config.optimizer.eps=-7.5"], "optimizer.eps is -7.5; expected at least 0"),
+        ([QUICKSTART, "--config.optimizer.eps=-7.5"], "optimizer.eps is -7.5; expected at least 1e-16"),
         ([QUICKSTART, "--config.task.num_examples=-7"], "task.num_examples is -7; expected at least 0"),
         ([QUICKSTART, "--config.eval.metrics={'bleu': 1}"], "expected a tuple, such as ('exact_match', 'perplexity')"),
         ([QUICKSTART, "--config.model.dropout=-1"], "model.dropout is -1.0; expected 0 to 0.999"),

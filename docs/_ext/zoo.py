@@ -16,7 +16,8 @@ FAST = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=t
 def write(folder: pathlib.Path) -> int:
     """Writes all pages and pictures, and returns the number of entries."""
     import zoo_example as example
-    from zoo_entries import KINDS, entries
+    from zoo_entries import entries
+    from zoo_entry import KINDS
     from zoo_figures import draw, maps
     from zoo_pages import index, index_of, page
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 import zoo_example as example
-from zoo_entries import Entry, construct
+from zoo_code import construct
+from zoo_entry import Entry
 
 CELL, GAP, TOP, LEFT = 16, 40, 26, 30  # pixels: of a cell, between maps, above and to the left of a map
 GREY, BLUE, RED = "#7a7a7a", (46, 93, 160), (170, 36, 52)  # of words, and of the strongest colours

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import operations
 import zoo_example as example
-from zoo_entries import KINDS, ROOT, Entry, construct, normalized
+from zoo_code import construct
+from zoo_entries import normalized
+from zoo_entry import KINDS, ROOT, Entry
 
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.readings import READINGS

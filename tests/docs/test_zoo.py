@@ -16,7 +16,9 @@ import api  # noqa: E402
 import docstrings  # noqa: E402
 import operations  # noqa: E402
 import zoo_entries  # noqa: E402
+import zoo_entry  # noqa: E402
 import zoo_figures  # noqa: E402
+import zoo_mechanisms  # noqa: E402
 import zoo_pages  # noqa: E402
 
 from attn_jax.attention.core import Attention  # noqa: E402
@@ -44,16 +46,16 @@ def test_every_entry_of_every_table_has_a_page():
 
 
 def test_every_entry_cites_a_paper_or_says_why_not():
-    """Add the paper to the docstring of the entry, or the reason to NO_PAPER in docs/_ext/zoo_entries.py."""
+    """Add the paper to the docstring of the entry, or the reason to NO_PAPER in docs/_ext/zoo_entry.py."""
     assert [entry.name for entry in ENTRIES if not entry.is_cited] == []
-    assert set(zoo_entries.NO_PAPER) <= set(BY_NAME)
+    assert set(zoo_entry.NO_PAPER) <= set(BY_NAME)
 
 
 def test_every_field_of_attention_has_a_page():
-    """Add a line to MECHANISMS in docs/_ext/zoo_entries.py for a new field."""
-    described = {field for fields, *_ in zoo_entries.MECHANISMS.values() for field in fields}
+    """Add a line to MECHANISMS in docs/_ext/zoo_mechanisms.py for a new field."""
+    described = {field for fields, *_ in zoo_mechanisms.MECHANISMS.values() for field in fields}
     fields = {field.name for field in dataclasses.fields(Attention) if field.init}
-    assert fields - zoo_entries.PLAIN_FIELDS == described
+    assert fields - zoo_mechanisms.PLAIN_FIELDS == described
 
 
 @pytest.mark.parametrize("name", ["dot", "general", "gaussian"])

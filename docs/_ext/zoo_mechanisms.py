@@ -1,0 +1,179 @@
+"""Mechanisms that are fields of Attention or files of their own: windows, gates, fitted lines, heads.
+
+A mechanism without a table needs a line in MECHANISMS; a field of Attention that no line names makes a test fail.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from zoo_code import CALL, MAKE, construct, imports, written
+from zoo_entry import Entry, described_by, first_line
+from zoo_example import CAUSAL, KEYS, MASK, QUERY, SIZE, VALUES, WIDTH, initialized
+from zoo_example import SCORES as EXAMPLE
+
+from attn_jax.attention import blockwise, core, gates, selection, selective
+from attn_jax.attention.hard import monotonic
+from attn_jax.attention.local import WINDOWS
+from attn_jax.attention.masks import causal
+from attn_jax.attention.multi_head import MultiHead
+from attn_jax.attention.scores import Softcap
+from attn_jax.attention.signed import FITS, Difference
+
+
+def _by(fields: dict[str, Callable[[], Any]], **named: Any) -> Callable[[], Any]:
+    """Makes the weights of Attention with these fields."""
+
+    def weights():
+        made = {name: make() for name, make in fields.items()}
+        return initialized(core.Attention(score="scaled_dot", **made), QUERY, KEYS, VALUES, **named)[1].weights
+
+    return weights
+
+
+def _forgetting() -> jax.Array:
+    log_gates = jnp.where(jnp.arange(SIZE) == 6, -3.0, -0.1)
+    bias = gates.forgetting_bias(log_gates, jnp.arange(SIZE))
+    return core.softmax(EXAMPLE + bias, CAUSAL)
+
+
+def _selective() -> jax.Array:
+    positions = jnp.arange(SIZE)
+    selected = selective.selections(EXAMPLE, CAUSAL, positions)
+    return core.softmax(EXAMPLE - selective.selected_before(selected), CAUSAL)
+
+
+def _monotonic() -> jax.Array:
+    rows, row = [], monotonic.initial_weights(MASK[0])
+    for step in range(SIZE):
+        row = monotonic.expected_weights(jax.nn.sigmoid(EXAMPLE[step]), row, MASK[step])
+        rows.append(row)
+    return jnp.stack(rows)
+
+
+def _markov() -> jax.Array:
+    return jnp.exp(monotonic.log_transition(EXAMPLE[0], MASK[0], monotonic=True))
+
+
+def _heads() -> jax.Array:
+    heads = MultiHead(attention=core.Attention(score="scaled_dot"), num_heads=2, features=WIDTH)
+    return initialized(heads, QUERY, KEYS, VALUES)[1].weights[0]
+
+
+def attention_code(fields: str, *parts: Any, call: str = CALL) -> str:
+    return f'{MAKE}{imports(*parts)}\nattention = Attention(score="scaled_dot", {fields})\n{call}'
+
+
+PLACED = CALL.replace("values)", "values, positions=jax.numpy.arange(len(query)))")
+MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docstrings, option, weights, code)
+    **{
+        name: (
+            ("window",),
+            (kind,),
+            f"model.attention.window={name}",
+            _by({"window": lambda kind=kind: construct(kind)}, positions=jnp.arange(SIZE)),
+            attention_code(f"window={written(kind)}", kind, call=PLACED),
+        )
+        for name, kind in WINDOWS.items()
+    },
+    **{
+        name: (
+            ("fit",),
+            described_by(kind),
+            f"model.attention.fit={name}",
+            _by({"fit": lambda kind=kind: construct(kind)}),
+            attention_code(f"fit={written(kind)}", kind),
+        )
+        for name, kind in FITS.items()
+        if kind
+    },
+    "difference": (
+        ("difference",),
+        (Difference,),
+        "model.attention.difference=True",
+        _by({"difference": Difference}),
+        attention_code("difference=Difference()", Difference),
+    ),
+    "softcap": (
+        (),
+        (Softcap,),
+        "model.attention.softcap=2.0",
+        lambda: core.softmax(2 * jnp.tanh(EXAMPLE / 2)),
+        f"{MAKE}from attn_jax.attention.scores import ScaledDot, Softcap\n\n"
+        f"attention = Attention(score=Softcap(score=ScaledDot(), softcap=2.0))\n{CALL}",
+    ),
+    "top_keys": (
+        ("top_keys", "keys_per_block"),
+        (selection.top_keys_mask,),
+        "model.attention.top_keys=3",
+        _by({"top_keys": lambda: 3}),
+        attention_code("top_keys=3"),
+    ),
+    "hopfield": (
+        ("iterations",),
+        (core.Attention,),
+        "model.attention.iterations=3",
+        _by({"iterations": lambda: 3}),
+        attention_code("iterations=3"),
+    ),
+    "context_gate": (
+        ("gate",),
+        (gates.ContextGate,),
+        "model.attention.gate=True",
+        _by({"gate": lambda: True}),
+        attention_code("gate=True"),
+    ),
+    "forget_gates": (
+        (),
+        (gates.forgetting_bias, gates.ForgetGates),
+        "model.positions=forgetting",
+        _forgetting,
+        "import jax.numpy as jnp\n\nfrom attn_jax import attend\n"
+        "from attn_jax.attention.gates import forgetting_bias\n\n"
+        "bias = forgetting_bias(jnp.full(len(keys), -0.1), jnp.arange(len(query)))\n"
+        "attended = attend(query, keys, values, bias=bias)",
+    ),
+    "selective": ((), (selective,), "model.attention.selective=True", _selective, ""),
+    "monotonic": (
+        ("monotonic",),
+        (monotonic.MonotonicSelection, monotonic.expected_weights),
+        "model.attention.normalize=monotonic",
+        _monotonic,
+        "",
+    ),
+    "hidden_markov": ((), (monotonic.log_transition, monotonic.forward), "", _markov, ""),
+    "heads": (
+        (),
+        (MultiHead,),
+        "model.num_heads=2",
+        _heads,
+        "import jax\n\nfrom attn_jax import Attention, MultiHead\n\n"
+        'heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4)\n'
+        "variables = heads.init(jax.random.key(0), query, keys, values)\n"
+        "attended = heads.apply(variables, query, keys, values)",
+    ),
+    "blockwise": (
+        ("block_size",),
+        (blockwise.blockwise_attention, blockwise),
+        "model.attention.block_size=4",
+        _by({"block_size": lambda: 4}, mask=causal),
+        attention_code("block_size=4"),
+    ),
+}
+PLAIN_FIELDS = {
+    "score",
+    "normalize",
+    "read",
+    "dropout",
+    "parent",
+    "name",
+}  # have tables of their own, or make no weights
+
+
+def mechanisms() -> list[Entry]:
+    """Returns what is not in a table of scores, normalizers and readings."""
+    return [
+        Entry("mechanisms", name, fields, described, first_line("mechanisms", name), weights, code, option)
+        for name, (fields, described, option, weights, code) in MECHANISMS.items()
+    ]

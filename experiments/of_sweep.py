@@ -1,6 +1,7 @@
 """The finished runs of a sweep, by the name of each variant, and pages of their results.
 
-`main` is what decoders.py, pooling.py and scenes.py share, `finished` what every experiment that collects runs needs.
+`main` is what dates_scores.py, decoders.py, pooling.py and scenes.py share, `finished` what every experiment that
+collects runs needs.
 """
 
 import argparse

@@ -5,8 +5,9 @@
 
 The first command trains a network on every task; finished tasks are skipped, interrupted ones are resumed. It prints a
 table of test errors in percent: the seed that the config chooses (train.choose_seed), each seed, and the paper. With
---fresh another column has the error on as many different generated questions, none of them in the training file. The
-official test repeats training questions; the difference shows how much this matters.
+--fresh other columns have the error of the chosen seed on the questions of training, and on as many different generated
+questions as the test has, none of them in the training file. The first shows whether a network lacks capacity or
+generalizes badly. The official test repeats training questions; the second shows how much this matters.
 
 Writes experiments/results/babi_FAMILY.json and .md. With --table it trains nothing and uses the finished tasks.
 """
@@ -129,7 +130,11 @@ class Row(NamedTuple):
     number: int
     errors: list[float]  # of each seed, in percent
     chosen: int  # place of the seed that the loss chose
-    fresh: float | None
+    fresh: float | None = None  # of the chosen seed, on generated questions
+    training: float | None = None  # of the chosen seed, on the questions of training
+
+
+EXTRA = {"training": "training file", "fresh": "fresh stories"}  # fields of a Row -> head of a column, if measured
 
 
 def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: bool) -> list[Row]:
@@ -140,20 +145,27 @@ def measure(job: Job, workdir: pathlib.Path, data_dir: str, fresh: bool, joint: 
     if not joint:
         errors = [100 - value for value in result["metrics"]["accuracy"]["seeds"]]
         if not fresh:
-            return [Row(config.task.numbers[0], errors, chosen, None)]
+            return [Row(config.task.numbers[0], errors, chosen)]
     trained, rows = restore(config, workdir), []
     for number in TASKS if joint else config.task.numbers:
         one = config.copy_and_resolve_references()
         one.data_dir, one.task.numbers = data_dir, (number,)
         vocabularies = Task.load(workdir)
-        splits, new = build_task(one, vocabularies).splits, None
+        splits, new, old = build_task(one, vocabularies).splits, None, None
         if joint:
             errors = [wrong(trained.evaluator, params, splits["test"]) for params in trained.params]
         if fresh:
             pairs = make_fresh(number, {*splits["train"].source, *splits["valid"].source})
-            new = wrong(trained.evaluator, trained.chosen, pairs)
-        rows.append(Row(number, errors, chosen, new))
+            new, old = (wrong(trained.evaluator, trained.chosen, asked) for asked in (pairs, splits["train"]))
+        rows.append(Row(number, errors, chosen, new, old))
     return rows
+
+
+def training_of(workdirs: list[pathlib.Path]) -> dict[str, Any]:
+    """Returns at which commits runs were trained, and the seconds of all together."""
+    found = [load_json(workdir / "result.json") for workdir in workdirs]
+    commits = sorted({result["commit"][:7] for result in found})
+    return {"commits": commits, "train_seconds": sum(result["train_seconds"] for result in found)}
 
 
 def make_fresh(number: int, known: set[str]) -> Any:
@@ -174,13 +186,13 @@ def wrong(evaluator: Any, params: Any, pairs: Any) -> float:
 
 def table(name: str, rows: list[Row]) -> str:
     """Formats a Markdown table: a row per task, and the means over tasks."""
-    family, fresh = FAMILIES[name], any(row.fresh is not None for row in rows)
+    family, extra = FAMILIES[name], [field for field in EXTRA if getattr(rows[0], field) is not None]
     head = [
         "task",
         "ours",
         "mean ± std over the seeds",
         "each seed",
-        *(["fresh stories"] if fresh else []),
+        *(EXTRA[field] for field in extra),
         "published",
     ]
     lines = [head, ["---"] * len(head)]
@@ -188,15 +200,15 @@ def table(name: str, rows: list[Row]) -> str:
         several = len(row.errors) > 1
         deviation = f"{np.mean(row.errors):.1f} ± {np.std(row.errors, ddof=1):.1f}" if several else ""
         each = ", ".join(f"{error:.1f}" for error in row.errors) if several else ""
-        new = [f"{row.fresh:.1f}"] if fresh else []
-        lines.append([str(row.number), f"{row.errors[row.chosen]:.1f}", deviation, each, *new, published(family, row)])
+        more = [f"{getattr(row, field):.1f}" for field in extra]
+        lines.append([str(row.number), f"{row.errors[row.chosen]:.1f}", deviation, each, *more, published(family, row)])
     ours = [row.errors[row.chosen] for row in rows]
     theirs = [family.published[row.number - 1] for row in rows]
-    new = [f"{np.mean([row.fresh for row in rows]):.1f}"] if fresh else []
+    more = [f"{np.mean([getattr(row, field) for row in rows]):.1f}" for field in extra]
     all_seeds = f"{np.mean([np.mean(row.errors) for row in rows]):.1f}"
-    lines.append([f"mean of {len(rows)}", f"**{np.mean(ours):.2f}**", all_seeds, "", *new, f"{np.mean(theirs):.2f}"])
+    lines.append([f"mean of {len(rows)}", f"**{np.mean(ours):.2f}**", all_seeds, "", *more, f"{np.mean(theirs):.2f}"])
     failed = [str(sum(error > 5 for error in errors)) for errors in (ours, theirs)]
-    lines.append(["more than 5 %", failed[0], "", "", *([""] if fresh else []), failed[1]])
+    lines.append(["more than 5 %", failed[0], "", "", *("" for _ in extra), failed[1]])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -209,6 +221,8 @@ def tables(results: dict[str, Any]) -> str:
     """Formats what a page says of the results of a family."""
     name, rows = results["family"], [Row(**row) for row in results["tasks"]]
     text = f"Test error in percent; published: {FAMILIES[name].source}.\n\n{table(name, rows)}\n"
+    if "commits" in results:
+        text += f"\nTrained at commit {', '.join(results['commits'])}, {results['train_seconds'] / 60:.0f} minutes.\n"
     if results["missing"]:
         text += f"\nNot trained to the end: {', '.join(map(str, results['missing']))}.\n"
     return text
@@ -248,6 +262,7 @@ def main(argv: list[str] | None = None) -> None:
         raise UserError(f"{folder}: no run of {options.family} is finished")
     missing = [n for job in todo if job not in done for n in job.overrides["task.numbers"] or TASKS]
     results = {"family": options.family, "tasks": [row._asdict() for row in rows], "missing": missing}
+    results |= training_of([folder / job.name for job in done])
     print(tables(results))
     if (options.table or not missing) and not options.tasks:
         chosen = [f"--family={options.family}", "--data_dir=data/babi"] + ["--fresh"] * options.fresh

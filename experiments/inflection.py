@@ -110,7 +110,7 @@ RUNS = (
     Setting("german", SET, "soft"),
     *(Setting("hungarian", "fed", reading, made=True, width=LARGE) for reading in FIRST),
     *(Setting(language, "fed", reading, width=LARGE) for language in LANGUAGES[:0:-1] for reading in FIRST),
-    Setting("finnish", "fed", FIRST[0], width=LARGE, forms=ALL),
+    *(Setting(language, "fed", FIRST[0], width=LARGE, forms=ALL) for language in LANGUAGES[1:3]),
 )
 
 

@@ -46,12 +46,21 @@ def test_every_run_of_every_family_has_a_name_of_its_own():
 
 
 def test_the_table_shows_the_chosen_seed_all_seeds_and_the_paper():
-    rows = [babi.Row(1, [0.0, 10.0], 1, None), babi.Row(2, [8.0, 4.0], 0, None)]
+    rows = [babi.Row(1, [0.0, 10.0], 1), babi.Row(2, [8.0, 4.0], 0)]
     lines = babi.table("memn2n", rows).splitlines()
     assert lines[2] == "| 1 | 10.0 | 5.0 ± 7.1 | 0.0, 10.0 | 0 |"
     assert lines[3] == "| 2 | 8.0 | 6.0 ± 2.8 | 8.0, 4.0 | 8.3 |"
     assert lines[4] == "| mean of 2 | **9.00** | 5.5 |  | 4.15 |"
     assert lines[5] == "| more than 5 % | 2 |  |  | 1 |"
+
+
+def test_the_table_shows_what_else_was_measured_of_the_chosen_seed():
+    rows = [babi.Row(1, [0.0], 0, fresh=1.0, training=0.5), babi.Row(2, [8.0], 0, fresh=3.0, training=7.5)]
+    lines = babi.table("memn2n", rows).splitlines()
+    assert lines[0].endswith("| training file | fresh stories | published |")
+    assert lines[2] == "| 1 | 0.0 |  |  | 0.5 | 1.0 | 0 |"
+    assert lines[4] == "| mean of 2 | **4.00** | 4.0 |  | 4.0 | 2.0 | 4.15 |"
+    assert lines[5] == "| more than 5 % | 1 |  |  |  |  | 1 |"
 
 
 def test_an_unknown_family_is_one_line(tmp_path):
@@ -73,7 +82,8 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
     metrics = {"accuracy": {"mean": 75.0, "std": 0.0, "seeds": [75.0]}}
     for job in sweep.named(babi.runs("memn2n", (1, 2)), pathlib.Path("babi.py")):
         (tmp_path / job.name).mkdir()
-        (tmp_path / job.name / "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [0]}))
+        result = {"metrics": metrics, "seeds": [0], "commit": "0123456789abcdef", "train_seconds": 90.0}
+        (tmp_path / job.name / "result.json").write_text(json.dumps(result))
         save_config_of(tmp_path / job.name, 1)
     monkeypatch.setattr(babi, "RESULTS", tmp_path)
     arguments = [f"--data_dir={tmp_path}", f"--runs={tmp_path}"]
@@ -95,6 +105,7 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
     written = (tmp_path / "babi_memn2n.md").read_text()
     assert "mean of 2" in written and "--table" not in written
     assert raw.read(tmp_path / "babi_memn2n.json")["results"]["tasks"][0]["errors"] == [25.0]
+    assert "Trained at commit 0123456, 3 minutes.\n" in written
     assert written.endswith("Not trained to the end: " + ", ".join(map(str, range(3, 21))) + ".\n")
 
 
@@ -109,7 +120,7 @@ def test_a_finished_run_is_read_from_its_result(tmp_path):
     metrics = {"accuracy": {"mean": 75.0, "std": 1.0, "seeds": [70.0, 80.0]}}
     (tmp_path / "result.json").write_text(json.dumps({"metrics": metrics, "seeds": [3, 5], "chosen_seed": 5}))
     save_config_of(tmp_path, 4)
-    assert babi.measure(job, tmp_path, "", False, False) == [babi.Row(4, [30.0, 20.0], 1, None)]
+    assert babi.measure(job, tmp_path, "", False, False) == [babi.Row(4, [30.0, 20.0], 1)]
     (tmp_path / "result.json").unlink()
     with pytest.raises(UserError, match=r"result\.json"):
         babi.measure(job, tmp_path, "", False, False)

@@ -28,19 +28,26 @@ def lines_of(files: Files) -> Iterable[str]:
     """Yields the lines of --source or of standard input, including empty lines.
 
     Raises:
-        UserError: the file is missing, unreadable or empty, or a line (once it is read) is not UTF-8.
+        UserError: the file is missing or unreadable; or, once it is read, there is no line, or one is not UTF-8.
     """
     if not files.source and sys.stdin is None:
         raise UserError("standard input is closed; give --source=FILE")
     if not files.source:
-        return decoded(sys.stdin.buffer, "standard input")
+        return _some(decoded(sys.stdin.buffer, "standard input"), "standard input")
     try:
         stream = open(files.source, "rb")
     except OSError as error:
         raise UserError(f"{files.source}: {error.strerror.lower()}") from error
-    if not stream.peek(1):
-        raise UserError(f"{files.source}: the file is empty; expected one sentence per line")
-    return decoded(stream, files.source)
+    return _some(decoded(stream, files.source), files.source)
+
+
+def _some(lines: Iterable[str], name: str) -> Iterable[str]:
+    """Yields the lines; no line at all is an error, since a command before a pipe may have failed."""
+    line = None
+    for line in lines:
+        yield line
+    if line is None:
+        raise UserError(f"{name} is empty; expected one input per line")
 
 
 def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:

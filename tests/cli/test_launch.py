@@ -195,7 +195,6 @@ def test_predict_is_a_filter(server, workdir, folder):
     (folder / "some.txt").write_text(text + "\r\n")
     other = server.run(*predict, f"--source={folder}/some.txt", "--config.decode.batch_size=100")
     assert other == (0, out, "")
-    assert server.run(*predict, stdin=b"") == (0, "", "")
 
     options = ["--config.decode.method=beam", "--config.decode.n_best=2", "--config.decode.with_scores"]
     code, out, err = server.run(*predict, *options, "--config.decode.beam_size=2", stdin=text.encode())
@@ -245,7 +244,17 @@ def test_score(server, workdir, data):
     np.testing.assert_allclose(
         [float(line) for line in stdin.out.splitlines()], [float(line) for line in files.out.splitlines()], rtol=1e-4
     )
-    assert server.run(*score, stdin=b"") == (0, "", "")
+
+
+@pytest.mark.parametrize("mode", ["predict", "score", "visualize"])
+def test_an_empty_input_is_told(server, workdir, folder, mode):
+    """As a command before the pipe that failed leaves it."""
+    given = [f"--mode={mode}", f"--workdir={workdir}"]
+    assert failure(server, *given) == "standard input is empty; expected one input per line"
+    if mode != "score":
+        (folder / "nothing.txt").touch()
+        told = failure(server, *given, f"--source={folder}/nothing.txt")
+        assert told == f"{folder}/nothing.txt is empty; expected one input per line"
 
 
 def test_visualize(server, workdir):

@@ -284,6 +284,7 @@ def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         snapshot.chosen,
         folder,
         vocabularies=workdir / "vocabularies.json",
+        source_vocab_size=len(snapshot.predictor.translator.source_vocabulary),
         batch_size=config.decode.batch_size,
         source_length=source_length,
         max_length=config.decode.max_length,

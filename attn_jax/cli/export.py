@@ -41,6 +41,7 @@ def export_model(
     folder: pathlib.Path,
     *,
     vocabularies: pathlib.Path,
+    source_vocab_size: int,
     batch_size: int,
     source_length: int,
     max_length: int,
@@ -52,6 +53,7 @@ def export_model(
         params: its parameters.
         folder: is made, and files of an earlier export are replaced.
         vocabularies: file to copy.
+        source_vocab_size: number of tokens of the source vocabulary.
         batch_size, source_length: shape of the sources.
         max_length: largest number of target tokens.
 
@@ -73,6 +75,7 @@ def export_model(
     write(folder / "decode.py", DECODER.read_bytes())
     about: dict[str, Any] = {
         "parameters": list(flat),
+        "source_vocab_size": source_vocab_size,
         "batch_size": batch_size,
         "source_length": source_length,
         "max_length": max_length,

@@ -3,7 +3,7 @@
     echo "12 7 30 3" | python decode.py
 
 A line of standard input is the token ids of a source, the end token last; a line of output is the token ids of its
-prediction, without the end token. export.json describes the functions.
+prediction, without the end token. An empty line gives an empty line. export.json describes the functions.
 """
 
 import json
@@ -29,14 +29,15 @@ class Decoder:
         self.start, self.step = (jax.jit(export.deserialize(data).call) for data in functions)
 
     def greedy(self, sources: list[list[int]]) -> list[list[int]]:
-        """Returns the most probable token after another for each source, at most `batch_size` of them."""
+        """Returns the most probable token after another for each source, at most `batch_size` of them.
+
+        A source without tokens gives none, as in --mode=predict.
+        """
         about, rows = self.about, self.about["batch_size"]
         batch = np.full((rows, about["source_length"]), about["pad"], np.int32)
         for row, source in zip(batch, sources, strict=False):
-            if len(source) > len(row):
-                raise SystemExit(f"a source has {len(source)} tokens; the export was made for at most {len(row)}")
             row[: len(source)] = source
-        limits = [min(2 * len(source) + 10, about["max_length"]) for source in sources]
+        limits = [min(2 * len(source) + 10, about["max_length"]) if source else 0 for source in sources]
         memory, state = self.start(self.params, batch)
         token, found = np.full(rows, about["bos"], np.int32), [[] for _ in sources]
         ended = [False] * len(sources)
@@ -54,10 +55,26 @@ class Decoder:
         return found
 
 
+def read(line: str, number: int, about: dict) -> list[int]:
+    """Returns the token ids of a line; ends the program at one of which the functions would make nonsense."""
+    size, eos, longest = about["source_vocab_size"], about["eos"], about["source_length"]
+    try:
+        ids = [int(word) for word in line.split()]
+    except ValueError:
+        ids = [-1]
+    if ids and (ids[-1] != eos or min(ids) < 0 or max(ids) >= size):
+        raise SystemExit(
+            f"line {number}: {line.strip():.60}; expected token ids below {size}, the end token {eos} last"
+        )
+    if len(ids) > longest:
+        raise SystemExit(f"line {number}: {len(ids)} tokens; the export was made for at most {longest}")
+    return ids
+
+
 def main() -> None:
     """Decodes the lines of standard input."""
     decoder = Decoder(FOLDER)
-    lines = [[int(word) for word in line.split()] for line in sys.stdin]
+    lines = [read(line, number, decoder.about) for number, line in enumerate(sys.stdin, 1)]
     size = decoder.about["batch_size"]
     for start in range(0, len(lines), size):
         for tokens in decoder.greedy(lines[start : start + size]):

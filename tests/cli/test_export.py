@@ -1,8 +1,10 @@
 """An exported model decodes in a process without this package, to the same tokens as the model itself."""
 
+import io
 import itertools
 import json
 import os
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -92,6 +94,48 @@ def test_an_export_takes_sources_as_long_as_those_of_training(run):
         trained = build_task(model.config).splits["train"].source
         vocabulary = model.predictor.translator.source_vocabulary
         assert about["source_length"] == max(len(vocabulary.encode(text)) + 1 for text in trained)
+
+
+@pytest.fixture
+def decode(run, monkeypatch, capsys):
+    """decode(lines) -> the lines that the script of the export prints."""
+    folder, _ = run
+    if not (folder / "export").exists():
+        commands.export(load_config(folder), folder, Files())
+        capsys.readouterr()
+
+    def decode(text: str) -> list[str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        runpy.run_path(str(folder / "export" / "decode.py"), run_name="__main__")
+        return capsys.readouterr().out.split("\n")
+
+    return decode
+
+
+@one_run
+def test_an_empty_line_decodes_to_an_empty_line(run, decode):
+    """As --mode=predict has it."""
+    alone, beside = decode("4 5 6 3\n"), decode("\n4 5 6 3\n \n4 5 6 3")
+    assert beside == ["", alone[0], "", *alone] and alone[0]
+    assert load(run[0]).predict(["", " "]) == ["", ""]
+
+
+@one_run
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("4 a 3", r"line 2: 4 a 3; expected token ids below \d+, the end token 3 last"),
+        ("4 5", r"line 2: 4 5; expected .* the end token 3 last"),
+        ("4 999 3", r"line 2: 4 999 3; expected token ids below \d\d,"),
+        ("4 -1 3", r"line 2: 4 -1 3; expected token ids below"),
+        ("4 " * 24 + "3", r"line 2: 25 tokens; the export was made for at most 24"),
+    ],
+    ids=["a word", "no end", "too large", "negative", "too long"],
+)
+def test_a_line_that_is_no_source_is_told_in_one_line(decode, line, message):
+    """A token that the model has not gives nan, and a source without its end another output."""
+    with pytest.raises(SystemExit, match=message):
+        decode(f"4 5 3\n{line}\n")
 
 
 @one_run

@@ -21,7 +21,7 @@ from attn_jax.errors import UserError
 from attn_jax.options import Option, flatten
 
 BUILT = ("model", "optimizer")  # sections that are tested by trial
-ALSO_BUILT = ("train.label_smoothing",)
+ALSO_BUILT = ("dtype", "train.label_smoothing")
 
 
 def check_read(config: ConfigDict, keys: Iterable[str]) -> None:

@@ -59,6 +59,7 @@ def check(name, /, **changes):
         ),
         ("babi_memn2n", dict(model__encoder="conv"), "unknown config key model.encoder"),
         ("kernel_regression", dict(model__hidden_size=3), "nothing reads model.hidden_size"),
+        ("kernel_regression", dict(dtype="bfloat16"), "nothing reads dtype with model.name kernel_regression"),
         ("kernel_regression", dict(decode__method="beam"), "unknown config key decode.method"),
         ("kernel_regression", dict(train__label_smoothing=0.1), "unknown config key train.label_smoothing"),
         (
@@ -108,6 +109,7 @@ def test_an_option_that_nothing_reads_is_refused(name, changes, message):
         ("quickstart", dict(decode__method="beam", decode__n_best=3, decode__beam_size=3, decode__replace_unk=True)),
         ("quickstart", dict(decode__method="sample", decode__top_k=3, decode__temperature=2.0)),
         ("quickstart", dict(optimizer__b1=0.5, optimizer__warmup_steps=5, task__batch_size=8, train__num_steps=3)),
+        *((name, dict(dtype="bfloat16")) for name in ("quickstart", "zipf", "language_id_conv", "scenes_glimpses")),
         ("quickstart_transformer", dict(model__activation="gelu", model__norm="post", model__positions="alibi")),
         # What the default stands for, said in words.
         ("quickstart_transformer", dict(model__num_decoder_layers=2, model__num_kv_heads=4)),

@@ -120,9 +120,13 @@ class PointPredictor:
         return point_plots.TrainingPoints(self.columns, train.inputs[0], train.targets[0])
 
     def _read(self, lines: Iterable[str]) -> Iterator[tuple[str, list[float]]]:
-        """Yields (line, its numbers, or [] if it is empty), without a first line of names."""
+        """Yields (line, its numbers, or [] if it is empty), without a first line of names.
+
+        Raises:
+            UserError: a line has something else, or nothing follows the names.
+        """
         chosen: list[int] | None = None
-        first = True
+        first, names_alone = True, False
         for count, text in enumerate(lines, 1):
             if not text.strip():
                 yield text, []
@@ -132,9 +136,13 @@ class PointPredictor:
             names = [cell.strip() for cell in cells]
             if first and set(names) >= set(self.columns.inputs):
                 chosen = [names.index(name) for name in self.columns.inputs]
+                names_alone = True
             else:
                 yield text, self._numbers(cells, chosen, where)
+                names_alone = False
             first = False
+        if names_alone:
+            raise UserError("input: there is no row of data after the names of the columns")
 
     def _numbers(self, cells: list[str], chosen: list[int] | None, where: str) -> list[float]:
         names = self.columns.inputs

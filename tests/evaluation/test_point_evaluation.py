@@ -137,6 +137,7 @@ def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
         ("1,2\n1_0,2\n", r"input, line 2, column 'x': '1_0' is not a number"),
         ('1,2\n"1,2\n3",4\n', r'input, line 2: a quote is not closed; expected a second " in this line'),
         ("1,2\n1,-1e300\n", r"input, line 2, column 'part': -1e300 is too large to be squared in float32"),
+        ("\npart,x\n\n", r"input: there is no row of data after the names of the columns"),
     ):
         with pytest.raises(UserError, match=message):
             use("predict", config, workdir, capsys, monkeypatch, text)

@@ -129,7 +129,8 @@ class Model:
     def _evaluated(self, params: Params, batch: Batch) -> tuple[dict[str, Array], Array]:
         """Returns the values that `eval_fn` averages, and 1 for each real one, else 0; [b, ...]."""
         nll, correct, weights = self._apply(params, batch, "evaluate")
-        return {"loss": nll, "accuracy": correct, "attention_entropy": entropy(shares(weights))}, self._real(batch)
+        uncertain = entropy(shares(weights.astype(jnp.float32)))  # in bfloat16 its many small terms would be rounded
+        return {"loss": nll, "accuracy": correct, "attention_entropy": uncertain}, self._real(batch)
 
     def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:
         """log p(target | source) of each pair, eos included."""

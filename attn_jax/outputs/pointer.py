@@ -86,5 +86,6 @@ def mix(
 
 def coverage_loss(weights: Float[Array, "b t s"]) -> Float[Array, "b t"]:
     """Computes sum_i min(a_ti, c_ti), c_ti the sum of the earlier weights of key i. See 2017, equation 12."""
+    weights = weights.astype(jnp.float32)  # a long sum in bfloat16 stops growing
     earlier = jnp.cumsum(weights, axis=1) - weights
     return jnp.sum(jnp.minimum(weights, earlier), axis=-1)

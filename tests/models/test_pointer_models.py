@@ -120,6 +120,12 @@ def test_the_penalty_is_zero_for_keys_read_once_and_one_a_step_for_a_key_read_ag
     np.testing.assert_allclose(coverage_loss(jnp.array([[[0.5, 0.5], [0.3, 0.7]]])), [[0, by_hand]], rtol=1e-6)
 
 
+def test_the_penalty_of_weights_in_bfloat16_adds_up_many_small_ones():
+    """In bfloat16 a coverage of 2 would stop growing by 1 / 256."""
+    half = jnp.full((1, 1000, 1), 1 / 256, jnp.bfloat16).at[0, -1].set(8)
+    np.testing.assert_allclose(coverage_loss(half)[0, -1], 999 / 256, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["bahdanau, coverage", "transformer"])
 def test_the_beam_finds_sentences_with_their_own_probabilities(name):
     model = build(**MODELS[name])

@@ -33,7 +33,7 @@ class Penalties:
         self, weights: Float[Array, "b t s"], *, real: Bool[Array, "b t"], mask: Bool[Array, "b s"]
     ) -> Float[Array, "b t"]:
         """Computes the terms; that of the whole target stands at its first token, so that their sum is right."""
-        weights = jnp.where(real[..., None], weights, 0)
+        weights = jnp.where(real[..., None], weights.astype(jnp.float32), 0)  # they are part of the loss
         missing = jnp.where(mask, 1 - jnp.sum(weights, axis=1), 0)
         whole = self.doubly_stochastic * jnp.sum(jnp.square(missing), axis=-1)
         first = (jnp.arange(weights.shape[1]) == 0) & real

@@ -46,6 +46,19 @@ def test_any_number_in_the_place_of_one_has_the_same_gradient():
     np.testing.assert_allclose(found, jax.grad(other)(scores), atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["doubly_stochastic", "entropy", "coverage"])
+def test_the_terms_of_weights_in_bfloat16_are_computed_in_float32(name):
+    """Where the keys are read nearly evenly, the first is a sum of small differences."""
+    scores = 0.1 * np.random.default_rng(0).normal(size=(2, 10, 10))
+    half = jax.nn.softmax(jnp.asarray(scores)).astype(jnp.bfloat16)
+    real = mask = jnp.ones((2, 10), bool)
+    found, expected = (
+        Penalties(**{name: 1.0})(weights, real=real, mask=mask) for weights in (half, half.astype(jnp.float32))
+    )
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_padding_of_tokens_and_keys_counts_nothing():
     weights = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(4), (1, 3)), jnp.float32)
     penalties = Penalties(doubly_stochastic=1.0, entropy=0.5)

@@ -12,6 +12,7 @@ from tiny_seq2seq import EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
 from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.dropout import Dropout
+from attn_jax.attention.information import entropy
 from attn_jax.attention.masks import causal
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
@@ -19,6 +20,7 @@ from attn_jax.evaluation.beam_search import beam_search
 from attn_jax.evaluation.decode import greedy
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
+from attn_jax.models.base import shares
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH = sentences(LENGTHS, 8, 7)
@@ -308,6 +310,16 @@ def test_bfloat16_is_near_float32():
     losses = [float(compiled(model.eval_fn)(params, BATCH)["loss"].total) for model in (full, half)]
     np.testing.assert_allclose(losses[1], losses[0], rtol=0.02)
     assert losses[0] != losses[1]
+
+
+def test_the_entropy_of_weights_in_bfloat16_is_computed_in_float32():
+    model = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT)
+    params = random_params(model, BATCH)
+    weights = compiled(model.attention_weights)(params, BATCH)
+    assert weights.dtype == jnp.bfloat16
+    found = compiled(model.eval_each)(params, BATCH)["attention_entropy"]
+    each = entropy(shares(jnp.asarray(weights, jnp.float32))) * (BATCH["target_out"] != PAD)
+    np.testing.assert_allclose(found.total, each.sum(-1), rtol=1e-6)
 
 
 def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():

@@ -59,7 +59,7 @@ class Loaded:
             return list(itertools.chain.from_iterable(printed for _, printed in batches))
 
     def measure(
-        self, sources: Iterable[str] = (), targets: Iterable[str] = (), *, split: str = ""
+        self, sources: Iterable[str] | None = None, targets: Iterable[str] | None = None, *, split: str = ""
     ) -> dict[str, dict[str, Any]]:
         """Measures the metrics of config.eval, like --mode=eval, of every seed; nothing is written.
 
@@ -67,16 +67,21 @@ class Loaded:
             model.measure(split="valid")
 
         Args:
-            sources, targets: lines, pair by pair; none: a split of the data of the run.
+            sources, targets: lines, pair by pair; None: a split of the data of the run.
             split: "train", "valid" or "test"; "": test if there is one, else valid.
 
         Raises:
-            UserError: there are not as many targets as sources; a target is no label of a classifier; there is no such
-                split, or its data is not there; the model cannot read a line, or is a regression and lines are given.
+            UserError: there are no pairs, or not as many targets as sources; a target is no label of a classifier;
+                there is no such split, or its data is not there; the model cannot read a line, or is a regression and
+                lines are given.
         """
-        pairs = Pairs(list_of_lines("measure", sources), list_of_lines("measure", targets))
+        of_split = sources is None and targets is None
+        given = [() if lines is None else lines for lines in (sources, targets)]
+        pairs = Pairs(*(list_of_lines("measure", lines) for lines in given))
+        if not of_split and not len(pairs):  # numbers of a split would be taken for those of the lines
+            raise UserError("measure got no pair; leave out sources and targets to measure a split")
         with told_in_one_line(), jax.enable_x64(False):
-            if not pairs.source:
+            if of_split:
                 name, data = split_of(self.config, self.workdir, Files(split=split), self.snapshot)
             elif split or not task_class(self.config.task.name).of_pairs:
                 raise UserError("measure takes pairs of a model of texts, or the name of a split")

@@ -63,6 +63,7 @@ def test_measuring_in_python_is_measuring_by_command(trained):
         (dict(sources=["1 May 2026"], targets=["2026-05-01"], split="test"), "or the name of a split"),
         (dict(split="tset"), "unknown split 'tset'; did you mean test?"),
         (dict(sources="1 May 2026", targets=["x"]), "measure takes a list of lines, got the text"),
+        (dict(sources=[], targets=[]), "measure got no pair; leave out sources and targets to measure a split"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(trained, unchecked, arguments, message):

@@ -216,9 +216,14 @@ def train(run: Run) -> FitResult:
     with stop_on_signals() as should_stop:  # around all attempts: a signal before a rewind counts after it
         while True:
             try:
-                return _train(run, should_stop)
+                ended = _train(run, should_stop)
+                break
             except Diverged as error:
                 _rewind(run, error)
+        if ended.reason is not Reason.INTERRUPTED and (number := should_stop(ended.step)):
+            # All is saved by now, but the measurement of the run, which comes next, may take long.
+            return ended._replace(reason=Reason.INTERRUPTED, signal=number)
+        return ended
 
 
 def _rewind(run: Run, error: Diverged) -> None:

@@ -533,6 +533,20 @@ def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
     assert (fitted.reason, fitted.signal, run.skipped) == ("interrupted", signal.SIGTERM, {5}) and fitted.step < 10
 
 
+def test_a_signal_in_the_last_step_ends_the_run_before_its_measurement(tmp_path, monkeypatch):
+    def evaluate(callbacks, step, state):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return evaluated(callbacks, step, state)
+
+    evaluated = runs.Callbacks.on_evaluation
+    monkeypatch.setattr(runs.Callbacks, "on_evaluation", evaluate)
+    config = tiny_config(train__num_steps=2)
+    _, fitted = train(config, tmp_path)
+    assert (fitted.reason, fitted.signal, fitted.step) == ("interrupted", signal.SIGTERM, 2)
+    _, again = train(config, tmp_path)
+    assert (again.reason, again.step) == ("finished before", 2)
+
+
 def test_microbatches_that_do_not_divide_a_bucket_are_told_before_anything_is_written(tmp_path):
     changes = {"task__batch_size": 9, "train__microbatches": 2}
     with pytest.raises(UserError, match=r"train\.microbatches=2 does not divide the 9 rows"):

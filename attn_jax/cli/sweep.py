@@ -117,6 +117,7 @@ def run_sweep(
     if (folder / "config.json").exists():
         raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
     check_jobs(todo, common)
+    check_finished(todo, folder, common)  # a sweep that is refused leaves the order of the one before
     save_order(folder, [job.name for job in todo])
     failed = run_jobs(todo, folder, common, at_once, engine)
     save_json(folder / RESULTS, joined(folder, todo, common))

@@ -167,6 +167,19 @@ def test_a_finished_run_of_another_config_is_not_taken_for_this_one(fake, tmp_pa
         sweep.run_sweep(path, str(folder), common)
 
 
+def test_a_refused_sweep_leaves_the_order_of_the_one_before(fake, tmp_path):
+    """The first run of the order is the baseline of its report."""
+    folder, common = tmp_path / "runs", ["--config.train.num_steps=5"]
+    sweep.run_sweep(fake(1, 0), str(folder), common)
+    path = fake(0)
+    (job,) = sweep.jobs(path)
+    save_config(folder / job.name, override(load_config_file(job.config), [*common, *sweep.overrides_of(job)]))
+    before = (folder / "sweep.json").read_text()
+    with pytest.raises(UserError, match="holds the run of another config"):
+        sweep.run_sweep(path, str(folder), [])
+    assert (folder / "sweep.json").read_text() == before
+
+
 def test_keys_that_end_alike_have_names_of_their_own(tmp_path):
     rows = [
         {"config": "configs/quickstart_transformer.py", f"model.{place}.normalize": "sparsemax"} for place in PLACES

@@ -22,7 +22,7 @@ from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.options import resolve, schema_of
 from attn_jax.cli.overrides import overridden_keys
 from attn_jax.cli.report import write_report
-from attn_jax.cli.results import read_result
+from attn_jax.cli.results import read_finished
 from attn_jax.cli.run_state import Run
 from attn_jax.cli.snapshot import Snapshot, check_other_run, ensembled, kept_of, measure, own_split, restore, split_of
 from attn_jax.cli.unread import check_read
@@ -53,10 +53,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     """
     path = workdir / "result.json"
     if (steps := runs.finished_before(config, workdir)) is not None:
-        try:
-            result = read_result(path)
-        except UserError as error:
-            raise UserError(f"{error}; delete it, and the same command measures the finished run again") from None
+        result = read_finished(path)
         say(header(config, workdir, files.overrides))
         say(f"{'finished':<14}{steps} steps are done already; the result is in {path}")
         say(table(result, path))

@@ -30,6 +30,18 @@ def read_result(path: pathlib.Path) -> dict[str, Any]:
     return result
 
 
+def read_finished(path: pathlib.Path) -> dict[str, Any]:
+    """Reads the result.json of a run that is to be trained, and is finished already.
+
+    Raises:
+        UserError: it is damaged; the message says how to get it again.
+    """
+    try:
+        return read_result(path)
+    except UserError as error:
+        raise UserError(f"{error}; delete it, and the same command measures the finished run again") from None
+
+
 def is_finite(value: Any) -> bool:
     """Returns whether a value that was read from JSON is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

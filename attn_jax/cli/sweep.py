@@ -20,7 +20,7 @@ from attn_jax.cli.engines.local import Local
 from attn_jax.cli.live import Live
 from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
 from attn_jax.cli.processes import run_all
-from attn_jax.cli.results import read_result
+from attn_jax.cli.results import read_finished, read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
@@ -148,11 +148,14 @@ def check_finished(todo: list[Job], folder: pathlib.Path, common: list[str]) -> 
     """Checks that the finished runs in a folder are of the configs of the jobs, of which their names are a part.
 
     Raises:
-        UserError: one has another config.
+        UserError: one has another config, or a damaged result.
     """
     for job in todo:
         where = folder / job.name
-        if (where / "result.json").exists() and (where / "config.json").exists():
+        if not _done(folder, job):
+            continue
+        read_finished(where / "result.json")  # not only when all others have run
+        if (where / "config.json").exists():
             check_result(where, override(load_config_file(job.config), [*common, *overrides_of(job)]))
 
 
@@ -170,7 +173,7 @@ def run_jobs(
     far they are.
 
     Raises:
-        UserError: a finished run in the folder is of another config; nothing has been run.
+        UserError: a finished run in the folder is of another config, or its result is damaged; nothing has been run.
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
     check_finished(todo, folder, common)

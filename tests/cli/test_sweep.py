@@ -180,6 +180,16 @@ def test_a_refused_sweep_leaves_the_order_of_the_one_before(fake, tmp_path):
     assert (folder / "sweep.json").read_text() == before
 
 
+def test_a_damaged_result_is_told_before_anything_runs(fake, tmp_path):
+    path, folder = fake(0), tmp_path / "runs"
+    sweep.run_sweep(path, str(folder), [])
+    (job,) = sweep.jobs(path)
+    (folder / job.name / "result.json").write_text('{"metrics": ')
+    with pytest.raises(UserError, match=r"result\.json: not valid JSON .*; delete it, and the same command measures"):
+        sweep.run_sweep(fake(1, 0), str(folder), [])
+    assert [each.name for each in folder.iterdir() if each.is_dir()] == [job.name]
+
+
 def test_keys_that_end_alike_have_names_of_their_own(tmp_path):
     rows = [
         {"config": "configs/quickstart_transformer.py", f"model.{place}.normalize": "sparsemax"} for place in PLACES

@@ -319,9 +319,11 @@ def lock(workdir: pathlib.Path) -> TextIO:
         workdir.mkdir(parents=True, exist_ok=True)
         file = open_plain(path)  # never written to: the path may be a hard link to another file
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # another process has just removed it
-            file.close()
-            return lock(workdir)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        file.close()  # another process has just removed it
+        return lock(workdir)
     except OSError as error:
         if error.errno == errno.EAGAIN:
             raise UserError(f"{workdir} is in use: another process is training there") from None

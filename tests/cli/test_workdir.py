@@ -1,6 +1,8 @@
 """A work directory is complete in itself, and belongs to one run."""
 
+import fcntl
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -186,6 +188,21 @@ def test_one_process_at_a_time(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"file is a file; expected a folder"):
         lock(tmp_path / "file")
+
+
+def test_a_lock_that_a_refused_process_removes_is_made_again(tmp_path, monkeypatch):
+    """The other process ends between the opening of the file and the look at its name."""
+
+    def removed(file, how):
+        taken(file, how)
+        if not times:
+            (tmp_path / "lock").unlink()
+        times.append(how)
+
+    taken, times = fcntl.lockf, []
+    monkeypatch.setattr(fcntl, "lockf", removed)
+    with lock(tmp_path) as file:
+        assert os.path.samestat(os.fstat(file.fileno()), os.stat(tmp_path / "lock")) and len(times) == 2
 
 
 def test_the_lock_empties_no_file_and_follows_no_link(tmp_path):

@@ -204,8 +204,7 @@ def run_jobs(
 
     def ended(task: Task, code: int) -> None:
         if code or not (task.log.parent / "result.json").exists():
-            lines = _log_of(task).strip().splitlines()
-            tell(f"{'':<14}failed: {lines[-1] if lines else f'exit status {code}'} ({task.log})")
+            tell(f"{'':<14}failed: {_why(task, code)} ({task.log})")
             failed.append(task.name)
 
     came = run_all(
@@ -222,6 +221,14 @@ def run_jobs(
         notice(f"{'interrupted':<14}the same command goes on from there")
         raise Interrupted(came)
     return failed
+
+
+def _why(task: Task, code: int) -> str:
+    """Returns the last line that a failed run has written; that of a killed one tells only how far it was."""
+    if code < 0:
+        return f"killed by signal {-code}"
+    lines = _log_of(task).strip().splitlines()
+    return lines[-1] if lines else f"exit status {code}"
 
 
 def _log_of(task: Task) -> str:

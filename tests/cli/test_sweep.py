@@ -247,6 +247,8 @@ def test_a_run_that_was_killed_is_tried_once_more(fake, tmp_path, capsys):
     err = capsys.readouterr().err
     assert err.count("killed by signal 9, once more: quickstart,seed=8,score=dot") == 1
     assert err.count("killed by signal 9, once more: quickstart,seed=9,score=dot") == 1
+    (log,) = (tmp_path / "runs").glob("*seed=9*/log.txt")
+    assert f"              failed: killed by signal 9 ({log})" in err.splitlines()  # not what it wrote last
 
 
 @pytest.mark.parametrize("at_once", [1, 2])

@@ -261,7 +261,8 @@ def report(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         split=split,
         split_name=name,
         count=files.num_examples,
-        ensemble=snapshot.used if snapshot.together else "",
+        used=snapshot.used,
+        together=snapshot.together,
     )
     say(f"{'report':<14}{written.path}: {written.num_examples} examples, {written.size / 1e6:.1f} MB")
 

@@ -48,11 +48,12 @@ def write_report(
     split: Split,
     split_name: str,
     count: int,
-    ensemble: str = "",
+    used: str,
+    together: bool = False,
 ) -> Written:
     """Writes the report of a run: results, curves, config, and the attention in the first `count` examples of a split.
 
-    `ensemble` says of which checkpoints the one set of parameters is; "" if there is a set for each seed.
+    `used` says of which checkpoints the parameters are: a set for each seed or, with `together`, one of an ensemble.
 
     Raises:
         UserError: a file of the work directory is damaged, or the report cannot be written.
@@ -66,13 +67,13 @@ def write_report(
         raise UserError(f"{workdir}: {error}") from None
     some = first(split, count)
     notice(f"{'report':<14}the attention in {len(some)} examples of {split_name} ...")
-    names = ["ensemble"] if ensemble else [str(seed) for seed in seeds_of(config)]
+    names = ["ensemble"] if together else [str(seed) for seed in seeds_of(config)]
     collected = [collector.collect(each, some, seed=i) for i, each in enumerate(params)]
     examples = examples_of(collected, names, collector.loss_unit, collector.exact)
     data = run_data(
         title=config.name,
         description=config.description,
-        facts=facts_of(config, workdir, result, split_name, ensemble),
+        facts=facts_of(config, workdir, result, split_name, used),
         config=config_rows(config),
         result=result,
         curves=curves_of(metrics, evaluator.loss_unit) if metrics.exists() else [],
@@ -162,9 +163,7 @@ def first(split: Split, count: int) -> Split:
     return dataclasses.replace(split, inputs=split.inputs[:, :count], targets=split.targets[:, :count])
 
 
-def facts_of(
-    config: ConfigDict, workdir: pathlib.Path, result: dict, split: str, ensemble: str = ""
-) -> list[tuple[str, str]]:
+def facts_of(config: ConfigDict, workdir: pathlib.Path, result: dict, split: str, used: str) -> list[tuple[str, str]]:
     """Returns what the head of the page says about a run."""
     found = [("task", config.task.name), ("model", config.model.name), ("examples of", split)]
     found.append(("seeds", ", ".join(map(str, seeds_of(config)))))
@@ -174,8 +173,8 @@ def facts_of(
     for key in ("checkpoint", "date"):
         if isinstance(result.get(key), str):
             found.append((key, result[key]))
-    if ensemble:
-        found.append(("attention of", ensemble))
+    if used != result.get("checkpoint"):  # of a run without a result, or of an ensemble
+        found.append(("attention of", used))
     return [*found, ("work directory", str(workdir))]
 
 

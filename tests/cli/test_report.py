@@ -108,6 +108,8 @@ def test_a_run_without_a_result_has_a_page_as_well(trained, tmp_path):
         (tmp_path / "run" / name).unlink()
     page = report(trained[0], tmp_path / "run")
     assert page["results"]["rows"] == [] and page["curves"] == [] and len(page["examples"]["items"]) == 3
+    assert ["attention of", "best checkpoint (step 2)"] in page["facts"]  # which a result would tell
+    assert "attention of" not in dict(report(trained[0], trained[1])["facts"])
 
 
 def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys):

@@ -353,7 +353,7 @@ def check_size(run: Run, state: PyTree, batch: PyTree) -> None:
 
 
 def final_params(config: ConfigDict, checkpoints: Checkpoints, setup: Setup) -> tuple[list[Params], str]:
-    """Reads the best parameters, or their average over checkpoints if train.average is set.
+    """Reads the best parameters (the newest ones if none are measured), or their average with train.average.
 
     Returns:
         (parameters, one set per seed; description of the checkpoints used).
@@ -373,7 +373,7 @@ def final_params(config: ConfigDict, checkpoints: Checkpoints, setup: Setup) -> 
         )
     else:
         params, steps = checkpoints.restore_params(target)
-        used = f"best checkpoint (step {steps[0]})"
+        used = f"{'best' if checkpoints.metrics(steps[0]) else 'newest'} checkpoint (step {steps[0]})"
     # Of several devices the first is enough to evaluate.
     params = jax.device_put(params, jax.local_devices()[0])
     return params_of_seeds(params, seeds), used

@@ -106,6 +106,13 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
     assert finals[0][1] == finals[1][1] == "mean of 2 checkpoints (steps 10, 9)"
 
 
+def test_a_checkpoint_that_was_never_measured_is_not_called_the_best(tmp_path, monkeypatch):
+    stop_after(monkeypatch, 1)
+    run, _ = train(tiny_config(), tmp_path)
+    with runs.open_checkpoints(tiny_config(), tmp_path, read_only=True) as checkpoints:
+        assert runs.final_params(tiny_config(), checkpoints, run.setup)[1] == "newest checkpoint (step 1)"
+
+
 def test_the_average_is_that_of_the_last_checkpoints(whole):
     run, fitted = whole
     config = tiny_config(**WHOLE)

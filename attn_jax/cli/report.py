@@ -94,7 +94,9 @@ def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
         return None
     found = read_analysis(path)
     meanings = {name: MEASURES[name] for name in measures_of(found["rows"])}
-    of = f"Means over {found.get('split', 'a split')}, measured {str(found.get('date', ''))[:10]}."
+    # With the checkpoint, since the run may have gone on after the analysis.
+    of = [f"Means over {found.get('split', 'a split')}", str(found.get("checkpoint", ""))]
+    of = ", ".join(filter(None, [*of, f"measured {str(found.get('date', ''))[:10]}."]))
     return {"table": analysis_rows(found["rows"]), "meanings": list(map(list, meanings.items())), "of": of}
 
 

@@ -96,6 +96,10 @@ def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
     assert page["table"] == [["place", "head", "entropy"], ["source", "1", "1.5 ± 0.25"]]
     assert page["meanings"] == [["entropy", "of the weights, in nats"]]
     assert page["of"] == "Means over test, measured 2026-11-24."
+    found = {"split": "test", "checkpoint": "best checkpoint (step 1)", "date": "2026-11-24T08:00:00", "rows": [row]}
+    (copy / "analysis.json").write_text(json.dumps(found))
+    of = report(trained[0], copy)["analysis"]["of"]
+    assert of == "Means over test, best checkpoint (step 1), measured 2026-11-24."
     for damaged in ({"rows": 3}, {"rows": [{"place": "source", "values": {"entropy": 3}}]}, {}):
         (copy / "analysis.json").write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=r"analysis\.json: expected what --mode=analyze writes"):

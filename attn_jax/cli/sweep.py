@@ -121,7 +121,8 @@ def run_sweep(
     save_order(folder, [job.name for job in todo])
     failed = run_jobs(todo, folder, common, at_once, engine)
     save_json(folder / RESULTS, joined(folder, todo, common))
-    print("\n".join(map(printable, table(folder, todo).splitlines())))
+    if found := table(folder, todo):
+        print("\n".join(map(printable, found.splitlines())))
     if failed:
         raise UserError(f"{len(failed)} of {len(todo)} runs failed: {', '.join(failed)}")
 
@@ -258,8 +259,10 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
-    """Formats the results in Markdown: a row per run, and its paired differences to the first run."""
+    """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any."""
     done = [job.name for job in todo if _done(folder, job)]
+    if not done:
+        return ""
     results = {name: read_result(folder / name / "result.json") for name in done}
     sentences = sentences_in(folder, done)
     tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)

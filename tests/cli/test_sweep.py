@@ -167,6 +167,12 @@ def test_a_finished_run_of_another_config_is_not_taken_for_this_one(fake, tmp_pa
         sweep.run_sweep(path, str(folder), common)
 
 
+def test_a_sweep_of_which_nothing_has_a_result_prints_no_table(fake, tmp_path, capsys):
+    with pytest.raises(UserError, match="1 of 1 runs failed"):
+        sweep.run_sweep(fake(2), str(tmp_path / "runs"), [])
+    assert capsys.readouterr().out == ""
+
+
 def test_a_refused_sweep_leaves_the_order_of_the_one_before(fake, tmp_path):
     """The first run of the order is the baseline of its report."""
     folder, common = tmp_path / "runs", ["--config.train.num_steps=5"]

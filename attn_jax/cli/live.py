@@ -56,10 +56,12 @@ def newest(path: pathlib.Path) -> tuple[int | None, dict[str, float]]:
     for line in lines:
         try:
             record = json.loads(line)
-            step = int(record.pop("step"))
+            at = int(record.pop("step"))
             values |= {name: _mean(value) for name, value in record.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):  # the first line may be cut, the last half written
+        # The first line may be cut, the last half written, others damaged.
+        except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError):
             continue
+        step = at
     return step, values
 
 

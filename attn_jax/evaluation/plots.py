@@ -258,7 +258,7 @@ def curves_figure(panels: dict) -> Any:
 
 
 def read_series(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Reads {metric: (steps [n], values [n, seeds])}; null is nan, and a half-written line is skipped."""
+    """Reads {metric: (steps [n], values [n, seeds])}; null is nan; what no run writes, or half a line, is skipped."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -270,8 +270,10 @@ def read_series(path: pathlib.Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             step = record.pop("step")
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-        for name, value in record.items():
-            points.setdefault(name, []).append((step, value if isinstance(value, list) else [value]))
+        for name, value in record.items() if type(step) is int else ():
+            values = value if isinstance(value, list) else [value]
+            if all(x is None or type(x) in (int, float) for x in values):
+                points.setdefault(name, []).append((step, values))
     series = {}
     for name, found in points.items():
         found = [(step, values) for step, values in found if len(values) == len(found[0][1])]

@@ -41,7 +41,7 @@ def test_half_a_line_and_a_long_file_are_no_obstacle(tmp_path):
     assert path.stat().st_size > TAIL
     step, values = newest(path)
     assert step == len(lines) - 1 and values == {"train/loss": step / 2}
-    path.write_text('{"step": 3, "train/loss": null}\n[1]\n{"no": 1}\n')
+    path.write_text('{"step": 3, "train/loss": null}\n[1]\n{"no": 1}\n{"step": Infinity}\n{"step": 5, "x": []}\n')
     step, values = newest(path)
     assert step == 3 and math.isnan(values["train/loss"])
 

@@ -187,6 +187,16 @@ def write_lines(path, records):
     return path
 
 
+def test_a_line_that_no_run_has_written_is_no_obstacle(tmp_path):
+    others = [{"step": 2, "note": "hello"}, {"step": 2, "train/loss": {}}, {"step": 2, "train/loss": [[1, 2]]}]
+    others += [{"step": "x", "train/loss": 1.0}, {"step": True, "train/loss": 1.0}, {"step": 2, "train/loss": "1"}]
+    lines = [{"step": 1, "train/loss": 2.0}, *others, {"step": 3, "train/loss": 1.0}]
+    series = plots.read_series(write_lines(tmp_path / "metrics.jsonl", lines))
+    assert list(series) == ["train/loss"]
+    steps, values = series["train/loss"]
+    assert steps.tolist() == [1, 3] and values.tolist() == [[2.0], [1.0]]
+
+
 def test_curves_of_seeds_and_other_metrics(tmp_path):
     records = [{"step": s, "train/loss": [3 / s, 4 / s], "train/grad_norm": [1.0, 1.0]} for s in range(1, 9)]
     path = write_lines(tmp_path / "metrics.jsonl", records)

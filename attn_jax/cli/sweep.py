@@ -24,7 +24,7 @@ from attn_jax.cli.results import read_finished, read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
-from attn_jax.cli.workdir import check_result
+from attn_jax.cli.workdir import check_result, holds
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
@@ -117,7 +117,7 @@ def run_sweep(
     if (folder / "config.json").exists():
         raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
     check_jobs(todo, common)
-    check_finished(todo, folder, common)  # a sweep that is refused leaves the order of the one before
+    check_begun(todo, folder, common)  # a sweep that is refused leaves the order of the one before
     save_order(folder, [job.name for job in todo])
     failed = run_jobs(todo, folder, common, at_once, engine)
     save_json(folder / RESULTS, joined(folder, todo, common))
@@ -145,19 +145,23 @@ def check_jobs(todo: list[Job], common: list[str]) -> None:
             raise UserError(f"{job.name}: {error}; nothing was run") from error
 
 
-def check_finished(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
-    """Checks that the finished runs in a folder are of the configs of the jobs, of which their names are a part.
+def check_begun(todo: list[Job], folder: pathlib.Path, common: list[str]) -> None:
+    """Checks that the runs that a folder has already are of the configs of the jobs, of which their names are a part.
 
     Raises:
         UserError: one has another config, or a damaged result.
     """
     for job in todo:
         where = folder / job.name
-        if not _done(folder, job):
+        if _done(folder, job):
+            read_finished(where / "result.json")  # not only when all others have run
+        if not (where / "config.json").exists():
             continue
-        read_finished(where / "result.json")  # not only when all others have run
-        if (where / "config.json").exists():
-            check_result(where, override(load_config_file(job.config), [*common, *overrides_of(job)]))
+        config = override(load_config_file(job.config), [*common, *overrides_of(job)])
+        if _done(folder, job):
+            check_result(where, config)
+        else:
+            holds(where, config)
 
 
 def overrides_of(job: Job) -> list[str]:
@@ -174,10 +178,10 @@ def run_jobs(
     far they are.
 
     Raises:
-        UserError: a finished run in the folder is of another config, or its result is damaged; nothing has been run.
+        UserError: a run in the folder is of another config, or its result is damaged; nothing has been run.
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
-    check_finished(todo, folder, common)
+    check_begun(todo, folder, common)
     failed: list[str] = []
     engine = engine or Local()
     live = Live(folder, [job.name for job in todo]) if sys.stdout.isatty() else None

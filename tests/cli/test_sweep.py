@@ -186,6 +186,18 @@ def test_a_refused_sweep_leaves_the_order_of_the_one_before(fake, tmp_path):
     assert (folder / "sweep.json").read_text() == before
 
 
+def test_an_interrupted_run_of_another_config_is_told_before_anything_runs(fake, tmp_path):
+    folder = tmp_path / "runs"
+    *_, job = sweep.jobs(path := fake(1, 0))
+    (folder / job.name / "checkpoints" / "2").mkdir(parents=True)
+    common = ["--config.train.num_steps=5"]
+    save_config(folder / job.name, override(load_config_file(job.config), [*common, *sweep.overrides_of(job)]))
+    with pytest.raises(UserError, match=f"{job.name} holds the run of another config: train.num_steps is 5 there"):
+        sweep.run_sweep(path, str(folder), [])
+    assert [each.name for each in folder.iterdir()] == [job.name]
+    sweep.run_sweep(path, str(folder), common)
+
+
 def test_a_damaged_result_is_told_before_anything_runs(fake, tmp_path):
     path, folder = fake(0), tmp_path / "runs"
     sweep.run_sweep(path, str(folder), [])

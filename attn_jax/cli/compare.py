@@ -123,10 +123,16 @@ def check_same_split(workdir: pathlib.Path, ours: Result, baseline: pathlib.Path
 
 
 def order(result: Result, baseline: Result, metric: str) -> float | None:
-    """Returns the bound of almost stochastic order that a run is better than the baseline; None for too few seeds."""
+    """Returns the bound of almost stochastic order that a run is better than the baseline; None for too few seeds.
+
+    It needs no pairs, but is over the seeds in common, too: other seeds could contradict the difference beside it.
+    """
     sign = {"max": 1.0, "min": -1.0}.get(BEST.get(metric) or "")
-    values, others = ([sign * x for x in by_seed(of, metric).values()] if sign else [] for of in (result, baseline))
-    return almost_stochastic_order(values, others) if len(values) > 1 and len(others) > 1 else None
+    values, others = by_seed(result, metric), by_seed(baseline, metric)
+    seeds = [seed for seed in values if seed in others] if sign else []
+    if len(seeds) < 2:
+        return None
+    return almost_stochastic_order(*([sign * of[seed] for seed in seeds] for of in (values, others)))
 
 
 def comparison_lines(found: dict[str, Any]) -> list[str]:

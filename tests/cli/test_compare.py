@@ -16,6 +16,7 @@ from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.paired import SCORES, sentences_of
+from attn_jax.evaluation.statistics import almost_stochastic_order
 from attn_jax.evaluation.text import TEXT_METRICS
 
 
@@ -263,6 +264,7 @@ def test_the_means_are_over_the_seeds_of_the_difference(tmp_path):
         (tmp_path / name / "result.json").write_text(json.dumps(result))
     (row,) = compare_runs(tmp_path / "ours", tmp_path / "theirs")["rows"]
     assert (row["value"], row["baseline"], row["seeds"]["difference"]) == (12.0, 11.0, 1.0)
+    assert row["order"] == almost_stochastic_order([11.0, 13.0], [10.0, 12.0]) < 0.5
 
 
 def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):

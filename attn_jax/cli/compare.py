@@ -152,6 +152,8 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     count = len(found["seeds"])
     if count < 2:
         lines.append("over seeds: one seed in common, which says nothing of others; train both with config.seeds")
+    elif not any(row["seeds"] for row in found["rows"]):
+        lines.append("over seeds: nothing to compare, since an ensemble is of no single seed")
     else:
         needed = seeds_needed(LEVEL, sum(row["seeds"] is not None for row in found["rows"]))
         few = f"; fewer than {needed} seeds are too few for any conclusion"

@@ -281,6 +281,8 @@ def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
         (tmp_path / name / "result.json").write_text(json.dumps(about))
         (tmp_path / name / "sentences.json").write_text(json.dumps(each))
     for names, columns in ((("together", "each"), (70, 50)), (("each", "together"), (50, 70))):
-        (row,) = compare_runs(*(tmp_path / name for name in names))["rows"]
+        (row,) = (found := compare_runs(*(tmp_path / name for name in names)))["rows"]
         assert (row["value"], row["baseline"]) == pytest.approx(columns) and row["seeds"] is None
         assert row["sentences"]["difference"] == pytest.approx(row["value"] - row["baseline"])
+        (line,) = (line for line in comparison_lines(found) if line.startswith("over seeds:"))
+        assert line == "over seeds: nothing to compare, since an ensemble is of no single seed"

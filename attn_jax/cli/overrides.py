@@ -66,6 +66,11 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
             raise UserError(f"--{wrong[0]} is for a single run; give --workdir=DIR of one of {given['workdir']}")
         return None, overrides
     elif given.get("workdir") and "sweep" not in given:
+        if is_sweep(pathlib.Path(given["workdir"])):
+            raise UserError(
+                f"{given['workdir']} is the folder of a sweep, which --mode={given.get('mode', 'train')} does not "
+                "take; give --workdir=DIR of one of its runs"
+            )
         config = load_config(pathlib.Path(given["workdir"]))
     elif overrides and "sweep" not in given:
         raise UserError(f"{overrides[0]}: there is no config that it could change; give --config=FILE or --workdir=DIR")

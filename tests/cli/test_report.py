@@ -222,6 +222,11 @@ def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):
         (["--mode=report", "--source=x"], "--source is for a single run; give --workdir=DIR of one of "),
         (["--mode=report", "--split=valid"], "--split is for a single run; give --workdir=DIR of one of "),
         (["--mode=report", "--config.seed=1"], "--config.seed is for a single run; give --workdir=DIR of one of "),
+        (
+            ["--mode=eval"],
+            "is the folder of a sweep, which --mode=eval does not take; give --workdir=DIR of one of its",
+        ),
+        (["--mode=compare", "--baseline=x"], "is the folder of a sweep, which --mode=compare does not take; give"),
     ],
 )
 def test_options_of_a_report_are_checked(folder, fresh_flags, given, message):

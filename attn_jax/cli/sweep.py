@@ -24,7 +24,7 @@ from attn_jax.cli.results import read_finished, read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
-from attn_jax.cli.workdir import check_result, holds
+from attn_jax.cli.workdir import check_result, holds, lock
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
@@ -109,7 +109,8 @@ def run_sweep(
         engine: where the jobs run; None: on this machine.
 
     Raises:
-        UserError: an override of a run is wrong, and nothing has been run; or runs have failed.
+        UserError: an override of a run is wrong or another sweep is in the folder, and nothing has been run; or runs
+            have failed.
     """
     folder, todo = pathlib.Path(workdir or pathlib.Path("runs") / path.stem), list(jobs(path))
     if not todo:
@@ -118,9 +119,10 @@ def run_sweep(
         raise UserError(f"{folder} is the work directory of a run; expected a folder for the runs of a sweep")
     check_jobs(todo, common)
     check_begun(todo, folder, common)  # a sweep that is refused leaves the order of the one before
-    save_order(folder, [job.name for job in todo])
-    failed = run_jobs(todo, folder, common, at_once, engine)
-    save_json(folder / RESULTS, joined(folder, todo, common))
+    with lock(folder):  # another sweep would begin the same runs, fail at those, and overwrite the order
+        save_order(folder, [job.name for job in todo])
+        failed = run_jobs(todo, folder, common, at_once, engine)
+        save_json(folder / RESULTS, joined(folder, todo, common))
     if found := table(folder, todo):
         print("\n".join(map(printable, found.splitlines())))
     if failed:

@@ -173,6 +173,22 @@ def test_a_sweep_of_which_nothing_has_a_result_prints_no_table(fake, tmp_path, c
     assert capsys.readouterr().out == ""
 
 
+def test_one_sweep_at_a_time_in_a_folder(fake, tmp_path, capsys):
+    """The log of a run that another sweep has begun would be taken for that of the run that could not begin."""
+    path, folder = fake(0), tmp_path / "runs"
+    code = "import sys, pathlib; from attn_jax.cli.workdir import lock\n"
+    code += "f = lock(pathlib.Path(sys.argv[1])); print(1); input()"
+    command = [sys.executable, "-c", code, str(folder)]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert other.stdout.readline() == "1\n"
+    with pytest.raises(UserError, match=r"runs is in use: another process is training there"):
+        sweep.run_sweep(path, str(folder), [])
+    assert [each.name for each in folder.iterdir()] == ["lock"]
+    other.communicate("")
+    for _ in range(2):
+        sweep.run_sweep(path, str(folder), [])
+
+
 def test_a_refused_sweep_leaves_the_order_of_the_one_before(fake, tmp_path):
     """The first run of the order is the baseline of its report."""
     folder, common = tmp_path / "runs", ["--config.train.num_steps=5"]

@@ -39,6 +39,7 @@ from attn_jax.training.progress import notice
 
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
+LENGTHS = ("train.num_steps", "train.num_epochs")  # of the training
 FORMER_KEYS = ("model.shortest",)  # removed keys without effect
 FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
 FORMER_NAMES = {"model.output": "model.output.name"}  # renamed keys
@@ -276,9 +277,11 @@ def _plain(value: Any) -> Any:
 
 def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
     """Returns the error for a work directory of another config."""
+    # More steps are another run, since the schedule of the learning rate ends with the last one.
+    longer = f" (--config.train.start_from={workdir} begins with its parameters)" if key in LENGTHS else ""
     return UserError(
         f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
-        "--workdir, or leave it as it was"
+        f"--workdir{longer}, or leave it as it was"
     )
 
 

@@ -154,6 +154,10 @@ def test_the_run_of_another_config_is_refused_and_untouched(whole):
         ({"model__hidden_size": 9}, "model.hidden_size is 8 there and 9 here; choose another --workdir"),
         ({"task__buckets": ((24, 11), (32, 11))}, r"task.buckets is \[\[24, 11\]\] there"),
         ({"seeds": (0, 1)}, r"seeds is \[\] there and \[0, 1\] here"),
+        (
+            {"train__num_steps": 99},
+            r"train.num_steps is \d+ there.*workdir \(--config.train.start_from=.*begins with its",
+        ),
     ):
         with pytest.raises(UserError, match=f"holds the run of another config: {words}"):
             runs.open_run(tiny_config(**WHOLE | changes), run.workdir)

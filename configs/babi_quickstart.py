@@ -1,10 +1,11 @@
-"""A memory network on generated stories: where is Mary? All answers right after half a minute on two CPU cores.
+"""A memory network on generated stories: where is Mary? All answers right after 17 s on two CPU cores.
 
 python launch.py --config=configs/babi_quickstart.py
 printf 'Mary went to the office.\\nJohn moved to the garden.\\nWhere is Mary?\\n' | \\
     python launch.py --mode=predict --workdir=runs/babi_quickstart
 
 Three seeds of the end-to-end memory network in one program; the seed with the lowest training loss answers.
+Measured in experiments/results/quickstarts.md.
 """
 
 from ml_collections import ConfigDict

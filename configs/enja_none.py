@@ -8,7 +8,7 @@ With --config.model.feed_summary=False and --config.model.tie_embeddings=False i
     python launch.py --config=configs/enja_none.py --config.data_dir=data/enja
 
 BLEU on dev (tokens of the corpus), six seeds: 34.0 +- 0.9 greedy, 36.8 +- 0.7 with beam 5
-(experiments/results/translation.md). One seed takes 25 to 40 minutes on two cores.
+(experiments/results/translation.md). One seed took 25 to 40 minutes on two cores (raw numbers not kept).
 """
 
 from ml_collections import ConfigDict

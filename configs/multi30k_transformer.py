@@ -1,7 +1,8 @@
 """English to German image captions with a tiny Transformer (Multi30k, 29,000 sentences).
 
 Four layers of width 128 with four heads, the size for which Wu 2021 (arXiv 2105.14462) reports 41.0 BLEU from text
-alone. Mean of the last ten checkpoints, beam 5: 39.7 on val, 39.1 on test_2016_flickr; two hours on one CPU core.
+alone. Mean of the last ten checkpoints, beam 5: 39.7 on val, 39.1 on test_2016_flickr; two hours on one CPU core,
+one seed (docs/results.md; raw numbers not kept).
 
 python -m attn_jax.tasks.download multi30k --data_dir=data/multi30k
 python launch.py --config=configs/multi30k_transformer.py --config.data_dir=data/multi30k

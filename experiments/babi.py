@@ -52,6 +52,7 @@ class Family(NamedTuple):
 
 MEMN2N = "Sukhbaatar 2015 (arXiv 1503.08895), table 1"
 MEMN2N_10K = "Sukhbaatar 2015 (arXiv 1503.08895), 10,000 questions; its linear model of width 20"
+MEMN2N_10K += " (4.35 in these nineteen tasks with width 100, non-linear)"
 XIONG = "Xiong 2016 (arXiv 1603.01417), table 3"
 DEHGHANI = "Dehghani 2019 (arXiv 1807.03819)"
 STRONG = (0, 0, 0, 0, 2, 0, 15, 9, 0, 2, 0, 0, 0, 1, 0, 0, 35, 5, 64, 0)

@@ -59,7 +59,7 @@ OPTIONS = [
         "empty",
     ),
     ("eval of missing files", ["--mode=eval", "--workdir={words}", "--source=x", "--target=y"], "x: no such file"),
-    ("visualize nothing", ["--mode=visualize", "--workdir={words}"], "got no sentence"),
+    ("visualize nothing", ["--mode=visualize", "--workdir={words}"], "is empty"),
     (
         "another model",
         ["--mode=predict", "--workdir={words}", "--config.model.hidden_size=16"],

@@ -396,7 +396,7 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
         (["--mode=predict", at, "--config.decode.n_best=3"], "decode.n_best 3 needs decode.method=beam and a decode."),
         (["--mode=predict", at, "--config.decode.method=beem"], "unknown decode.method 'beem'; did you mean beam?"),
         (["--mode=eval", at, "--config.eval.metrics=('blue',)"], "unknown metric 'blue'; did you mean bleu?"),
-        (["--mode=visualize", at], "--mode=visualize got no sentence from standard input"),
+        (["--mode=visualize", at], "standard input is empty; expected one input per line"),
         ([*train, "--num_processes=2"], "--num_processes=2 needs --coordinator=HOST:PORT (of process 0) and --process"),
         (["--sweep=nowhere.py"], "there is no file nowhere.py; "),
     ):

@@ -52,7 +52,7 @@ OPTIONS = [
     ("score of a table", ["--mode=score", "--workdir={table}"], "is for models of text"),
     ("no such source", ["--mode=predict", "--workdir={words}", "--source=/nowhere"], "/nowhere: no such file"),
     ("a source that is a folder", ["--mode=predict", "--workdir={words}", "--source={here}"], "{here}: is a directory"),
-    ("an empty source", ["--mode=predict", "--workdir={words}", "--source={here}/file"], "the file is empty"),
+    ("an empty source", ["--mode=predict", "--workdir={words}", "--source={here}/file"], "is empty"),
     (
         "score of an empty file",
         ["--mode=score", "--workdir={words}", "--source={here}/file", "--target={here}/file"],

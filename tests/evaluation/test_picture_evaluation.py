@@ -167,7 +167,7 @@ def test_panels_and_boxes_of_a_figure():
 
 def test_what_is_for_texts_alone_is_refused_in_one_line(captions, tmp_path):
     task, setup, params = captions
-    sizes = dict(vocabularies=tmp_path, batch_size=1, source_length=4, max_length=4)
+    sizes = dict(vocabularies=tmp_path, source_vocab_size=4, batch_size=1, source_length=4, max_length=4)
     with pytest.raises(UserError, match="--mode=export is for models of text, and this model reads images"):
         export_model(setup.model, params, tmp_path / "export", **sizes)
     with pytest.raises(UserError, match="--gold=file is for models of text"):

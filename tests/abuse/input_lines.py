@@ -32,7 +32,8 @@ WRONG = [
     ("nothing", "words", "score", b"", "standard input is empty"),
     ("no UTF-8 to draw", "words", "visualize", b"\xff\n", "not valid UTF-8"),
     ("only empty lines to draw", "words", "visualize", b"\n\n", "got no sentence"),
-    ("numbers to draw that are none", "table", "visualize", b"a,b\n", "line 1|not a number"),
+    ("only names of columns to draw", "table", "visualize", b"a,b\n", "no row of data"),
+    ("numbers to draw that are none", "table", "visualize", b"c,d\n", "line 1|not a number"),
 ]
 # (name, standard input, lines of output)
 STRANGE = [

@@ -139,6 +139,8 @@ def main() -> int:
     arguments = parser.parse_args()
     pattern = re.compile(arguments.only)
     chosen = [case for case in all_cases() if pattern.search(case.id)]
+    if not chosen:
+        parser.error(f"--only={arguments.only}: no id of a case matches; --list prints them all")
     if arguments.list:
         print("\n".join(case.id for case in chosen))
         return 0

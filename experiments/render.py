@@ -37,6 +37,7 @@ NAMES = (  # experiments with a page
     "captions",
     "complexity",
     "costs",
+    "dates_scores",
     "decoders",
     "encoders",
     "estimator_variance",

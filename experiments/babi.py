@@ -5,9 +5,10 @@
 
 The first command trains a network on every task; finished tasks are skipped, interrupted ones are resumed. It prints a
 table of test errors in percent: the seed that the config chooses (train.choose_seed), each seed, and the paper. With
---fresh other columns have the error of the chosen seed on the questions of training, and on as many different generated
-questions as the test has, none of them in the training file. The first shows whether a network lacks capacity or
-generalizes badly. The official test repeats training questions; the second shows how much this matters.
+--fresh other columns have the error of the chosen seed on the questions of training, and on as many different
+generated questions as the test has, none of them in the training file. The first shows whether a network has not
+learned even these, or generalizes badly. The official test repeats training questions; the second shows how much this
+matters.
 
 Writes experiments/results/babi_FAMILY.json and .md. With --table it trains nothing and uses the finished tasks.
 """

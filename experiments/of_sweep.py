@@ -1,7 +1,6 @@
 """The finished runs of a sweep, by the name of each variant, and pages of their results.
 
-`main` is what dates_scores.py, decoders.py, pooling.py and scenes.py share, `finished` what every experiment that
-collects runs needs.
+`main` is for experiments that collect a run for each variant, `finished` for all that collect runs.
 """
 
 import argparse

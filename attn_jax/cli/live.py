@@ -26,7 +26,7 @@ ORDER = ("running", "failed", "finished", "waiting")  # the last ones are left o
 
 
 class State(NamedTuple):
-    """How far a run is."""
+    """Progress of a run."""
 
     name: str
     status: str  # one of ORDER

@@ -161,14 +161,8 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
         attention_code("block_size=4"),
     ),
 }
-PLAIN_FIELDS = {
-    "score",
-    "normalize",
-    "read",
-    "dropout",
-    "parent",
-    "name",
-}  # have tables of their own, or make no weights
+# They have tables of their own, or make no weights.
+PLAIN_FIELDS = {"score", "normalize", "read", "dropout", "parent", "name"}
 
 
 def mechanisms() -> list[Entry]:

@@ -134,13 +134,9 @@ def test_runs_are_made_skipped_reported_and_listed(fake, tmp_path, capsys):
     assert second[0] == f"| difference to {names[0]} | loss |" and len(second) == 3
 
 
-def test_a_sweep_in_the_folder_of_a_run_or_with_a_damaged_result_is_one_line(fake, tmp_path):
+def test_a_sweep_in_the_folder_of_a_run_is_one_line(fake, tmp_path):
     path, folder = fake(0), tmp_path / "runs"
     sweep.run_sweep(path, str(folder), [])
-    (job,) = sweep.jobs(path)
-    (folder / job.name / "result.json").write_text("{}")
-    with pytest.raises(UserError, match=r"result\.json: expected the result of a run"):
-        sweep.run_sweep(path, str(folder), [])
     (folder / "config.json").write_text("{}")
     with pytest.raises(UserError, match="is the work directory of a run; expected a folder for the runs of a sweep"):
         sweep.run_sweep(path, str(folder), [])
@@ -218,9 +214,10 @@ def test_a_damaged_result_is_told_before_anything_runs(fake, tmp_path):
     path, folder = fake(0), tmp_path / "runs"
     sweep.run_sweep(path, str(folder), [])
     (job,) = sweep.jobs(path)
-    (folder / job.name / "result.json").write_text('{"metrics": ')
-    with pytest.raises(UserError, match=r"result\.json: not valid JSON .*; delete it, and the same command measures"):
-        sweep.run_sweep(fake(1, 0), str(folder), [])
+    for text, words in (('{"metrics": ', "not valid JSON"), ("{}", "expected the result of a run")):
+        (folder / job.name / "result.json").write_text(text)
+        with pytest.raises(UserError, match=rf"result\.json: {words}.*; delete it, and the same command measures"):
+            sweep.run_sweep(fake(1, 0), str(folder), [])
     assert [each.name for each in folder.iterdir() if each.is_dir()] == [job.name]
 
 

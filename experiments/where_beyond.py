@@ -101,6 +101,7 @@ def page(record: dict[str, Any]) -> str:
 
 {raw.circumstances(record)}
 - the runs of experiments/where.py, on 500 test scenes each; means of the seeds with 95 % intervals
+- a scene has a random number of pieces of clutter, at most as many as the head of a column says
 
 {tables}"""
 

@@ -29,8 +29,7 @@ class MeanPooling(nn.Module, kw_only=True):
     def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
         """Returns (vector [b, d], weights [b, 1, s], penalty [b])."""
         weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
-        vector = jnp.einsum("bs,bsd->bd", weights.astype(states.dtype), states)
-        return vector, weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
+        return mean_state(states, mask), weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
 
 
 class StructuredPooling(nn.Module, kw_only=True):

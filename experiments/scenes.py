@@ -27,6 +27,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> (config, changes to
     "scenes_patches": ("scenes_patches", {}),
     "scenes_questions": ("scenes_questions", {}),
     "scenes_glimpses": ("scenes_glimpses", {}),
+    "scenes_glimpses, cost and baseline of Mnih 2014": ("scenes_glimpses", {"cost": "wrong", "baseline": "learned"}),
 }
 
 

@@ -21,7 +21,6 @@ from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pictures import gallery_of
 from attn_jax.tasks.task import Task
-from attn_jax.tasks.text import read_lines
 from attn_jax.token_ids import SPECIAL
 from attn_jax.types import Float, Params
 
@@ -127,14 +126,6 @@ class PicturePredictor(TextPredictor):
     def read_pairs(self, pairs: Pairs) -> Pairs:
         """Reads pairs that people wrote: an image with its question, and a caption or an answer."""
         return Pairs(self.check(pairs.source), pairs.target)
-
-    def read_files(self, source: str, target: str) -> Pairs:
-        """Reads a file of images, with questions, and a file of captions or answers.
-
-        Raises:
-            UserError: a file is missing or cannot be read; see `check`; they have different numbers of lines.
-        """
-        return self.accept(self.read_pairs(Pairs(read_lines(source), read_lines(target))), target)
 
     def plot(self, params: Params, pairs: Pairs, paths: Sequence[pathlib.Path]) -> None:
         """Draws each image with the weights of its cells, once for each word of the model's output.

@@ -124,6 +124,17 @@ def test_a_line_is_a_scene_or_a_file(captions, tmp_path):
             list(setup.predictor.predict(params, [line], 4))
 
 
+def test_two_files_are_read_line_by_line(captions, tmp_path):
+    source, target = tmp_path / "images", tmp_path / "texts"
+    source.write_text("test:3\ntest:5\n")
+    target.write_text("red disc\nblue cross\n")
+    read = captions[1].predictor.read_files(str(source), str(target))
+    assert (read.source, read.target) == (["test:3", "test:5"], ["red disc", "blue cross"])
+    target.write_text("red disc\n")
+    with pytest.raises(UserError, match=r"images has 2 lines but .*texts has 1; expected line i of one"):
+        captions[1].predictor.read_files(str(source), str(target))
+
+
 def test_a_question_goes_with_an_image(questions):
     task, setup, params = questions
     source = task.splits["test"].source[0]

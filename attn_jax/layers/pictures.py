@@ -84,7 +84,7 @@ class PatchGrid(nn.Module, kw_only=True):
     def cells(self, height: int, width: int) -> tuple[int, int]:
         """Returns (rows, columns) of the grid of an image."""
         if height % self.patch_size or width % self.patch_size:
-            raise ValueError(f"patches of {self.patch_size} pixels do not divide an image of {height} x {width}")
+            raise ValueError(f"patches of {self.patch_size} pixels do not divide an image of {width} x {height}")
         return height // self.patch_size, width // self.patch_size
 
     def edges(self, height: int, width: int) -> tuple[np.ndarray, np.ndarray]:

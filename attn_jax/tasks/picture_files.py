@@ -160,7 +160,7 @@ def check_images(names: list[str], channels: int) -> tuple[int, int, int]:
         own = check_image(pathlib.Path(name))
         size = size or own
         if own != size:
-            found = f"{own[0]} x {own[1]} pixels, but {first} has {size[0]} x {size[1]}"
+            found = f"{own[1]} x {own[0]} pixels, but {first} has {size[1]} x {size[0]}"
             raise UserError(f"{name}: {found}; expected images of one size")
     return *size, channels
 

@@ -54,7 +54,7 @@ class FileGallery:
         found = read_image(pathlib.Path(name), self.image[2])
         if found.shape != tuple(self.image):
             height, width, _ = found.shape
-            raise UserError(f"{name}: {height} x {width} pixels; expected {self.image[0]} x {self.image[1]}, as others")
+            raise UserError(f"{name}: {width} x {height} pixels; expected {self.image[1]} x {self.image[0]}, as others")
         return found
 
 

@@ -116,7 +116,7 @@ def test_a_line_is_a_scene_or_a_file(captions, tmp_path):
     assert len(printed) == 3 and printed[0] == printed[1] and printed[2] == ""
     Image.fromarray(pixels[:8]).save(tmp_path / "b.png")
     for line, message in [
-        (str(tmp_path / "b.png"), "b.png: 8 x 16 pixels; expected 16 x 16, as others"),
+        (str(tmp_path / "b.png"), "b.png: 16 x 8 pixels; expected 16 x 16, as others"),
         ("no.png", "no.png: no such file"),
         ("test:1\twhat is it", "an image with a question, but the model describes images; expected no TAB"),
     ]:

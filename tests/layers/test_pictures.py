@@ -63,7 +63,7 @@ def test_a_patch_is_mapped_on_its_own():
     dense = params["params"]["Dense_0"]
     expected = x[0, 4:6, 6:8].reshape(-1) @ dense["kernel"] + dense["bias"]
     np.testing.assert_allclose(out[0, 2, 3], expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="patches of 4 pixels do not divide an image of 12 x 10"):
+    with pytest.raises(ValueError, match="patches of 4 pixels do not divide an image of 10 x 12"):
         PatchGrid(features=4, patch_size=4).cells(12, 10)
 
 

@@ -121,7 +121,7 @@ def test_the_picture_options_are_read_where_there_are_images():
         (
             "seq2seq",
             {"model__picture__grid": "patches", "model__picture__patch_size": 5},
-            r"^model.picture.patch_size: patches of 5 pixels do not divide an image of 8 x 12; expected one of 2, 4$",
+            r"^model.picture.patch_size: patches of 5 pixels do not divide an image of 12 x 8; expected one of 2, 4$",
         ),
         (
             "seq2seq",

@@ -68,8 +68,8 @@ class GlimpseOptions(OutputUser):
             raise UserError(f"model.grid {self.grid}: expected the numbers of rows and columns, such as (6, 6)")
         if any(0 < side < self.glimpse_size for side in sizes.image[:2]):
             raise UserError(
-                f"model.glimpse_size {self.glimpse_size} is larger than the image, {sizes.image[0]} x "
-                f"{sizes.image[1]} pixels; expected at most {min(sizes.image[:2])}"
+                f"model.glimpse_size {self.glimpse_size} is larger than the image, {sizes.image[1]} x "
+                f"{sizes.image[0]} pixels; expected at most {min(sizes.image[:2])}"
             )
         if self.entropy_bonus and self.places != "grid":
             raise UserError(

@@ -300,7 +300,7 @@ PARAMS_OF_ONE = fill(jax.eval_shape(build(num_scales=1, num_glimpses=1).init, ja
         ({"read": "enumeration", "grid": (6, 6), "num_glimpses": 4}, "4 glimpses at 36 places have 1,679,616 paths"),
         ({"baseline": "leave_one_out"}, "leave_one_out needs model.num_samples of at least 2, got 1"),
         ({"grid": (3,)}, r"model.grid \(3,\): expected the numbers of rows and columns"),
-        ({"glimpse_size": 9}, "model.glimpse_size 9 is larger than the image, 8 x 12 pixels; expected at most 8"),
+        ({"glimpse_size": 9}, "model.glimpse_size 9 is larger than the image, 12 x 8 pixels; expected at most 8"),
         ({"places": "gaussian", "entropy_bonus": 0.1}, "the entropy of model.places gaussian is that of its sigma"),
     ],
 )

@@ -105,15 +105,17 @@ def read_captions(folder: pathlib.Path, file: str, questions: bool) -> Pairs:
     """Reads a file of captions, or of questions and answers.
 
     Raises:
-        UserError: it cannot be read, a line has too few fields, there is no such image, or boxes are none.
+        UserError: it cannot be read, a line has too few or empty fields, there is no such image, or boxes are none.
     """
     path, kind = folder / file, "image TAB question TAB answer" if questions else "image TAB caption"
     sources, targets, boxes = [], [], []
     for number, line in enumerate(read_lines(path, kind), 1):
         where, fields = f"{path}, line {number}", line.split("\t")
         count = 3 if questions else 2
-        if len(fields) not in (count, count + 1) or not all(field.strip() for field in fields):
+        if len(fields) not in (count, count + 1):
             raise UserError(f"{where}: {len(fields)} fields; expected {kind}, and perhaps TAB boxes")
+        if empty := [place for place, field in enumerate(fields, 1) if not field.strip()]:
+            raise UserError(f"{where}: field {empty[0]} is empty; expected {kind}, and perhaps TAB boxes")
         if not os.path.isfile(folder / fields[0]):
             raise UserError(f"{where}: there is no image {short(fields[0])} in {folder}")
         sources.append("\t".join([str(folder / fields[0]), *fields[1 : count - 1]]))

@@ -118,6 +118,13 @@ def commands(path):
     ]
 
 
+def test_every_run_of_own_data_has_a_work_directory_of_its_own():
+    """A second run in the directory of another is refused."""
+    found = [line for line in commands(ROOT / "docs" / "own_data.md") if "launch.py --config=" in line]
+    names = [folder for line in found for folder in re.findall(r"--workdir=(\S+)", line)]
+    assert len(names) > 3 and len(set(names)) == len(names)
+
+
 def called_by(path):
     """The code of a script, and of the functions of other experiments that it calls, which may read its options."""
     tree, imported = ast.parse(path.read_text(encoding="utf-8")), {}

@@ -19,8 +19,8 @@ NUM_BEST = 64  # unigram: ways to split a text that `sample` chooses from
 class SentencePiece:
     """Subword pieces of a unigram or BPE model. Kudo and Richardson 2018, arXiv 1808.06226.
 
-    The model is stored as bytes and needs no file. Text is normalized (NFKC), so decode(encode(text)) is the normalized
-    text.
+    The model is stored as bytes and needs no file. Text is normalized, so decode(encode(text)) is the normalized text:
+    NFKC with single spaces, where U+200B, U+200C, U+200E, U+200F and U+FEFF are spaces as well.
     """
 
     kind = "sentencepiece"

@@ -202,6 +202,12 @@ def test_what_is_wrong_with_a_line_is_no_fault_of_sentencepiece(error):
     assert found.value is error
 
 
+@pytest.mark.parametrize("sign", ["\u200b", "\u200c", "\u200e", "\u200f", "\ufeff", "\u3000", "\t", "  "])
+def test_sentencepiece_reads_signs_without_width_as_spaces(sign):
+    vocabulary = SentencePiece.train(["a b c d"], vocab_size=9)
+    assert vocabulary.decode(vocabulary.encode(f"a{sign}ｂ")) == "a b"
+
+
 def test_sentencepiece_training_is_deterministic():
     models = [SentencePiece.train(LINES, vocab_size=36).to_json() for _ in range(2)]
     assert models[0] == models[1]

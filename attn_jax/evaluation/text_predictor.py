@@ -112,12 +112,12 @@ class TextPredictor:
         list(self._checked(pairs.source))  # a UserError at the first that is wrong
         return pairs
 
-    def _checked(self, texts: Iterable[str]) -> Iterator[str]:
+    def _checked(self, texts: Iterable[str], where: str = "line") -> Iterator[str]:
         """Yields texts, up to a source with tags that has more than one tab, which is a UserError."""
         form = getattr(self.translator.source_vocabulary, "form", "")
         for number, text in enumerate(texts, 1):
             if form and text.count("\t") > 1:
-                raise UserError(f"line {number}: {text.count(chr(9))} tabs in a source; expected {form}")
+                raise UserError(f"{where} {number}: {text.count(chr(9))} tabs in a source; expected {form}")
             yield text
 
     def read_files(self, source: str, target: str) -> Pairs:
@@ -126,7 +126,9 @@ class TextPredictor:
         Raises:
             UserError: a file is missing or cannot be read; the model is a classifier and a target is no label.
         """
-        return self.accept(self.read_pairs(Pairs(*read_parallel(source, target))), target)
+        pairs = Pairs(*read_parallel(source, target))
+        list(self._checked(pairs.source, f"{source}, line"))
+        return self.accept(pairs, target)
 
     def accept(self, pairs: Pairs, file: str) -> Pairs:
         """Returns the pairs of a file after a check of their labels and notices of unknown tokens.
@@ -136,9 +138,11 @@ class TextPredictor:
         """
         if self.model.one_token:
             check_labels(self.translator.encode(pairs), pairs, file)
-            for label in dict.fromkeys(pairs.target):  # one that is unk would be right wherever unk is predicted
-                if UNK in self.translator.target_vocabulary.encode(label):
-                    raise UserError(f"{file}: the target {label!r} is no label of the training")
+            encode = self.translator.target_vocabulary.encode
+            unknown = {label for label in set(pairs.target) if UNK in encode(label)}  # right wherever unk is predicted
+            for number, label in enumerate(pairs.target, 1):
+                if label in unknown:
+                    raise UserError(f"{file}, line {number}: the target {label!r} is no label of the training")
         self.report(pairs.source, pairs.target)
         return pairs
 

@@ -273,8 +273,10 @@ def test_measuring_imports_no_plots():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_source_with_tags_has_one_tab():
+def test_a_source_with_tags_has_one_tab(tmp_path):
     """A line lemma TAB form TAB tags, as in the files of inflection, is no source."""
+    for name, text in (("lemmas", "ab\tN;PL\nab\ta\tN;PL\n"), ("forms", "a\nb\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
     lines, tokens = ["", "ab\ta\tN;PL"], ["<N>", "<PL>", "a", "b"]
     for vocabulary in (Inflections(tokens), TaggedLemmas(tokens)):
         predictor = build_setup(tiny_config(), (vocabulary, VOCABULARIES[1])).predictor
@@ -285,6 +287,8 @@ def test_a_source_with_tags_has_one_tab():
         ):
             with pytest.raises(UserError, match="line 2: 2 tabs in a source; expected lemma TAB TAG;TAG"):
                 reading()
+        with pytest.raises(UserError, match="/lemmas, line 2: 2 tabs in a source"):
+            predictor.read_files(str(tmp_path / "lemmas"), str(tmp_path / "forms"))
     assert setup().predictor.read_lines(lines) == lines[1:]  # words have no such form
 
 
@@ -413,6 +417,9 @@ def test_a_target_that_is_no_label_is_refused():
     predictor = build_setup(config, task.kept).predictor
     known = Pairs(["somzudak"], ["valu"])
     assert predictor.accept(known, "words.tsv") == known
-    for label, message in (("frisk", "the target 'frisk' is no label of the training"), ("a b", "has 2 tokens")):
-        with pytest.raises(UserError, match=f"^words.tsv: .*{message}"):
-            predictor.accept(Pairs(["somzudak"], [label]), "words.tsv")
+    for label, message in (
+        ("frisk", ", line 2: the target 'frisk' is no label of the training"),
+        ("a b", ": the target 'a b' has 2 tokens"),
+    ):
+        with pytest.raises(UserError, match=f"^words.tsv{message}"):
+            predictor.accept(Pairs(["somzudak"] * 3, ["valu", label, label]), "words.tsv")

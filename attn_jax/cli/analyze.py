@@ -14,7 +14,7 @@ from functools import partial
 from attn_jax.cli.inputs import decoded
 from attn_jax.errors import UserError
 from attn_jax.evaluation.analysis import Alignment, read_talp
-from attn_jax.evaluation.attention_measures import Gold, Links, Row, measure_attention
+from attn_jax.evaluation.attention_measures import NUMBERED_ROWS, Gold, Links, Row, measure_attention
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.metrics import summarize
 from attn_jax.evaluation.tables import markdown
@@ -24,7 +24,7 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.types import Params
 
-AXES = ("layer", "head", "hop", "query")
+AXES = ("layer", "head", *NUMBERED_ROWS.values())
 MEASURES = {
     "entropy": "of the weights, in nats",
     "keys": "exp(entropy): the number of equal weights with this entropy",

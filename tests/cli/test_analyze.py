@@ -15,6 +15,7 @@ from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
 from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
+from attn_jax.evaluation.attention_measures import NUMBERED_ROWS
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.vocabulary import Characters, Inflections, TaggedLemmas, TaggedTexts, Words
@@ -140,3 +141,10 @@ def test_a_value_that_is_not_known_is_an_empty_cell():
         {"place": "b", "hop": 2, "values": {"keys": {"mean": 2.0, "std": 0.0, "seeds": [2.0]}}},
     ]
     assert analysis_table(rows).splitlines()[2:] == ["| a | 1 |  |  |", "| b |  | 2 | 2 |"]
+
+
+@pytest.mark.parametrize("axis", ["layer", "head", *NUMBERED_ROWS.values()])
+def test_the_table_has_the_number_of_each_row(axis):
+    values = {"keys": {"mean": 2.0, "std": 0.0, "seeds": [2.0]}}
+    head, _, *rows = analysis_table([{"place": "a", axis: n, "values": values} for n in (1, 2)]).splitlines()
+    assert head == f"| place | {axis} | keys |" and rows == ["| a | 1 | 2 |", "| a | 2 | 2 |"]

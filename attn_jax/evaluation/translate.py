@@ -133,12 +133,9 @@ class Translator:
         return found
 
     def _replaced(self, params: Params, text: str, ids: list[int]) -> list[str]:
-        rows = [*self.source_vocabulary.encode(text), EOS], [BOS, *ids]
-        shape = round_up((len(rows[0]), len(rows[1])), self._largest)
-        source, target_in = (
-            np.array([row + [PAD] * (length - len(row))], np.int32) for row, length in zip(rows, shape, strict=True)
-        )
-        batch = {"source": source, "target_in": target_in, "target_out": target_in}
+        encoded = self.encode(Pairs([text], [""], target_ids=[tuple(ids)]))
+        shape = round_up((int(encoded.source.lengths[0]), len(ids) + 1), self._largest)
+        batch = encoded.batch(np.array([0]), shape)
         weights = np.asarray(self.attention_weights(params, batch))[0]
         vocabulary = self.source_vocabulary
         # Neither a tag nor the eos before it is part of an output.

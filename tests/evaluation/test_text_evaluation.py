@@ -168,6 +168,22 @@ def test_unknown_words_become_the_source_word_with_the_most_attention(params):
         assert after.text.split() == expected
 
 
+def test_weights_that_depend_on_the_output_are_those_of_the_output_that_has_the_unknown_words():
+    """Where the position that is read is latent, each row of weights is given the output up to its own token."""
+    latent = {"objective": "marginal", "attention__read": "enumeration", "attention__transition": "monotonic"}
+    built = setup(**{f"model__{name}": value for name, value in latent.items()})
+    predictor, params = (
+        built.predictor,
+        fill(jax.eval_shape(built.model.init, jax.random.key(0), built.example), 1, 0.9),
+    )
+    text, rng = " ".join(WORDS[:8]), np.random.default_rng(0)
+    for _ in range(5):
+        ids = [*rng.integers(UNK + 3, 12, 4).tolist(), UNK, UNK]
+        (weights,) = predictor.weights(params, Pairs([text], [""], target_ids=[tuple(ids)]))
+        expected = [WORDS[place] for place in np.argmax(weights[4:6, :8], axis=-1)]
+        assert predictor.translator._replaced(params, text, ids)[4:] == expected
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -100,8 +100,11 @@ def compare(values: Values, baseline: Values, level: float = LEVEL) -> Compariso
     if len(x) != len(y):
         raise ValueError(f"compare: expected pairs, got {len(x)} values and {len(y)} of the baseline")
     differences = x - y
+    deviation = np.std(differences, ddof=1)
+    if deviation <= 1e-12 * np.max(np.abs([x, y])):  # equal differences of other values may differ by rounding
+        deviation = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        effect = float(np.mean(differences) / np.std(differences, ddof=1))
+        effect = float(np.mean(differences) / deviation)
     smallest = 2.0 ** (1 - len(x)) if len(x) <= NUM_EXACT else 1 / (NUM_RESAMPLES + 1)
     return Comparison(t_interval(differences, level), sign_flip_test(differences), smallest, effect)
 

@@ -67,6 +67,9 @@ def test_the_effect_size_is_the_mean_over_the_standard_deviation():
     assert compare([2.0, 4.0], [1.0, 1.0]).effect_size == pytest.approx(2 / math.sqrt(2))
     assert compare([2.0, 2.0], [1.0, 1.0]).effect_size == math.inf
     assert math.isnan(compare([1.0, 1.0], [1.0, 1.0]).effect_size)
+    # 2 / 7 more in both pairs, apart from rounding
+    assert compare([300 / 7, 500 / 7], [100 / 7, 300 / 7]).effect_size == math.inf
+    assert compare([1.1, 1.2, 1.3], [1.0, 1.1, 1.2]).effect_size == math.inf
 
 
 def test_without_an_effect_about_one_comparison_in_twenty_is_significant():

@@ -173,7 +173,8 @@ def encode_map(one: Map, labels: dict[tuple[str, ...], int]) -> dict[str, Any]:
         kept = np.sort(largest[sizes[largest] >= SMALLEST * sizes.max()])
         cut, weights, columns = len(columns) - len(kept), weights[..., kept], tuple(columns[i] for i in kept)
     most = float(np.abs(weights).max(initial=0.0))
-    exponent = math.ceil(math.log10(most) - 1e-9) - 3 if most > 0 else -3
+    # A weight of one may be larger by rounding; up to 1.0002 it is still 1000 thousandths.
+    exponent = math.ceil(math.log10(most) - 1e-4) - 3 if most > 0 else -3
     full = np.asarray(one.weights, np.float64)
     return {
         "name": one.name,

@@ -52,6 +52,12 @@ def test_rows_without_weights_are_left_out_of_the_means():
     assert one["entropy"] == [pytest.approx(np.log(2), rel=1e-3), None] and one["unit"] == 0.001
 
 
+def test_a_weight_of_one_that_is_larger_by_rounding_costs_no_digit():
+    weights = np.array([[1 + 2.0**-23, 0.004], [1.0, -0.004]])  # ten times a tenth in float32
+    one = run.encode_map(Map("m", (), tokens(2), tokens(2), weights), {})
+    assert one["unit"] == 0.001 and decoded(one).tolist() == [[1.0, 0.004], [1.0, -0.004]]
+
+
 def test_of_many_training_points_those_with_the_largest_weights_are_kept_in_order():
     weights = distribution(1, 500, concentration=0.1)
     labels = {}

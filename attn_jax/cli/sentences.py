@@ -3,6 +3,7 @@
 A run writes it beside result.json, and --mode=eval writes eval_sentences.json; see attn_jax.evaluation.paired.
 """
 
+import math
 import pathlib
 from collections.abc import Iterable
 
@@ -34,7 +35,7 @@ def read_sentences(path: pathlib.Path) -> Sentences:
         sound &= isinstance(of_seeds, list) and all(isinstance(one, list) and one for one in of_seeds)
         for one in of_seeds if sound else ():
             sound &= all(isinstance(row, list) and len(row) == len(one[0]) for row in one)
-            sound = sound and all(isinstance(x, int | float) for row in one for x in row)
+            sound = sound and all(isinstance(x, int | float) and math.isfinite(x) for row in one for x in row)
             shapes.add(len(one))
     if not sound or len(shapes) > 1:
         raise UserError(f"cannot read {path}: expected the statistics of sentences that a run writes")

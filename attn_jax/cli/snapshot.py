@@ -238,7 +238,8 @@ def measure(
     sentences = None
     if found.statistics and isinstance(split, Pairs):
         content = text_checksum([split.source, split.target])
-        sentences = sentences_of(seeds, found.statistics, found.outputs, content, ensemble=snapshot.together)
+        statistics = {metric: of for metric, of in found.statistics.items() if metric in metrics}
+        sentences = sentences_of(seeds, statistics, found.outputs, content, ensemble=snapshot.together)
     result = {
         "name": config.name,
         "split": name,

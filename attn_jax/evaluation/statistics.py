@@ -160,18 +160,19 @@ def paired_bootstrap(
         standard deviations of the resampled differences.
 
     Raises:
-        ValueError: other numbers of sentences.
+        ValueError: other numbers of sentences, or a score that is not finite.
     """
     a, b = np.asarray(statistics), np.asarray(baseline)
     if len(a) != len(b) or len(a) == 0:
         raise ValueError(f"paired_bootstrap: expected the same sentences, got {len(a)} and {len(b)}")
     observed = score(a.sum(0)) - score(b.sum(0))
-    resampled = np.array(
+    resampled = _checked(
         [
             score(one) - score(other)
             for counts in resampled_counts(len(a), num_resamples, seed)
             for one, other in zip(counts @ a, counts @ b, strict=True)
-        ]
+        ],
+        at_least=1,
     )
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     # The null hypothesis moves the resampled differences to a mean of zero.

@@ -1,6 +1,7 @@
 """--mode=compare says what differs between two runs, and what cannot be compared in one line."""
 
 import json
+import math
 import shutil
 
 import numpy as np
@@ -199,6 +200,13 @@ def cut(path):
         (
             "sentences.json",
             lambda found: found | {"statistics": found["statistics"] | {"loss": [[[1, 2]], [[1, "x"]]]}},
+            r"sentences\.json: expected the statistics of sentences",
+        ),
+        (
+            "sentences.json",
+            lambda found: (
+                found | {"statistics": found["statistics"] | {"loss": [[[math.nan, 1]] * len(found["outputs"][0])] * 2}}
+            ),
             r"sentences\.json: expected the statistics of sentences",
         ),
     ],

@@ -161,6 +161,7 @@ def test_seeds_in_common():
         (lambda: t_interval([1.0, math.nan]), "expected finite values, got nan"),
         (lambda: compare([1.0, 2.0], [1.0, 2.0, 3.0]), "got 2 values and 3 of the baseline"),
         (lambda: paired_bootstrap(np.ones((2, 1)), np.ones((3, 1)), sum), "the same sentences, got 2 and 3"),
+        (lambda: paired_bootstrap(np.full((2, 1), math.nan), np.ones((2, 1)), sum), "expected finite values, got nan"),
         (lambda: sign_flip_test([]), "at least 1 values, got 0"),
     ],
 )

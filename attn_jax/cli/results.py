@@ -1,7 +1,7 @@
 """result.json of a work directory: the measured metrics of a run."""
 
-import math
 import pathlib
+import sys
 from typing import Any
 
 from attn_jax.cli import sentences
@@ -43,8 +43,8 @@ def read_finished(path: pathlib.Path) -> dict[str, Any]:
 
 
 def is_finite(value: Any) -> bool:
-    """Returns whether a value that was read from JSON is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Returns whether a value that was read from JSON is a finite number, and no integer beyond those of a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def remove_results(workdir: pathlib.Path) -> None:

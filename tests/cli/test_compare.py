@@ -183,6 +183,12 @@ def test_a_sweep_has_a_table_over_sentences(runs):
     assert "| over sentences, to a | loss | perplexity | accuracy |" in tables and "not of other seeds" in tables
 
 
+def with_loss(found, value):
+    """The content of sentences.json with another loss of each sentence."""
+    rows = [[value, 1]] * len(found["outputs"][0])
+    return found | {"statistics": found["statistics"] | {"loss": [rows, rows]}}
+
+
 def cut(path):
     path.write_text(path.read_text()[:90])
 
@@ -202,13 +208,8 @@ def cut(path):
             lambda found: found | {"statistics": found["statistics"] | {"loss": [[[1, 2]], [[1, "x"]]]}},
             r"sentences\.json: expected the statistics of sentences",
         ),
-        (
-            "sentences.json",
-            lambda found: (
-                found | {"statistics": found["statistics"] | {"loss": [[[math.nan, 1]] * len(found["outputs"][0])] * 2}}
-            ),
-            r"sentences\.json: expected the statistics of sentences",
-        ),
+        ("sentences.json", lambda found: with_loss(found, math.nan), r"sentences\.json: expected the statistics of"),
+        ("sentences.json", lambda found: with_loss(found, 10**400), r"sentences\.json: expected the statistics of"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(runs, tmp_path, file, change, message):

@@ -188,6 +188,7 @@ def test_runs_that_cannot_be_compared_are_one_line(folder):
         {"metrics": {"loss": 3}, "seeds": []},
         {"metrics": {"loss": {"mean": "a", "std": 0, "seeds": [1]}}, "seeds": [0]},
         {"metrics": {"loss": {"mean": float("nan"), "std": 0, "seeds": [1]}}, "seeds": [0]},
+        {"metrics": {"loss": {"mean": 10**400, "std": 0, "seeds": [1]}}, "seeds": [0]},
     ],
 )
 def test_a_result_that_is_none_is_one_line(tmp_path, result):

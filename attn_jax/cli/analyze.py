@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from attn_jax.cli.inputs import decoded
+from attn_jax.cli.results import is_finite
 from attn_jax.errors import UserError
 from attn_jax.evaluation.analysis import Alignment, read_talp
 from attn_jax.evaluation.attention_measures import NUMBERED_ROWS, Gold, Links, Row, measure_attention
@@ -149,7 +150,7 @@ def read_analysis(path: pathlib.Path) -> dict:
     )
     for values in (one for row in (rows if sound else ()) for one in row["values"].values()):
         sound &= isinstance(values, dict) and {"mean", "std", "seeds"} <= values.keys()
-        sound = sound and all(x is None or isinstance(x, int | float) for x in (values["mean"], values["std"]))
+        sound = sound and all(x is None or is_finite(x) for x in (values["mean"], values["std"]))
         sound = sound and isinstance(values["seeds"], list)
     if not sound:
         raise UserError(f"cannot read {path}: expected what --mode=analyze writes; remove it, or analyze again")

@@ -100,7 +100,9 @@ def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
     (copy / "analysis.json").write_text(json.dumps(found))
     of = report(trained[0], copy)["analysis"]["of"]
     assert of == "Means over test, best checkpoint (step 1), measured 2026-11-24."
-    for damaged in ({"rows": 3}, {"rows": [{"place": "source", "values": {"entropy": 3}}]}, {}):
+    huge = {"mean": 10**400, "std": 0, "seeds": [1]}
+    rows = [[{"place": "source", "values": {"entropy": wrong}}] for wrong in (3, huge)]
+    for damaged in ({"rows": 3}, *({"rows": row} for row in rows), {}):
         (copy / "analysis.json").write_text(json.dumps(damaged))
         with pytest.raises(UserError, match=r"analysis\.json: expected what --mode=analyze writes"):
             report(trained[0], copy)

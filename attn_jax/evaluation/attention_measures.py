@@ -89,6 +89,8 @@ def _of_seed(collector, params: Params, split: Split, seed: int, gold: Gold | No
             for name, values in _values(one, weights, axes, _evidence(split, index)).items():
                 for place in np.ndindex(values.shape):
                     per_example[_key(one.name, axes, place)][name].append(float(values[place]))
+            if ROWS.get(place_of(one.name)) == "both" and collector.model.continues_source:
+                one, weights = source_first(one, weights, len(collector.source_tokens(split.source[index])))
             for place in np.ndindex(weights.shape[:-2]):
                 key = _key(one.name, axes, place)
                 if place_of(one.name) in READ_SOURCE:
@@ -127,6 +129,12 @@ def unfolded(one: Map) -> tuple[tuple[str, ...], Float[np.ndarray, "... q k"]]:
     if one.name not in NUMBERED_ROWS:
         return one.axes, np.asarray(one.weights, np.float64)
     return (*one.axes, NUMBERED_ROWS[one.name]), np.asarray(one.weights, np.float64)[..., None, :]
+
+
+def source_first(one: Map, weights: Float[np.ndarray, "... q k"], n: int) -> tuple[Map, Float[np.ndarray, "... q k"]]:
+    """Moves the columns of n source tokens, which come after eos and bos, to the front; returns the map and weights."""
+    order = [*range(2, n + 2), 0, 1, *range(n + 2, len(one.columns))]
+    return one._replace(columns=tuple(one.columns[i] for i in order)), weights[..., order]
 
 
 def to_source(one: Map, weights: Float[np.ndarray, "q k"]) -> Float[np.ndarray, "t s"] | None:

@@ -131,18 +131,20 @@ class TextCollector:
             found[index] = [*maps, *found[index]]
         return found
 
+    def source_tokens(self, source: str) -> Sequence[str]:
+        """Returns the tokens of a source, without eos."""
+        return self.translator.source_vocabulary.tokenize(source)
+
     def labels_of(self, source: str, target: str, ids: Sequence[int] | None = None) -> dict[str, tuple[str, ...]]:
         """Returns the labels of the positions of each sequence that attention may read; `ids` of a decoded target."""
         translator = self.translator
-        source_tokens = (*translator.source_vocabulary.tokenize(source), EOS_LABEL)
+        source_tokens = (*self.source_tokens(source), EOS_LABEL)
         tokens = tuple(translator.target_tokens(target, ids))
         given = (BOS_LABEL, *tokens)
-        return {
-            "source": source_tokens,
-            "target": (*tokens, EOS_LABEL),
-            "target_in": given,
-            "both": (*source_tokens, *given),
-        }
+        both = (*source_tokens, *given)
+        if self.model.continues_source:
+            both = (EOS_LABEL, BOS_LABEL, *source_tokens[:-1], *tokens)
+        return {"source": source_tokens, "target": (*tokens, EOS_LABEL), "target_in": given, "both": both}
 
     def has_labels(self, run: int) -> bool:
         """Tells whether the labels are those of what a run of an ensemble reads, from 1; 0: of the only model."""

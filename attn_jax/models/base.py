@@ -73,6 +73,11 @@ class Model:
         return getattr(self.module, "reads_target", False)
 
     @property
+    def continues_source(self) -> bool:
+        """Tells whether the source is the beginning of the target: the model reads eos, bos, source, target."""
+        return getattr(self.module, "continue_source", False)
+
+    @property
     def reads_tags(self) -> bool:
         """Tells whether the model takes a source "text eos tags" apart; see models/tags.py."""
         return getattr(self.module, "reads_tags", False)
@@ -250,6 +255,18 @@ def best_tokens(log_probs: Float[Array, "b v"], k: int | None) -> tuple[Float[Ar
     if k is None:
         return log_probs, jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), log_probs.shape)
     return top_k(log_probs, min(k, size))
+
+
+def continued(source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, pad: int) -> Int[Array, "b n"]:
+    """Returns where in [source, target_in] the tokens of a text are whose beginning is the source; n = s - 1 + t.
+
+    They are bos, the source without eos, the target; places of padding follow.
+    """
+    (_, s), (_, t) = source.shape, target_in.shape
+    num_tokens = jnp.sum(source != pad, axis=1, keepdims=True) - 1  # without eos
+    place = jnp.arange(s - 1 + t)
+    after = jnp.minimum(s + place - num_tokens, s + t - 1)
+    return jnp.where(place == 0, s, jnp.where(place <= num_tokens, place - 1, after))
 
 
 def one_word(

@@ -9,6 +9,7 @@ from arrays import fill
 from tiny_run import tiny_config
 
 from attn_jax.cli.build import build_setup, build_task
+from attn_jax.evaluation.attention_measures import source_first, to_source
 from attn_jax.evaluation.collect import Collector, collector_of, sample_keys
 from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.options import flatten
@@ -74,6 +75,28 @@ def test_a_language_model_attends_to_source_and_target_in_one_sequence():
         assert own.columns[n:] == ("<bos>", *example.reference)
         (mean,) = setup.predictor.weights(params, Pairs([example.source], [example.reference]))
         np.testing.assert_allclose(own.weights[-1].mean(0)[n:, :n], mean, atol=1e-6)
+
+
+def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
+    """The labels are in the order of reading; measures of words of the source find their columns."""
+    letters = Words(["a", "b", "c"])
+    config = tiny_config(model__name="language_model", model__continue_source=True, **HEADS)
+    setup = build_setup(config, (letters, letters))
+    params = fill(jax.eval_shape(setup.model.init, jax.random.key(0), setup.example), 0, 0.7)
+    prompts = Pairs(["a b", ""], ["c a", "b"])
+    found = collector_of(setup.predictor).collect(params, prompts, forced=True)
+    for example, text, mean in zip(
+        found, (("a", "b", "c", "a"), ("b",)), setup.predictor.weights(params, prompts), strict=True
+    ):
+        (own,) = example.maps
+        check_rows(example.maps)
+        assert own.rows == own.columns == ("<eos>", "<bos>", *text)
+        assert not np.triu(own.weights[0, 0], 1).any()
+        n = len(example.source.split())
+        first, weights = source_first(own, own.weights, n)
+        assert first.columns == (*text[:n], "<eos>", "<bos>", *text[n:])
+        np.testing.assert_allclose(weights[-1].mean(0)[n + 1 :, : n + 1], mean, atol=1e-6)
+        np.testing.assert_allclose(to_source(first, weights[-1, 0]), weights[-1, 0, n + 1 : -1, :n])
 
 
 @pytest.mark.parametrize("objective", ["soft", "hard"])

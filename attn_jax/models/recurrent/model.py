@@ -12,6 +12,7 @@ from flax import struct
 from attn_jax.attention.dropout import Dropout
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.rnn import Cell, Recurrence, State
+from attn_jax.models.base import continued
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
@@ -27,8 +28,8 @@ class DecodeState:
 class RecurrentLanguageModel(nn.Module, kw_only=True):
     """p(target | source) by recurrent layers, with dropout of embeddings, between the layers and of the output.
 
-    With `continue_source` the source in decoding is the beginning of the target itself, and the model continues it:
-    it reads eos, bos, source. In training the source is then empty.
+    With `continue_source` the source is the beginning of the target itself, and the model continues it: it reads eos,
+    bos, source, target. In training the source is then empty.
     """
 
     source_vocab_size: int
@@ -78,8 +79,17 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
 
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
         """Returns the hidden states of the teacher-forced pass [b, t, d]."""
-        embedded = self.target_embedding(target_in)
-        return self.run(self.read(source, train=train), embedded, target_in != self.pad, train=train)[1]
+        if not self.continue_source or source.shape[1] == 1:  # eos alone, as in training
+            embedded = self.target_embedding(target_in)
+            return self.run(self.read(source, train=train), embedded, target_in != self.pad, train=train)[1]
+        index = continued(source, target_in, pad=self.pad)
+        text = jnp.take_along_axis(jnp.concatenate([source, target_in], axis=1), index, axis=1)
+        num_tokens = jnp.maximum(jnp.sum(source != self.pad, axis=1, keepdims=True) - 1, 0)
+        own = num_tokens + jnp.arange(target_in.shape[1])
+        real = (text != self.pad) & (jnp.arange(text.shape[1]) < num_tokens + target_in.shape[1])
+        begun = self.read(jnp.full_like(source[:, :1], self.eos), train=train)
+        hidden = self.run(begun, self.target_embedding(text), real, train=train)[1]
+        return jnp.take_along_axis(hidden, own[..., None], axis=1)
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
         """True at the target positions that count."""

@@ -31,7 +31,7 @@ class RecurrentOptions(SharedEmbeddingOptions, OutputUser):
     num_layers: int = option(1, "number of layers", at_least=1, at_most=1000)
     cell: str = option("lstm", "type of recurrent cell", choices=CELLS)
     dropout: float = option(0.2, "dropout rate", at_least=0, at_most=0.999)
-    continue_source: bool = option(False, "decoding continues the source: it is the beginning of the target")
+    continue_source: bool = option(False, "the target continues the source, which is the beginning of the text")
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:
         """Builds the model.

@@ -2,7 +2,8 @@
 
     source tokens, eos, bos, target tokens, eos, pad ...
 
-The loss is that of the target tokens. With an empty source this is plain language modelling.
+or, where the target continues the source, eos, bos, source tokens, target tokens, eos, pad. The loss is that of the
+target tokens. With an empty source this is plain language modelling.
 """
 
 from typing import ClassVar
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.layers.transformer import AnyMemory, TransformerStack
+from attn_jax.models.base import continued
 from attn_jax.models.transformer.encoder_decoder import TeacherForced
 from attn_jax.types import Array, Float, Int
 
@@ -28,8 +30,8 @@ class DecodeState:
 class LanguageModel(TeacherForced, kw_only=True):
     """p(target | source) by one causal stack (Radford 2018; Liu 2018, arXiv 1801.10198).
 
-    With `continue_source` the source in decoding is the beginning of the target itself, and the model continues it:
-    it reads eos, bos, source. In training the source is then empty.
+    With `continue_source` the source is the beginning of the target itself, and the model continues it: it reads eos,
+    bos, source, target. In training the source is then empty.
     """
 
     stack: TransformerStack
@@ -42,13 +44,21 @@ class LanguageModel(TeacherForced, kw_only=True):
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
         place = jnp.arange(size)  # the target follows the source without a gap: padding in between changes nothing
-        index = jnp.where(place < length, place, jnp.minimum(source.shape[1] + place - length, size - 1))
+        columns, read = jnp.arange(source.shape[1]), self.embed_source(source)
+        if self.continue_source and source.shape[1] > 1:  # else it is eos alone, as in training
+            last = jnp.maximum(length - 1, 0)  # eos, which comes first
+            index = jnp.concatenate([last, continued(source, target_in, pad=self.pad)], axis=1)
+            read = jnp.where((columns < last)[..., None], self.target_embedding(source), read)
+            columns = jnp.where(columns < last, columns + 2, 0)
+        else:
+            index = jnp.where(place < length, place, jnp.minimum(source.shape[1] + place - length, size - 1))
         real = jnp.take_along_axis(both != self.pad, index, axis=1) & (place < length + target_in.shape[1])
-        embedded = jnp.concatenate([self.embed_source(source), self.target_embedding(target_in)], axis=1)
+        embedded = jnp.concatenate([read, self.target_embedding(target_in)], axis=1)
         states, _, attended = self.stack.run(take(embedded, index), real, train=train)
         own = length + jnp.arange(target_in.shape[1])
         weights = take(jnp.mean(attended.weights, axis=-3), own)
-        return take(states, own), weights[..., : source.shape[1]] * (source != self.pad)[:, None]
+        columns = jnp.broadcast_to(columns, source.shape)[:, None]
+        return take(states, own), jnp.take_along_axis(weights, columns, axis=-1) * (source != self.pad)[:, None]
 
     def start(self, source: Int[Array, "b s"]) -> tuple[tuple, DecodeState]:
         """Reads the source into caches with room for the target; the memory is empty."""

@@ -108,7 +108,7 @@ class LanguageModelOptions(SharedEmbeddingOptions, StackOptions):
     """Options of a decoder-only Transformer: the source is the beginning of the sequence."""
 
     name: str = option("language_model", "name of the family")
-    continue_source: bool = option(False, "decoding continues the source: it is the beginning of the target")
+    continue_source: bool = option(False, "the target continues the source, which is the beginning of the text")
     attention: MemoryOptions = section(MemoryOptions, "self-attention")
 
     def build(self, sizes: TextSizes, setting: Setting) -> Model:

@@ -87,5 +87,7 @@ def test_it_continues_a_prompt_as_the_text_itself():
         plain, expected = built.step(params, (), plain, jnp.asarray([token]))
     np.testing.assert_allclose(log_probs, expected, rtol=1e-5, atol=1e-6)
     _, after = built.step(params, (), state, jnp.asarray([text[2]]))
-    _, expected = built.step(params, (), plain, jnp.asarray([text[2]]))
-    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
+    _, last = built.step(params, (), plain, jnp.asarray([text[2]]))
+    np.testing.assert_allclose(after, last, rtol=1e-5, atol=1e-6)
+    batch = {"source": prompt, "target_in": jnp.asarray([[BOS, text[2]]]), "target_out": jnp.asarray([[text[2], EOS]])}
+    np.testing.assert_allclose(built.score(params, batch), expected[:, text[2]] + last[:, EOS], rtol=1e-5)

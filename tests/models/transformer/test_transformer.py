@@ -367,6 +367,34 @@ def test_a_language_model_goes_on_from_a_prompt():
         np.testing.assert_allclose(second[row], expected[row, length + 1], atol=2e-5)
 
 
+def test_a_target_that_goes_on_from_a_prompt_has_the_probability_of_decoding():
+    """And its weights on the prompt are those that the text as a whole has there."""
+    options = dict(continue_source=True, share_embeddings=False, source_vocab=TARGET_VOCAB, **SMALL_STACK)
+    model = build(name="language_model", **options, attention=DOT)
+    params = random_params(model, BATCH, scale=0.4)
+    source = jnp.array([[5, 7, EOS, PAD], [9, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]], jnp.int32)
+    target = jnp.array([[6, 8, EOS], [10, EOS, PAD], [6, 9, EOS]], jnp.int32)
+    batch = {"source": source, "target_out": target}
+    batch["target_in"] = jnp.concatenate([jnp.full((3, 1), 2), target[:, :-1]], axis=1) * (target != PAD)
+    joined = jnp.array([[2, 5, 7, 6, 8], [2, 9, 10, PAD, PAD], [2, 6, 9, PAD, PAD]], jnp.int32)
+
+    @compiled
+    def run(params):
+        memory, state = model.start(params, source)
+        _, steps = jax.lax.scan(functools.partial(model.step, params, memory), state, batch["target_in"].T)
+        text = {"source": jnp.full((3, 1), EOS, jnp.int32), "target_in": joined, "target_out": joined}
+        whole_text = model.captured_weights(params, text)["stack/layers_0/self_attention"]
+        return steps, model.score(params, batch), model.attention_weights(params, batch), whole_text.mean(axis=1)
+
+    steps, scores, weights, expected = run(params)
+    own = np.take_along_axis(steps, np.asarray(target.T)[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(scores, (own * (target.T != PAD)).sum(axis=0), rtol=1e-4)
+    for row, n in enumerate((2, 1, 0)):
+        for t in range(3 if row != 1 else 2):
+            read = [*expected[row, n + 1 + t, 2 : n + 2], expected[row, n + 1 + t, 0]]  # the prompt, then eos
+            np.testing.assert_allclose(weights[row, t], read + [0] * (3 - n), atol=1e-5)
+
+
 # the short convolution
 
 

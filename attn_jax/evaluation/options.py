@@ -46,7 +46,11 @@ class DecodeOptions:
     method: str = option("greedy", "decoding method", choices=METHODS)
     beam_size: int = option(5, "beam: number of hypotheses", at_least=1, at_most=10_000, only=("method", ("beam",)))
     length_penalty: float = option(
-        1.0, "beam: exponent alpha of the penalty ((5 + length) / 6) ** alpha (Wu 2016)", only=("method", ("beam",))
+        1.0,
+        "beam: exponent alpha of the penalty ((5 + length) / 6) ** alpha (Wu 2016)",
+        at_least=-10,  # beyond these it leaves the range of float32
+        at_most=10,
+        only=("method", ("beam",)),
     )
     n_best: int = option(
         1,

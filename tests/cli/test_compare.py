@@ -203,11 +203,7 @@ def cut(path):
         ("sentences.json", lambda found: found | {"checksum": 1}, "were measured on other sentences"),
         ("sentences.json", lambda found: found | {"checksum": None}, r"sentences\.json: expected the statistics of"),
         ("sentences.json", lambda found: {"statistics": {}}, r"sentences\.json: expected the statistics of sentences"),
-        (
-            "sentences.json",
-            lambda found: found | {"statistics": found["statistics"] | {"loss": [[[1, 2]], [[1, "x"]]]}},
-            r"sentences\.json: expected the statistics of sentences",
-        ),
+        ("sentences.json", lambda found: with_loss(found, "x"), r"sentences\.json: expected the statistics of"),
         ("sentences.json", lambda found: with_loss(found, math.nan), r"sentences\.json: expected the statistics of"),
         ("sentences.json", lambda found: with_loss(found, 10**400), r"sentences\.json: expected the statistics of"),
     ],

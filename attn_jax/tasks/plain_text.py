@@ -235,5 +235,10 @@ class PlainTextOptions(VocabularyOptions):
     def cut_by(self) -> dict[str, tuple[str, ...]]:
         return {name: (*options, "block") for name, options in super().cut_by.items()}
 
+    def read_file(self, path: pathlib.Path) -> Pairs:
+        raise UserError(
+            f"--source={path}: a text is measured as the test file; expected --config.task.test=\"('FILE', '')\""
+        )
+
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return plain_text(block=self.block, **self.file_arguments(data_dir, kept))

@@ -23,6 +23,7 @@ from attn_jax.tasks.plain_text import (
     PREPOSITIONS,
     TEST_SIZE,
     TRANSITIVE,
+    PlainTextOptions,
     make_blocks,
     make_sentences,
     plain_text,
@@ -296,3 +297,8 @@ def test_nothing_left_to_train_on_is_told(folder, text, options, message):
     (folder / "train.txt").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         build(data_dir=folder, **options)
+
+
+def test_a_file_beside_the_run_is_named_as_its_test_file(tmp_path):
+    with pytest.raises(UserError, match=r"new\.txt: .* expected --config\.task\.test=\"\('FILE', ''\)\"$"):
+        PlainTextOptions().read_file(tmp_path / "new.txt")

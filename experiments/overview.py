@@ -67,6 +67,15 @@ def of_scenes(found: dict[str, Any]) -> Iterator[Row]:
             yield Row("captions of scenes", variant, "test", how, ours, "", "", run["train_seconds"], "where")
 
 
+def of_images(found: dict[str, Any]) -> Iterator[Row]:
+    """Yields the rows of models of scenes: captions, answers, and digits that glimpses find."""
+    tasks = {"scenes_questions": "questions about scenes", "scenes_glimpses": "a digit among clutter"}
+    for name, run in found["results"].items():
+        task = tasks.get(name.split(",")[0], "captions of scenes")
+        ours = interval(run["metrics"]["exact_match"]["seeds"])
+        yield Row(task, name, "test", "exact match", ours, "", "", run["train_seconds"], "scenes")
+
+
 def of_inflection(found: dict[str, Any], peer: dict[str, Any] | None) -> Iterator[Row]:
     """Yields the rows of inflection; the peer stands beside the runs that are nearest to its size."""
     others = {inflection_peer.Setting(**one["setting"]): one for one in peer["results"]["runs"]} if peer else {}
@@ -135,6 +144,8 @@ def rows(folder: pathlib.Path = raw.RESULTS) -> list[Row]:
         found += of_quickstarts(content)
     if content := record("where"):
         found += of_scenes(content)
+    if content := record("scenes"):
+        found += of_images(content)
     if content := record("inflection"):
         found += of_inflection(content, record("inflection_peer"))
     if content := record("translation"):

@@ -133,4 +133,7 @@ def _metrics(results: Mapping[str, Result]) -> list[str]:
 def _cell(values: Mapping[str, Any] | None) -> str:
     if values is None:
         return ""
-    return f"{values['mean']:.4g}" + (f" ± {values['std']:.2g}" if len(values["seeds"]) > 1 else "")
+    if len(values["seeds"]) == 1:
+        return f"{values['mean']:.4g}"
+    rounding = 1e-12 * abs(values["mean"])  # equal values may have a deviation of a few last bits
+    return f"{values['mean']:.4g} ± {0 if values['std'] <= rounding else values['std']:.2g}"

@@ -23,6 +23,13 @@ def test_a_row_for_each_run():
     ]
 
 
+def test_a_deviation_of_the_last_bits_is_none():
+    values = [0.1 + 0.2, 0.3, 0.3]
+    assert np.std(values) > 0
+    assert "| a | 0.3 ± 0 | 3 |" in results_table({"a": run(range(3), share=values)})
+    assert "| a | nan ± nan | 2 |" in results_table({"a": run(range(2), share=[np.nan, 1.0])})
+
+
 def test_a_star_needs_a_difference_and_enough_seeds():
     better, same = COMMON + 1 + RNG.normal(0, 0.1, 8), COMMON + RNG.normal(0, 0.1, 8) * np.array([1, -1] * 4)
     results = {

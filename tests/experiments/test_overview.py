@@ -38,6 +38,15 @@ def test_scenes_have_a_row_for_all_cells_and_one_for_one_cell():
     ]
 
 
+def test_models_of_images_are_named_by_their_task():
+    run = {"train_seconds": 9.0, "metrics": {"exact_match": {"seeds": [80.0]}}}
+    rows = list(overview.of_images({"results": {"scenes_glimpses, other": run, "scenes_patches": run}}))
+    assert [(row.task, row.model) for row in rows] == [
+        ("a digit among clutter", "scenes_glimpses, other"),
+        ("captions of scenes", "scenes_patches"),
+    ]
+
+
 def test_one_seed_has_no_interval():
     assert overview.interval([99.8]) == "99.8, one seed"
 

@@ -112,12 +112,12 @@ class TextPredictor:
         list(self._checked(pairs.source))  # a UserError at the first that is wrong
         return pairs
 
-    def _checked(self, texts: Iterable[str], where: str = "line") -> Iterator[str]:
+    def _checked(self, texts: Iterable[str]) -> Iterator[str]:
         """Yields texts, up to a source with tags that has more than one tab, which is a UserError."""
         form = getattr(self.translator.source_vocabulary, "form", "")
         for number, text in enumerate(texts, 1):
             if form and text.count("\t") > 1:
-                raise UserError(f"{where} {number}: {text.count(chr(9))} tabs in a source; expected {form}")
+                raise UserError(f"line {number}: {text.count(chr(9))} tabs in a source; expected {form}")
             yield text
 
     def read_files(self, source: str, target: str) -> Pairs:
@@ -127,7 +127,10 @@ class TextPredictor:
             UserError: a file is missing or cannot be read; the model is a classifier and a target is no label.
         """
         pairs = Pairs(*read_parallel(source, target))
-        list(self._checked(pairs.source, f"{source}, line"))
+        try:
+            pairs = self.read_pairs(pairs)
+        except UserError as error:
+            raise UserError(f"{source} and {target}, {error}") from error
         return self.accept(pairs, target)
 
     def accept(self, pairs: Pairs, file: str) -> Pairs:

@@ -1,6 +1,5 @@
 """Shape checks on every annotated function, and a compilation cache, before jax is imported anywhere."""
 
-import gc
 import importlib.metadata
 import os
 import pathlib
@@ -13,10 +12,6 @@ sys.path.insert(0, str(ROOT))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-# Tests spend a tenth of their time on where in the source each operation was traced, which only profiles show.
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-# Tracing makes many objects and few cycles of them. A twentieth of the time is saved by looking for cycles less often.
-gc.set_threshold(50_000, 20, 50)
 # Numbers are those of a CPU; JAX_PLATFORMS=cuda asks for the same tests elsewhere.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Eight devices on one CPU, so that pmap and meshes are tested everywhere.

@@ -47,7 +47,7 @@ OPTIONS = [
     ("target in training", [QUICKSTART, "--target=x"], "takes no --target"),
     ("target in predict", ["--mode=predict", "--workdir={words}", "--target=x"], "takes no --target"),
     ("eval of a source alone", ["--mode=eval", "--workdir={words}", "--source=x"], "together, or neither"),
-    ("eval of a target alone", ["--mode=eval", "--workdir={words}", "--target=x"], "together, or neither"),
+    ("eval of a target alone", ["--mode=eval", "--workdir={words}", "--target=x"], "--target=x has no --source"),
     ("score of a source alone", ["--mode=score", "--workdir={words}", "--source=x"], "--target=FILE together"),
     ("score of a table", ["--mode=score", "--workdir={table}"], "is for models of text"),
     ("no such source", ["--mode=predict", "--workdir={words}", "--source=/nowhere"], "/nowhere: no such file"),

@@ -36,7 +36,6 @@ from attn_jax.evaluation.text import TextEvaluator, check_lengths
 from attn_jax.options import flatten, options_of
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
-from attn_jax.tasks.text import read_parallel
 from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.loop import Reason
 from attn_jax.training.progress import notice
@@ -182,7 +181,8 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     if not task_class(config.task.name).of_pairs:
         raise UserError("--mode=score is for models of text; --mode=eval measures a regression")
     if files.source and files.target:
-        pairs = Pairs(*read_parallel(files.source, files.target))
+        snapshot = restore(config, workdir)
+        pairs = snapshot.predictor.read_files(files.source, files.target)
     elif files.source or files.target:
         raise UserError("--mode=score takes --source=FILE and --target=FILE together, or tab-separated standard input")
     else:
@@ -190,9 +190,9 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         for number, row in enumerate(rows, 1):
             if len(row) != 2:
                 raise UserError(f"standard input, line {number}: expected source TAB target, but there is no tab")
-        pairs = Pairs([row[0] for row in rows], [row[1] for row in rows])
-    snapshot = restore(config, workdir)
-    pairs = snapshot.predictor.accept(snapshot.predictor.read_pairs(pairs), files.target or "standard input")
+        snapshot = restore(config, workdir)
+        pairs = snapshot.predictor.read_pairs(Pairs([row[0] for row in rows], [row[1] for row in rows]))
+        pairs = snapshot.predictor.accept(pairs, "standard input")
     for value in snapshot.predictor.log_probs(snapshot.chosen, pairs) if len(pairs) else ():
         print(f"{value:.6f}")
 

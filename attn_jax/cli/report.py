@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from attn_jax.cli.analyze import MEASURES, analysis_rows, measures_of, read_analysis
 from attn_jax.cli.checks import seeds_of
 from attn_jax.cli.options import schema_of
-from attn_jax.cli.results import is_finite, read_result
+from attn_jax.cli.results import read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import runs_of
 from attn_jax.cli.workdir import load_config
@@ -23,7 +23,7 @@ from attn_jax.evaluation.report.run import curves_of, examples_of, run_data
 from attn_jax.evaluation.report.sweep import sweep_data
 from attn_jax.options import flatten
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.files import check_links, reason, write
+from attn_jax.tasks.files import check_links, is_finite, reason, write
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
 

@@ -1,12 +1,11 @@
 """result.json of a work directory: the measured metrics of a run."""
 
 import pathlib
-import sys
 from typing import Any
 
 from attn_jax.cli import sentences
 from attn_jax.errors import UserError
-from attn_jax.tasks.files import load_json
+from attn_jax.tasks.files import is_finite, load_json
 
 FILE, EVAL_FILE = "result.json", "eval.json"
 
@@ -40,11 +39,6 @@ def read_finished(path: pathlib.Path) -> dict[str, Any]:
         return read_result(path)
     except UserError as error:
         raise UserError(f"{error}; delete it, and the same command measures the finished run again") from None
-
-
-def is_finite(value: Any) -> bool:
-    """Returns whether a value that was read from JSON is a finite number, and no integer beyond those of a float."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def remove_results(workdir: pathlib.Path) -> None:

@@ -4,15 +4,13 @@ A run writes it beside result.json, and --mode=eval writes eval_sentences.json; 
 """
 
 import pathlib
-import sys
 from collections.abc import Iterable
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation.paired import LAYOUT, Sentences
-from attn_jax.tasks.files import load_json, save_json
+from attn_jax.tasks.files import is_finite, load_json, save_json
 
 FILE, EVAL_FILE = "sentences.json", "eval_sentences.json"
-LARGEST = sys.float_info.max  # an integer of JSON may be larger
 
 
 def save_sentences(path: pathlib.Path, sentences: Sentences | None) -> None:
@@ -36,7 +34,7 @@ def read_sentences(path: pathlib.Path) -> Sentences:
         sound &= isinstance(of_seeds, list) and all(isinstance(one, list) and one for one in of_seeds)
         for one in of_seeds if sound else ():
             sound &= all(isinstance(row, list) and len(row) == len(one[0]) for row in one)
-            sound = sound and all(isinstance(x, int | float) and abs(x) <= LARGEST for row in one for x in row)
+            sound = sound and all(is_finite(x) for row in one for x in row)
             shapes.add(len(one))
     if not sound or len(shapes) > 1:
         raise UserError(f"cannot read {path}: expected the statistics of sentences that a run writes")

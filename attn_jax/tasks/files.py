@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import secrets
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -192,6 +193,11 @@ def short(value: Any) -> str:
     """JSON text of a value, cut to 60 characters."""
     text = json.dumps(value)
     return text if len(text) <= 60 else f"{text[:60]} ..."
+
+
+def is_finite(value: Any) -> bool:
+    """Returns whether a value that was read from JSON is a finite number, and no integer beyond those of a float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def is_text(value: Any) -> bool:

@@ -76,7 +76,6 @@ def cases() -> list[Case]:
     found += [
         Case("right", "score: a source with a tab", SCORE, b"a\tbird\tBIRD\n", check=lines(1)),
         Case("right", "score: an empty target", SCORE, b"a bird\t\n", check=lines(1)),
-        Case("right", "score: nothing", SCORE, check=lines(0)),
         Case("right", "table: far outside", ["--mode=predict", "--workdir={table}"], b"1e6,-5e6\n", check=lines(1)),
         Case("right", "table: spaces", ["--mode=predict", "--workdir={table}"], b" 0.5 , 0.25 \n", check=lines(1)),
         Case("right", "table: BOM", ["--mode=predict", "--workdir={table}"], b"\xef\xbb\xbf0.5,0.25\n", check=near_two),

@@ -109,6 +109,24 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
     assert written.endswith("Not trained to the end: " + ", ".join(map(str, range(3, 21))) + ".\n")
 
 
+def test_added_results_keep_the_rows_of_tasks_that_are_not_here():
+    def row(number, error):
+        return babi.Row(number, [error], 0)._asdict()
+
+    earlier = {"family": "dmn_plus", "tasks": [row(1, 1.0), row(9, 2.0)], "missing": [7, 8]}
+    earlier |= {"commits": ["aaaaaaa"], "train_seconds": 60.0}
+    here = {"family": "dmn_plus", "tasks": [row(7, 3.0), row(9, 4.0)], "missing": [1, 8]}
+    here |= {"commits": ["aaaaaaa", "0123456"], "train_seconds": 30.0}
+    expected = {"family": "dmn_plus", "tasks": [row(1, 1.0), row(7, 3.0), row(9, 4.0)], "missing": [8]}
+    assert babi.added(here, earlier) == expected | {"commits": ["0123456", "aaaaaaa"], "train_seconds": 90.0}
+
+
+def test_adding_to_no_page_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(babi, "RESULTS", tmp_path)
+    with pytest.raises(UserError, match=r"--add: .*babi_memn2n\.json does not exist"):
+        babi.main([f"--data_dir={tmp_path}", "--add", "--table"])
+
+
 def test_fresh_questions_are_new():
     known = set(babi.make_fresh(1, set()).source)
     fresh = babi.make_fresh(1, known)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from attn_jax.errors import UserError
-from attn_jax.tasks.text import not_utf8
+from attn_jax.tasks.text import decode
 
 
 class Files(NamedTuple):
@@ -53,8 +53,4 @@ def _some(lines: Iterable[str], name: str) -> Iterable[str]:
 def decoded(stream: Iterable[bytes], name: str) -> Iterable[str]:
     """Yields lines without line ends, and without a byte order mark before the first line."""
     for number, raw in enumerate(stream, 1):
-        try:
-            text = raw.decode("utf-8").rstrip("\r\n")
-            yield text.removeprefix("\ufeff") if number == 1 else text
-        except UnicodeDecodeError as error:
-            raise not_utf8(name, number, raw, error.start) from None
+        yield decode(raw, name, number).rstrip("\r\n")

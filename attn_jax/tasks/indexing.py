@@ -22,7 +22,7 @@ from attn_jax.tasks.buckets import choose_buckets, make_buckets
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
 from attn_jax.tasks.files import load_checked, reason, save_checked
 from attn_jax.tasks.pieces import SentencePiece
-from attn_jax.tasks.text import not_utf8
+from attn_jax.tasks.text import decode
 from attn_jax.tasks.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, SIDES, VOCABULARIES, map_array, token_dtype
 from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Vocabulary
 from attn_jax.token_ids import EOS, UNK
@@ -108,11 +108,7 @@ def lines(file: Iterable[bytes], path: pathlib.Path, number: int) -> Iterator[st
     """Yields the lines of an opened file as attn_jax.tasks.text.read_lines has them; `number` were read before."""
     for line in file:
         number += 1
-        try:
-            text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise not_utf8(str(path), number, line, error.start) from None
-        text = text.removeprefix("\ufeff") if number == 1 else text
+        text = decode(line, str(path), number).removesuffix("\n").removesuffix("\r")
         if not text or text.isspace():
             raise UserError(f"{path}, line {number}: the line is empty; {EMPTY}")
         yield text

@@ -69,7 +69,7 @@ class SentencePiece:
                 vocab_size=vocab_size,
                 model_type=model_type,
                 character_coverage=1.0,  # rare kanji are rare, but they carry the meaning
-                max_sentence_length=1 << 20,  # bytes; longer lines would be left out without a word
+                max_sentence_length=1 << 30,  # bytes, the most there is; longer lines would be left out without a word
                 num_threads=1,  # partial sums in one order: the same text gives the same model on every machine
                 pad_id=PAD,
                 unk_id=UNK,

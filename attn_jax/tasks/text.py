@@ -34,12 +34,7 @@ def read_text(path: Path, expected: str = "a text") -> str:
         UserError: the file is missing, a directory, unreadable, empty, or not UTF-8.
     """
     path = pathlib.Path(path)
-    data = _read_bytes(path)
-    try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise not_utf8(str(path), number, data, error.start) from None
+    text = decode(_read_bytes(path), str(path))
     if not text:
         raise UserError(f"{path}: the file is empty; expected {expected}")
     return text
@@ -60,18 +55,27 @@ def read_parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
     return source_lines, target_lines
 
 
-def not_utf8(name: str, number: int, data: bytes, at: int) -> UserError:
-    """Returns the error of a text that is not UTF-8.
+def decode(data: bytes, name: str, number: int = 1) -> str:
+    """Decodes UTF-8; a byte order mark before the first line is left out.
 
     Args:
-        name: of the text.
-        number: of the wrong line.
-        data: the whole text, or this line.
-        at: place of the wrong byte in `data`.
+        data: a line, or several.
+        name: of the text, for messages.
+        number: of the first line of `data`.
+
+    Raises:
+        UserError: it is not UTF-8, or it is the beginning of a text in UTF-16.
     """
-    known = [what for sign, what in SIGNS.items() if number == 1 and data.startswith(sign)]
-    then = f", it is {known[0]}" if known else "; convert it to UTF-8"
-    return UserError(f"{name}, line {number}: not valid UTF-8 (byte 0x{data[at]:02x}){then}")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        known = [what for sign, what in SIGNS.items() if number == 1 and data.startswith(sign)]
+        then = f", it is {known[0]}" if known else "; convert it to UTF-8"
+        line = number + data.count(b"\n", 0, error.start)
+        raise UserError(f"{name}, line {line}: not valid UTF-8 (byte 0x{data[error.start]:02x}){then}") from None
+    if number == 1 and data[:2].count(0) == 1:  # without a mark; the letters of ASCII are valid UTF-8 with zeros
+        raise UserError(f"{name}, line 1: not UTF-8 (zero byte), it is {UTF_16}")
+    return text.removeprefix("\ufeff") if number == 1 else text
 
 
 def _read_bytes(path: pathlib.Path) -> bytes:

@@ -95,7 +95,9 @@ def test_closed_standard_input_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "data", [gzip.compress(b"a\n", mtime=0), "a\nb\n".encode("utf-16"), b"a\n\xe4\n"], ids=["gzip", "UTF-16", "Latin-1"]
+    "data",
+    [gzip.compress(b"a\n", mtime=0), "a\nb\n".encode("utf-16"), "a\n".encode("utf-16-le"), b"a\n\xe4\n"],
+    ids=["gzip", "UTF-16", "UTF-16 without a mark", "Latin-1"],
 )
 def test_a_file_that_is_not_utf8_has_one_message_wherever_it_is_read(tmp_path, data):
     path = tmp_path / "text"

@@ -41,6 +41,8 @@ def test_only_lf_ends_a_line(write):
         (b"a\n\n", "line 2: the line is empty"),
         ("a\nb\nä\n".encode("latin-1"), "line 3: not valid UTF-8 (byte 0xe4)"),
         ("a\nb\n".encode("utf-16"), "line 1: not valid UTF-8 (byte 0xff), it is UTF-16; convert it to UTF-8"),
+        ("a\nb\n".encode("utf-16-le"), "line 1: not UTF-8 (zero byte), it is UTF-16; convert it to UTF-8"),
+        ("a\nb\n".encode("utf-16-be"), "line 1: not UTF-8 (zero byte), it is UTF-16; convert it to UTF-8"),
         (b"\xfe\xff\0a\0\n", "line 1: not valid UTF-8 (byte 0xfe), it is UTF-16; convert it to UTF-8"),
         (
             gzip.compress(b"a\n", mtime=0),

@@ -214,7 +214,8 @@ def test_sentencepiece_training_is_deterministic():
 
 
 def test_sentencepiece_uses_very_long_lines():
-    assert SentencePiece.train(["鯨 " * 4000], vocab_size=7).encode("鯨") != [UNK]
+    line = "鯨 鯨" + " " * (1 << 20) + "鯨 鯨"  # spaces, since trainings on long words take minutes
+    assert SentencePiece.train([line], vocab_size=6).encode("鯨") != [UNK]
 
 
 def test_unknown_model_type():

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 LEVEL = 0.95
 NUM_EXACT = 20  # pairs whose signs are enumerated, 2^20; for more they are sampled
 NUM_RESAMPLES = 9999
+ROUNDING = 1e-12  # values whose relative difference is no larger are equal, but for rounding
 Values = Sequence[float] | Float[np.ndarray, " n"]
 
 
@@ -80,7 +81,7 @@ def sign_flip_test(differences: Values, seed: int = 0) -> float:
     x = _checked(differences, at_least=1)
     n = len(x)
     # Sums of the same numbers in another order may differ by rounding.
-    observed = abs(np.sum(x)) - 1e-12 * np.sum(np.abs(x))
+    observed = abs(np.sum(x)) - ROUNDING * np.sum(np.abs(x))
     if n <= NUM_EXACT:
         sums = np.zeros(1)
         for value in x[1:]:  # both signs of the first difference give the same |sum|
@@ -101,7 +102,7 @@ def compare(values: Values, baseline: Values, level: float = LEVEL) -> Compariso
         raise ValueError(f"compare: expected pairs, got {len(x)} values and {len(y)} of the baseline")
     differences = x - y
     deviation = np.std(differences, ddof=1)
-    if deviation <= 1e-12 * np.max(np.abs([x, y])):  # equal differences of other values may differ by rounding
+    if deviation <= ROUNDING * np.max(np.abs([x, y])):  # equal differences of other values may differ by rounding
         deviation = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         effect = float(np.mean(differences) / deviation)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_jax.evaluation.paired import Result, Sentences, can_compare, measured_alike, over_seeds, over_sentences
-from attn_jax.evaluation.statistics import LEVEL, Comparison, holm, seeds_needed
+from attn_jax.evaluation.statistics import LEVEL, ROUNDING, Comparison, holm, seeds_needed
 
 
 def results_table(results: Mapping[str, Result]) -> str:
@@ -135,5 +135,5 @@ def _cell(values: Mapping[str, Any] | None) -> str:
         return ""
     if len(values["seeds"]) == 1:
         return f"{values['mean']:.4g}"
-    rounding = 1e-12 * abs(values["mean"])  # equal values may have a deviation of a few last bits
+    rounding = ROUNDING * abs(values["mean"])  # equal values may have a deviation of a few last bits
     return f"{values['mean']:.4g} ± {0 if values['std'] <= rounding else values['std']:.2g}"

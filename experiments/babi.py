@@ -79,8 +79,8 @@ LARGE_MEMN2N |= {"optimizer.name": "adam", "optimizer.learning_rate": 0.002, "op
 LARGE_MEMN2N |= {"optimizer.clip_each": False}
 # What a CPU trains in an hour or two: one seed, stopped when validation has not got better for so long.
 SHORT = {"seeds": (0,), "train.num_epochs": 40.0, "train.patience": 8}
-# A tenth of the published rate: in validation task 13 was solved in 23 epochs and task 16 in 29, at the published one
-# neither in 60 and more.
+# A tenth of the published rate: with it, all validation questions of task 13 were answered after 23 epochs, of task 16
+# after 29; at the published one, task 13 reached 99.4 % after 144 epochs, and task 16 stayed near 46 % for 56.
 FAST_ENTNET = {"optimizer.learning_rate": 0.001, "train.patience": 30}
 FAST_DMN_PLUS = {"train.num_epochs": 60.0, "train.best_metric": "accuracy", "train.goal": 100.0}
 FAST_UNIVERSAL = {"train.num_epochs": 20.0}
@@ -103,7 +103,8 @@ FAMILIES = {
 UNSTABLE = (17, 18, 19)  # what a dynamic memory network learns of these hangs on the seed
 RESTARTS = {"seeds": (0, 1, 2, 3, 4), "train.choose_seed": "valid"}  # Xiong 2016 restarts ten times
 RISING = (17, 19)  # validation of DMN+ was still getting better after 60 epochs: as many as published
-PATHS = (17, 19)  # here the published rate of entity networks is the better one (19), or no worse (17)
+# Entity networks: best validation with the lower rate was 68, 94, 19 and 98 % here; these get the published one.
+LARGE_RATE = (17, 18, 19, 20)
 LISTS = (7, 8)  # what someone carries rests on any number of facts, all of a kind
 # MemNN: the most supporting facts that a question of the training file has.
 NUM_FACTS = dict(zip(TASKS, (1, 2, 3, 1, 1, 1, 8, 8, 1, 1, 2, 1, 2, 2, 2, 3, 2, 2, 2, 1), strict=True))
@@ -130,7 +131,7 @@ def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
             own |= RESTARTS
         if name == "dmn_plus" and numbers[0] in RISING:
             own |= {"train.num_epochs": 256.0}
-        if name == "entnet" and numbers[0] in PATHS:
+        if name == "entnet" and numbers[0] in LARGE_RATE:
             own |= {"optimizer.learning_rate": 0.01}
         yield {"config": f"configs/{family.config}.py", "task.numbers": numbers} | family.overrides | own
 

@@ -105,8 +105,8 @@ RESTARTS = {"seeds": (0, 1, 2, 3, 4), "train.choose_seed": "valid"}  # Xiong 201
 # Validation of DMN+ was still getting better after 60 epochs: as many as published. That of an entity network hangs on
 # the seed.
 PATHS = (17, 19)
-# Entity networks: best validation with the lower rate was 68, 94, 19 and 98 % here; these get the published one.
-LARGE_RATE = (17, 18, 19, 20)
+# Entity networks: best validation with the lower rate was 96, 68, 94, 19 and 98 % here; these get the published one.
+LARGE_RATE = (2, 17, 18, 19, 20)
 LISTS = (7, 8)  # what someone carries rests on any number of facts, all of a kind
 # MemNN: the most supporting facts that a question of the training file has.
 NUM_FACTS = dict(zip(TASKS, (1, 2, 3, 1, 1, 1, 8, 8, 1, 1, 2, 1, 2, 2, 2, 3, 2, 2, 2, 1), strict=True))
@@ -137,6 +137,8 @@ def runs(name: str, tasks: tuple[int, ...] = TASKS) -> Iterator[dict[str, Any]]:
             own |= {"optimizer.learning_rate": 0.01}
         if name == "entnet" and numbers[0] in PATHS:
             own |= RESTARTS
+        if name == "entnet" and numbers[0] == 19:
+            own |= {"train.num_epochs": 100.0}  # five seeds take half an hour; the rate is then an eighth
         yield {"config": f"configs/{family.config}.py", "task.numbers": numbers} | family.overrides | own
 
 

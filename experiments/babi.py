@@ -188,8 +188,14 @@ def added(results: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
     """Returns the results with the rows of an earlier record of the same family whose tasks are not among them.
 
     The seconds are of all training, also of rows of the earlier record that are replaced.
+
+    Raises:
+        UserError: the rows of one have a column that those of the other lack.
     """
     rows = {row["number"]: row for row in [*earlier["tasks"], *results["tasks"]]}
+    if len({row["fresh"] is None for row in rows.values()}) > 1:
+        wanted = "leave --fresh out" if results["tasks"][0]["fresh"] is not None else "give --fresh"
+        raise UserError(f"--add: only some of these rows have new stories; {wanted}, as for the rows that the page has")
     return results | {
         "tasks": [rows[number] for number in sorted(rows)],
         "missing": [number for number in results["missing"] if number not in rows],

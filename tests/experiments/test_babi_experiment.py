@@ -121,6 +121,13 @@ def test_added_results_keep_the_rows_of_tasks_that_are_not_here():
     assert babi.added(here, earlier) == expected | {"commits": ["0123456", "aaaaaaa"], "train_seconds": 90.0}
 
 
+@pytest.mark.parametrize("before, now, wanted", [(1.0, None, "give --fresh"), (None, 1.0, "leave --fresh out")])
+def test_rows_with_and_without_new_stories_are_not_one_table(before, now, wanted):
+    earlier, here = ({"tasks": [babi.Row(n, [1.0], 0, fresh)._asdict()]} for n, fresh in ((1, before), (2, now)))
+    with pytest.raises(UserError, match=f"--add: .*; {wanted}"):
+        babi.added(here, earlier)
+
+
 def test_adding_to_no_page_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(babi, "RESULTS", tmp_path)
     with pytest.raises(UserError, match=r"--add: .*babi_memn2n\.json does not exist"):

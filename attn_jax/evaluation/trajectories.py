@@ -4,12 +4,14 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt8
 
 from attn_jax.evaluation.overlays import PANEL_INCHES
 from attn_jax.evaluation.places import Boxes
 from attn_jax.evaluation.plots import save, styled
+from attn_jax.layers.glimpses import corner
 
 LONGEST = 8  # panels beside the image
 
@@ -32,14 +34,11 @@ def stops_of(
     places: Float[np.ndarray, "t 2"], image: tuple[int, int], size: int, guesses: Sequence[tuple[str, float]]
 ) -> list[Stop]:
     """Returns the stops of a path, of places from -1 to 1 and guesses (word, probability) after each glimpse."""
-    found = []
-    for (row, column), (word, probability) in zip(places.tolist(), guesses, strict=True):
-        top, left = (
-            int(np.floor((min(1.0, max(-1.0, p)) + 1) / 2 * side - size / 2 + 0.5))
-            for p, side in zip((row, column), image, strict=True)
-        )
-        found.append(Stop((left, top, left + size, top + size), word, float(probability)))
-    return found
+    corners = np.asarray(corner(jnp.asarray(places), image, size)).tolist()
+    return [
+        Stop((left, top, left + size, top + size), word, float(probability))
+        for (top, left), (word, probability) in zip(corners, guesses, strict=True)
+    ]
 
 
 def plot_trajectory(

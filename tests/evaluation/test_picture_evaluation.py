@@ -21,6 +21,7 @@ from attn_jax.evaluation.overlays import Look, looks_figure, shaded
 from attn_jax.evaluation.places import covered, measure_places
 from attn_jax.evaluation.report.run import examples_of
 from attn_jax.evaluation.trajectories import stops_of, trajectory_figure
+from attn_jax.layers.glimpses import crop
 from attn_jax.tasks import Pairs
 
 TINY = {
@@ -233,6 +234,21 @@ def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path)
 
 def written_of(path):
     return [list(square) for square in path]
+
+
+@pytest.mark.parametrize("image", [(12, 12), (13, 12), (12, 13)])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
+def test_a_panel_of_a_trajectory_shows_the_pixels_that_the_model_saw(size, image):
+    """At places from edge to edge, and where a policy that has saturated puts them, exactly at an edge."""
+    pixels = np.random.default_rng(0).integers(1, 256, (*image, 3), np.uint8)
+    seen = jax.jit(jax.vmap(lambda place: crop(jnp.asarray(pixels), place, size, 1)[0]))
+    ends = np.stack(np.meshgrid([-1, 1, 1.3], [-1, 0.999, 1]), axis=-1).reshape(-1, 2)[:8].astype(np.float32)
+    along = np.stack([np.linspace(-1, 1, 40), np.linspace(1, -1, 40)], axis=-1).reshape(5, 8, 2).astype(np.float32)
+    for places in (ends, *along):
+        crops = np.rint(255 * np.asarray(seen(jnp.asarray(places)))).astype(np.uint8)
+        stops = stops_of(places, image, size, [("", 0.0)] * len(places))
+        for own, axes in zip(crops, trajectory_figure(pixels, stops).axes[1:], strict=True):
+            np.testing.assert_array_equal(axes.images[0].get_array(), own)
 
 
 def test_a_trajectory_has_the_image_and_a_panel_for_each_glimpse():

@@ -52,7 +52,7 @@ class Overlays {
       for (let x = 0; x < width; x++) {
         const first = (y * width + x) * channels;
         const rgb = [0, 1, 2].map((i) => this.pixels[first + (channels === 1 ? 0 : i)]);
-        const cell = Math.floor((y * rows) / height) * columns + Math.floor((x * columns) / width);
+        const cell = Math.floor(((y + 0.5) * rows) / height) * columns + Math.floor(((x + 0.5) * columns) / width);
         const light = weights ? FAINTEST + (1 - FAINTEST) * Math.max(0, weights[cell]) / most : 1;
         context.fillStyle = css(rgb.map((value) => Math.round(value * light)));
         context.fillRect(x * scale, y * scale, scale, scale);

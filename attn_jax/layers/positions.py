@@ -183,7 +183,9 @@ class Relative(NoPositions, kw_only=True):
 class Alibi(NoPositions, kw_only=True):
     """-slope |query position - key position| added to the scores, with a fixed slope for each head.
 
-    Press 2022 (arXiv 2108.12409): the slopes are 2^(-8 i / h) for heads i = 1 .. h.
+    Press 2022 (arXiv 2108.12409), section 3: the slopes of h heads are 2^(-8 i / h), i = 1 .. h, where h is a power of
+    two. Otherwise, as in the authors' program (github.com/ofirpress/attention_with_linear_biases), the first p heads, p
+    the largest power of two below h, have the slopes of p heads; the others have 2^(-8 (i - 1/2) / p), i = 1 .. h - p.
     """
 
     biased: ClassVar[bool] = True
@@ -192,7 +194,10 @@ class Alibi(NoPositions, kw_only=True):
     @nn.nowrap
     def slopes(self) -> Float[np.ndarray, "h"]:
         """Returns the slope of each head."""
-        return 2.0 ** (-8.0 * np.arange(1, self.num_heads + 1, dtype=np.float32) / self.num_heads)
+        power = 1 << (self.num_heads.bit_length() - 1)
+        between = np.arange(1, self.num_heads - power + 1) - 0.5
+        exponents = np.concatenate([np.arange(1, power + 1), between]) / power
+        return (2.0 ** (-8.0 * exponents)).astype(np.float32)
 
     @nn.nowrap
     def of_distance(self, distance):

@@ -75,6 +75,21 @@ def test_alibi_is_a_bias_of_distance_and_half_of_the_nape_heads_have_none():
     np.testing.assert_array_equal(nape[2:, 0, 2], [-2, -1])  # slopes 1 and 1/2
 
 
+@pytest.mark.parametrize(
+    ("num_heads", "slopes"),
+    [
+        (1, [2.0**-8]),
+        (4, [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8]),
+        (3, [2.0**-4, 2.0**-8, 2.0**-2]),
+        (6, [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]),
+        (12, [*(2.0**-i for i in range(1, 9)), *(2.0**-i for i in (0.5, 1.5, 2.5, 3.5))]),
+    ],
+)
+def test_slopes_of_alibi_are_those_of_its_authors_for_any_number_of_heads(num_heads, slopes):
+    """Heads that fill up a power of two have the first slopes between those of that power."""
+    np.testing.assert_allclose(POSITIONS["alibi"](num_heads=num_heads).slopes(), slopes, rtol=1e-6)
+
+
 def test_a_sequence_longer_than_the_learned_positions_is_a_value_error():
     """Also where the caller makes the exception, which then has the same message."""
     message = "a sequence of 4 tokens, but there are 3 learned positions"

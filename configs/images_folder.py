@@ -1,4 +1,4 @@
-"""Captions of your own images: PNG files of one size in a folder, and a file of lines `image TAB caption`.
+"""Captions of your own images: PNG or JPEG files of one size, and a file of lines `image TAB caption`.
 
     python launch.py --config=configs/images_folder.py --config.data_dir=my_images
 

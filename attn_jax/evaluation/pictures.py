@@ -43,7 +43,7 @@ PLACE_METRICS = {  # of words with a true box, in percent; see attn_jax.evaluati
 class PicturePredictor(TextPredictor):
     """Describes images, or answers questions about them; see attn_jax.evaluation.base.Predictor.
 
-    A line of input is the name of an image, such as the path of a PNG file or "test:17" of generated scenes, and TAB
+    A line of input is the name of an image, such as the path of a file or "test:17" of generated scenes, and TAB
     and a question where the model answers questions.
     """
 

@@ -1,4 +1,4 @@
-"""Own images: PNG files of one size in a folder, with a file of captions, or of questions and answers.
+"""Own images: PNG or JPEG files of one size in a folder, with a file of captions, or of questions and answers.
 
 A line of a captions file is `image TAB caption`, of a file of questions `image TAB question TAB answer`. One more field
 may have the true boxes of each word of the caption or answer, which nothing is trained with:

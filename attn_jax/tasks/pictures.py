@@ -28,6 +28,8 @@ KEPT_BYTES = 2**28  # of images in memory, such as 38,000 of 48 x 48 pixels
 SPLITS = ("train", "valid", "test")
 MOST_DIGITS = 18  # of the number of a scene
 DEEP = ("I", "F")  # PIL's modes of more than 8 bits begin with one of them
+FORMATS = ("PNG", "JPEG", "MPO")  # of PIL; MPO is a JPEG file with further images after the first, as cameras write
+EXPECTED = "expected a PNG or JPEG file"
 
 
 @runtime_checkable
@@ -44,7 +46,7 @@ class Gallery(Protocol):
 
 
 class FileGallery:
-    """Images in PNG files, named by their paths; all of one shape, with 1 channel (grey) or 3 (RGB)."""
+    """Images in PNG or JPEG files, named by their paths; all of one shape, with 1 channel (grey) or 3 (RGB)."""
 
     def __init__(self, image: tuple[int, int, int]):
         self.image = image
@@ -59,7 +61,7 @@ class FileGallery:
 
 
 class SceneGallery(FileGallery):
-    """Generated scenes, named by split and number, such as "test:17"; any other name is that of a PNG file."""
+    """Generated scenes, named by split and number, such as "test:17"; any other name is that of a file."""
 
     def __init__(self, world: World, seed: int):
         super().__init__((world.canvas, world.canvas, 3))
@@ -80,33 +82,38 @@ class SceneGallery(FileGallery):
 
 @contextlib.contextmanager
 def opened(path: pathlib.Path) -> Iterator[Any]:
-    """Opens an image of PIL; its pixels are read when they are asked for.
+    """Opens an image of PIL, of one of the FORMATS; its pixels are read when they are asked for.
 
     Raises:
-        UserError: the file cannot be read, or is no image, there or in what is done with it.
+        UserError: the file cannot be read, or is no such image, there or in what is done with it.
     """
     from PIL import Image
 
     try:
         with Image.open(path) as image:
+            if image.format not in FORMATS:
+                raise UserError(f"{path}: a {image.format} image; {EXPECTED}")
+            if image.format == "PNG" and getattr(image, "n_frames", 1) > 1:
+                raise UserError(f"{path}: an animation of {image.n_frames} images; {EXPECTED} of one image")
             yield image
     except UserError:  # a ValueError, of what is done with the image
         raise
     except OSError as error:
-        why = "not an image that can be read; expected a PNG file" if error.strerror is None else reason(error)
+        why = f"not an image that can be read; {EXPECTED}" if error.strerror is None else reason(error)
         raise UserError(f"{path}: {why}") from error
     except (ValueError, SyntaxError, Image.DecompressionBombError) as error:  # of damaged files, and of huge ones
-        raise UserError(f"{path}: not an image that can be read; expected a PNG file") from error
+        raise UserError(f"{path}: not an image that can be read; {EXPECTED}") from error
 
 
 def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w c"]:
-    """Reads a PNG file of 8 bits a channel; what is transparent is over white.
+    """Reads a PNG or JPEG file of 8 bits a channel, upright as a viewer shows it; what is transparent is over white.
 
     Raises:
-        UserError: it cannot be read, is no image, or has more bits.
+        UserError: it cannot be read, is no such image, or has more bits.
     """
     with opened(path) as image:
         check_depth(path, image)
+        image = upright(image)
         if "A" in image.getbands() or "transparency" in image.info:
             from PIL import Image
 
@@ -117,15 +124,30 @@ def read_image(path: pathlib.Path, channels: int = 3) -> UInt8[np.ndarray, "h w 
 
 
 def check_image(path: pathlib.Path) -> tuple[int, int]:
-    """Returns height and width of an image, after a look at the checksums of a PNG file; others are decoded.
+    """Returns height and width of an image as `read_image` has it, after a look at its data and its checksums.
 
     Raises:
-        UserError: it cannot be read, is no image, is damaged, or has more than 8 bits a channel.
+        UserError: it cannot be read, is no such image, is damaged, or has more than 8 bits a channel.
     """
     with opened(path) as image:
         check_depth(path, image)
-        image.verify() if image.format == "PNG" else image.load()
-        return image.size[::-1]
+        image.verify()  # of a PNG file; the image cannot be used afterwards
+    with opened(path) as image:
+        return upright(image).size[::-1]
+
+
+def upright(image: Any) -> Any:
+    """Reads the pixels of an image of PIL and turns it by the orientation in its EXIF data, as viewers do.
+
+    EXIF data that cannot be parsed turn nothing, as in viewers.
+    """
+    from PIL import ImageOps
+
+    image.load()  # an error of the pixels, unlike one of the EXIF data, is the caller's
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:
+        return image
 
 
 def check_depth(path: pathlib.Path, image: Any) -> None:

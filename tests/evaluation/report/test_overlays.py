@@ -33,9 +33,9 @@ def test_a_pixel_of_a_page_belongs_to_the_cell_that_has_its_middle(image, cells)
     done = subprocess.run([NODE, "-e", SCRIPT.read_text() + PAINT, given], capture_output=True, text=True, check=True)
     light = np.array(json.loads(done.stdout)).reshape(image) / 1e6
     count = cells[0] * cells[1]
-    middles = (np.arange(side) + 0.5 for side in image)
     rows, columns = (
-        np.searchsorted(lines, at, side="right") - 1 for lines, at in zip(equal_parts(image, cells), middles, strict=True)
+        np.searchsorted(lines, np.arange(side) + 0.5, side="right") - 1
+        for lines, side in zip(equal_parts(image, cells), image, strict=True)
     )
     cell = rows[:, None] * cells[1] + columns
     np.testing.assert_allclose(light, 0.25 + 0.75 * (cell + 1) / count, rtol=1e-5)

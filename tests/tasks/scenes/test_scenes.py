@@ -187,7 +187,7 @@ def test_an_image_of_another_size_or_none_at_all_is_refused(tmp_path):
     assert np.all(read_image(tmp_path / "a.png") == 9) and read_image(tmp_path / "a.png", 1).shape == (6, 4, 1)
     for name, shape, message in [
         ("a.png", (4, 4, 3), "a.png: 4 x 6 pixels; expected 4 x 4, as others"),
-        ("b.png", (4, 4, 3), "b.png: not an image that can be read; expected a PNG file"),
+        ("b.png", (4, 4, 3), "b.png: not an image that can be read; expected a PNG or JPEG file"),
         ("c.png", (4, 4, 3), "c.png: no such file"),
     ]:
         with pytest.raises(UserError, match=message):

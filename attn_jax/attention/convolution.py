@@ -34,7 +34,7 @@ class ShortConvolution(nn.Module, kw_only=True):
             recent: the size - 1 inputs before them; None at the start of a sequence.
         """
         recent = self.start(x) if recent is None else recent
-        kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]))
+        kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]), jnp.float32)
         both = jnp.concatenate([recent.astype(x.dtype), x], axis=1)
         n = x.shape[1]
         y = sum(kernel[self.size - 1 - i].astype(x.dtype) * both[:, i : i + n] for i in range(self.size))

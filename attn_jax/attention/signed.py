@@ -90,7 +90,7 @@ class Parallax(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
         shape = (self.num_heads, query.shape[-1], keys.shape[-1])
-        kernel = self.param("kernel", nn.initializers.zeros, shape)
+        kernel = self.param("kernel", nn.initializers.zeros, shape, jnp.float32)
         # In half precision a key and the mean may be the same number.
         wide = jnp.promote_types(weights.dtype, jnp.float32)
         query, keys, kernel = (x.astype(wide) for x in (query, keys, kernel))
@@ -112,7 +112,7 @@ class Difference(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, first: Weights, second: Weights, features: int) -> Weights:
         names = ("query_1", "key_1", "query_2", "key_2")
-        a, b, c, d = (self.param(name, nn.initializers.normal(0.1), (features,)) for name in names)
+        a, b, c, d = (self.param(name, nn.initializers.normal(0.1), (features,), jnp.float32) for name in names)
         scale = jnp.exp(jnp.dot(a, b)) - jnp.exp(jnp.dot(c, d)) + self.initial
         return first - scale.astype(first.dtype) * second
 

@@ -16,7 +16,7 @@ class Table(nn.Module, kw_only=True):
     dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.embedding = self.param("embedding", self.embedding_init, (self.num_embeddings, self.features))
+        self.embedding = self.param("embedding", self.embedding_init, (self.num_embeddings, self.features), jnp.float32)
 
     def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... d"]:
         """Returns the vectors of tokens in the type of the computation."""

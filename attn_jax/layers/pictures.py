@@ -135,8 +135,8 @@ class LearnedPlaces(NoPlaces, kw_only=True):
     @nn.compact
     def __call__(self, grid):
         init = nn.initializers.normal(0.1)
-        rows = self.param("rows", init, (grid.shape[1], self.features)).astype(grid.dtype)
-        columns = self.param("columns", init, (grid.shape[2], self.features)).astype(grid.dtype)
+        rows = self.param("rows", init, (grid.shape[1], self.features), jnp.float32).astype(grid.dtype)
+        columns = self.param("columns", init, (grid.shape[2], self.features), jnp.float32).astype(grid.dtype)
         return grid + rows[:, None] + columns
 
 
@@ -172,7 +172,7 @@ class PictureEmbedding(nn.Module, kw_only=True):
             dtype=self.dtype,
             name="words",
         )
-        kind = self.param("word", nn.initializers.normal(0.1), (self.features,)).astype(self.dtype)
+        kind = self.param("word", nn.initializers.normal(0.1), (self.features,), jnp.float32).astype(self.dtype)
         words = table(picture.words) + kind
         return jnp.concatenate([cells, words], axis=1), jnp.concatenate([mask, picture.words != self.pad], axis=1)
 

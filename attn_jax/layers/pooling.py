@@ -47,7 +47,7 @@ class StructuredPooling(nn.Module, kw_only=True):
     def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
         """Returns (vector [b, r d], weights [b, r, s], penalty [b])."""
         init = nn.initializers.normal(self.features**-0.5)
-        queries = self.param("queries", init, (self.num_queries, self.features)).astype(states.dtype)
+        queries = self.param("queries", init, (self.num_queries, self.features), jnp.float32).astype(states.dtype)
         queries = jnp.broadcast_to(queries, (len(states), *queries.shape))
         rng = self.make_rng("sample") if train and self.attention.needs_rng else None
         attended = self.attention(queries, self.attention.prepare(states, mask=mask), rng=rng, train=train)

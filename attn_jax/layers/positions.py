@@ -100,7 +100,8 @@ class Learned(NoPositions, kw_only=True):
     limited: ClassVar[bool] = True
 
     def setup(self):
-        self.table = self.param("embedding", nn.initializers.normal(0.02), (self.max_length, self.features))
+        shape = (self.max_length, self.features)
+        self.table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
 
     def check(self, length):
         if length > self.max_length:
@@ -162,7 +163,7 @@ class Relative(NoPositions, kw_only=True):
 
     def setup(self):
         init = nn.initializers.normal(0.02)
-        self.table = self.param("bias", init, (self.num_buckets, self.num_heads))
+        self.table = self.param("bias", init, (self.num_buckets, self.num_heads), jnp.float32)
 
     @nn.nowrap
     def buckets(self, distance: Int[Array, "..."]) -> Int[Array, "..."]:

@@ -172,9 +172,10 @@ class Recurrence(nn.Module, kw_only=True):
     def setup(self):
         gates = self.cell.num_gates * self.features
         self.input = nn.Dense(gates, bias_init=self._bias_init, dtype=self.dtype)
-        self.kernel = self.param("kernel", _per_gate_orthogonal(self.cell.num_gates), (self.features, gates))
+        orthogonal = _per_gate_orthogonal(self.cell.num_gates)
+        self.kernel = self.param("kernel", orthogonal, (self.features, gates), jnp.float32)
         self.extra = {
-            name: self.param(name, nn.initializers.zeros, (width * self.features,))
+            name: self.param(name, nn.initializers.zeros, (width * self.features,), jnp.float32)
             for name, width in self.cell.extra.items()
         }
 

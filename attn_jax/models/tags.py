@@ -44,7 +44,7 @@ class TypedTags(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, tags: Tags) -> tuple[Float[Array, "b s d"], Int[Array, "b s"]]:
         """Returns (embedded source, position of each token)."""
-        kind = self.param("embedding", nn.initializers.normal(0.02), tags.embedded.shape[-1:])
+        kind = self.param("embedding", nn.initializers.normal(0.02), tags.embedded.shape[-1:], jnp.float32)
         embedded = tags.embedded + jnp.where(tags.mask[..., None], kind, 0).astype(tags.embedded.dtype)
         return embedded, jnp.where(tags.mask, 0, 1 + jnp.arange(tags.mask.shape[-1]))
 

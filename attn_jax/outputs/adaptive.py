@@ -103,11 +103,11 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
     def weights(self, features: int) -> tuple[Float[Array, "d h"], list[tuple[Array, Array]]]:
         """Returns H and the pairs (D_i, T_i)."""
         init, tails = nn.initializers.lecun_normal(), []
-        head = self.param("head", init, (features, self.cutoffs[0] + len(self.cutoffs)))
+        head = self.param("head", init, (features, self.cutoffs[0] + len(self.cutoffs)), jnp.float32)
         for i, (start, end) in enumerate(itertools.pairwise(self.ends)):
             width = max(1, int(features // self.div_value ** (i + 1)))
-            down = self.param(f"down_{i}", init, (features, width))
-            tails.append((down, self.param(f"tail_{i}", init, (width, end - start))))
+            down = self.param(f"down_{i}", init, (features, width), jnp.float32)
+            tails.append((down, self.param(f"tail_{i}", init, (width, end - start), jnp.float32)))
         return jax.tree.map(jnp.asarray, (head, tails))
 
     def loss(

@@ -36,8 +36,7 @@ class FullSoftmax(OutputLayer, kw_only=True):
     def linear(self, features: int, embedding: Embedding = None) -> Linear:
         """Returns the parameters for hidden states with this number of features."""
         if self.tied:
-            bias = jnp.asarray(self.param("bias", nn.initializers.zeros, (self.vocab_size,))) if self.use_bias else None
-            return Linear(jnp.asarray(whole(embedding)), bias, axis=0)
+            return Linear(jnp.asarray(whole(embedding)), declare_bias(self, self.vocab_size, self.use_bias), axis=0)
         sizes = {"features": self.vocab_size, "use_bias": self.use_bias, "kernel_init": self.kernel_init}
         if self.group:
             return Linear(*Affine(**sizes, name=self.group)(features), axis=1)
@@ -111,7 +110,10 @@ class Affine(nn.Module, kw_only=True):
 
 def declare(module: nn.Module, width: int, *, features: int, use_bias: bool, kernel_init: Callable):
     """Declares the parameters kernel [width, features] and bias [features] of a module."""
-    kernel = jnp.asarray(module.param("kernel", kernel_init, (width, features)))
-    if not use_bias:
-        return kernel, None
-    return kernel, jnp.asarray(module.param("bias", nn.initializers.zeros, (features,)))
+    kernel = jnp.asarray(module.param("kernel", kernel_init, (width, features), jnp.float32))
+    return kernel, declare_bias(module, features, use_bias)
+
+
+def declare_bias(module: nn.Module, features: int, use_bias: bool) -> Float[Array, "v"] | None:
+    """Declares the parameter bias [features] of a module, if it has one."""
+    return jnp.asarray(module.param("bias", nn.initializers.zeros, (features,), jnp.float32)) if use_bias else None

@@ -56,8 +56,8 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
     def tables(self, features: int) -> tuple[RowTable, RowTable]:
         """Returns w [v - 1, d] and b [v - 1]."""
         size = self.vocab_size - 1
-        vectors = self.param("table", nn.initializers.normal(features**-0.5), (size, features))
-        bias = self.param("bias", nn.initializers.zeros, (size,))
+        vectors = self.param("table", nn.initializers.normal(features**-0.5), (size, features), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (size,), jnp.float32)
         return RowTable(self, "table", vectors), RowTable(self, "bias", bias)
 
     def scores(self, hidden: Float[Array, "... d"], nodes: Int[Array, "... m"]) -> Float[Array, "... m"]:

@@ -44,10 +44,10 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
     @nn.compact
     def tables(self, features: int, embedding: Embedding = None) -> tuple[Embedding, RowTable]:
         """Returns W [v, d] and b [v]."""
-        bias = RowTable(self, "bias", self.param("bias", nn.initializers.zeros, (self.vocab_size,)))
+        bias = RowTable(self, "bias", self.param("bias", nn.initializers.zeros, (self.vocab_size,), jnp.float32))
         if self.tied:
             return embedding, bias
-        return RowTable(self, "table", self.param("table", INIT, (self.vocab_size, features))), bias
+        return RowTable(self, "table", self.param("table", INIT, (self.vocab_size, features), jnp.float32)), bias
 
     def linear(self, features: int, embedding: Embedding = None) -> Linear:
         """Returns all vectors, for the exact methods."""
@@ -57,7 +57,7 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
     @nn.compact
     def log_normalizer(self) -> Float[Array, ""]:
         """Returns log Z, the same for all contexts."""
-        return self.param("log_normalizer", nn.initializers.zeros, ())
+        return self.param("log_normalizer", nn.initializers.zeros, (), jnp.float32)
 
     def loss(
         self,

@@ -212,7 +212,7 @@ def scale_by_plateau() -> optax.GradientTransformation:
     """Multiplies the updates with the `scale` in the state, which is 1 at first and changed only by `halve`."""
 
     def init(params):
-        return PlateauState(scale=jnp.ones(()))
+        return PlateauState(scale=jnp.ones((), jnp.float32))
 
     def update(updates, state, params=None):
         return jax.tree.map(lambda u: u * state.scale.astype(u.dtype), updates), state

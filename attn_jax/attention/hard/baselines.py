@@ -74,7 +74,7 @@ class RunningMean(NoBaseline, kw_only=True):
     """Running mean of the loss over all target tokens (Xu 2015, arXiv 1502.03044)."""
 
     def setup(self):
-        self.mean = self.param("running_mean", nn.initializers.zeros, ())
+        self.mean = self.param("running_mean", nn.initializers.zeros, (), jnp.float32)
 
     def value(self, hidden):
         return jnp.broadcast_to(self.mean, hidden.shape[:-1])
@@ -115,8 +115,8 @@ class PerCoordinate(NoBaseline, kw_only=True):
     max_length: int  # number of positions
 
     def setup(self):
-        self.numerator = self.param("running_numerator", nn.initializers.zeros, (self.max_length,))
-        self.denominator = self.param("running_denominator", nn.initializers.zeros, (self.max_length,))
+        self.numerator = self.param("running_numerator", nn.initializers.zeros, (self.max_length,), jnp.float32)
+        self.denominator = self.param("running_denominator", nn.initializers.zeros, (self.max_length,), jnp.float32)
 
     def coordinates(self, length):
         b = self.numerator / jnp.maximum(self.denominator, 1e-8)
@@ -176,7 +176,7 @@ class Adaptive(NoBaseline, kw_only=True):
     explored: ClassVar[float] = 1 / 8  # probability of the sampler that seems worse
 
     def setup(self):
-        self.moments = self.param("running_moments", nn.initializers.zeros, (2, 5))
+        self.moments = self.param("running_moments", nn.initializers.zeros, (2, 5), jnp.float32)
 
     def _learned(self) -> tuple[Float[Array, "2"], Float[Array, "2"], Float[Array, "2"]]:
         """Returns (b, E|A - b B|^2, w) of each sampler."""

@@ -186,7 +186,8 @@ class MonotonicSelection(nn.Module, kw_only=True):
         mask: Bool[Array, "... q s"],
         rng: PRNGKeyArray | None,
     ) -> Float[Array, "... q s"]:
-        scores = scores.astype(jnp.float32) + self.param("offset", nn.initializers.constant(self.offset), ())
+        offset = self.param("offset", nn.initializers.constant(self.offset), (), jnp.float32)
+        scores = scores.astype(jnp.float32) + offset
         if rng is None:
             return hard_weights(jax.nn.sigmoid(scores), previous, mask)
         return expected_weights(jax.nn.sigmoid(scores + jax.random.normal(rng, scores.shape)), previous, mask)

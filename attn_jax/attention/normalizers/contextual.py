@@ -49,7 +49,7 @@ class ContextualSoftmax(nn.Module, kw_only=True):
         if query is None:
             raise ValueError("ContextualSoftmax multiplies positions with the query, and was called without one")
         shape = (self.num_heads, self.num_positions, query.shape[-1])
-        vectors = self.param("positions", nn.initializers.zeros, shape)
+        vectors = self.param("positions", nn.initializers.zeros, shape, jnp.float32)
         query = query[..., None, :, :] if query.ndim < scores.ndim else query
         vectors = vectors[0] if self.num_heads == 1 else per_head(vectors, scores)
         query = query.astype(jnp.promote_types(query.dtype, jnp.float32))

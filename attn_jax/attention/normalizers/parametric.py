@@ -46,7 +46,7 @@ class LearnedEntmax(nn.Module, kw_only=True):
     @nn.compact
     def alphas(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
         """Returns alpha, broadcastable to the scores."""
-        logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1))
+        logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1), jnp.float32)
         return per_head(1 + nn.sigmoid(logit), scores).astype(jnp.promote_types(scores.dtype, jnp.float32))
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
@@ -78,7 +78,7 @@ class ScalableSoftmax(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
-        scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1))
+        scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1), jnp.float32)
         factor = _of_scaled(per_head(scale, scores) * _log_number(scores, mask), self.num_scaled, self.num_heads)
         wide = _kept(scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), mask)
         return softmax(wide * factor, mask).astype(scores.dtype)
@@ -120,7 +120,7 @@ class ScalableEntmax(nn.Module, kw_only=True):
     def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:
         """Projects each query to one number per head."""
         shape = (self.num_heads, 1, query.shape[-1])
-        weights = self.param(name, nn.initializers.lecun_normal(in_axis=-1, out_axis=0), shape)
+        weights = self.param(name, nn.initializers.lecun_normal(in_axis=-1, out_axis=0), shape, jnp.float32)
         if query.ndim < scores.ndim:
             query = query[..., None, :, :]
         wide = query.astype(jnp.promote_types(query.dtype, jnp.float32))

@@ -109,7 +109,7 @@ class LearnedSink(nn.Module, kw_only=True):
     @nn.compact
     def sinks(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
         """Returns the score of the sink, broadcastable to the scores."""
-        return per_head(self.param("sink", nn.initializers.zeros, (self.num_heads, 1, 1)), scores)
+        return per_head(self.param("sink", nn.initializers.zeros, (self.num_heads, 1, 1), jnp.float32), scores)
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return softmax_with_sink(scores, mask, self.sinks(scores))

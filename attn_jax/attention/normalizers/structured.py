@@ -74,7 +74,7 @@ class Chain(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
-        pairwise = self.param("pairwise", nn.initializers.zeros, (self.num_heads, 1, 4))
+        pairwise = self.param("pairwise", nn.initializers.zeros, (self.num_heads, 1, 4), jnp.float32)
         return chain_marginals(scores, mask, per_head(pairwise, scores))
 
 
@@ -144,7 +144,7 @@ class Segments(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
-        lengths = self.param("lengths", nn.initializers.zeros, (self.num_heads, 1, self.longest_segment))
+        lengths = self.param("lengths", nn.initializers.zeros, (self.num_heads, 1, self.longest_segment), jnp.float32)
         return segment_marginals(scores, mask, per_head(lengths, scores))
 
 

@@ -21,7 +21,7 @@ class QKNorm(Score, kw_only=True):
     widens: ClassVar[bool] = True
 
     def setup(self):
-        self.log_scale = self.param("log_scale", nn.initializers.zeros, ())
+        self.log_scale = self.param("log_scale", nn.initializers.zeros, (), jnp.float32)
 
     @nn.nowrap
     def fused_scale(self, features):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Dtype, Float
 
 
 class Kernel(Score, kw_only=True):
@@ -44,15 +44,15 @@ class Kernel(Score, kw_only=True):
         raise NotImplementedError
 
     @nn.compact
-    def precision(self, features: int) -> Float[Array, "..."]:
-        """Computes 1 / width^2: one number, or one per column."""
+    def precision(self, features: int, dtype: Dtype = jnp.float32) -> Float[Array, "..."]:
+        """Computes 1 / width^2 in this type: one number, or one per column."""
         if self.width:
-            return jnp.square(1 / jnp.asarray(check_width(self.width, features), jnp.float32))
+            return jnp.square(1 / jnp.asarray(check_width(self.width, features), dtype))
         first = self.initial or (((2 * features) ** 0.5 if self.compact else features**0.25),)
-        start = jnp.array([-2 * math.log(w) for w in check_width(first, features)])
+        start = jnp.array([-2 * math.log(w) for w in check_width(first, features)], jnp.float32)
         shape = (features,) if self.per_column or len(first) > 1 else ()
         start = jnp.broadcast_to(start, (features,)) if shape else start[0]
-        return jnp.exp(self.param("log_precision", lambda rng: start))
+        return jnp.exp(self.param("log_precision", lambda rng: start).astype(dtype))
 
     @nn.compact
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
@@ -62,10 +62,10 @@ class Kernel(Score, kw_only=True):
         if not self.exact:  # squares of years, say, are 4e6, and float32 has 7 digits
             point = common_part(query, projected_keys)
             query, projected_keys = query - point, projected_keys - point
-        precision = self.precision(query.shape[-1])
+        precision = self.precision(query.shape[-1], wide)
         if precision.ndim:
-            query, projected_keys = (x * jnp.sqrt(precision).astype(x.dtype) for x in (query, projected_keys))
-            precision = jnp.ones((), query.dtype)
+            query, projected_keys = (x * jnp.sqrt(precision) for x in (query, projected_keys))
+            precision = jnp.ones((), wide)
         return self.log_kernel(precision * self.squares(query, projected_keys))
 
     def squares(self, query: Query, keys: Keys) -> Scores:
@@ -157,8 +157,8 @@ class Epanechikov(Kernel, kw_only=True):
 class Constant(Kernel, kw_only=True):
     """k = 1: equal weights for all keys, so the context is the mean of the values. It has no width."""
 
-    def precision(self, features):
-        return jnp.ones(())
+    def precision(self, features, dtype=jnp.float32):
+        return jnp.ones((), dtype)
 
     def log_kernel(self, squares):
         return jnp.zeros_like(squares)

@@ -125,7 +125,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         if not self._divided:
             self.norm = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype)
         if self.kind.solves:
-            self.ridge = self.param("ridge", nn.initializers.zeros, (self.num_heads, width))
+            self.ridge = self.param("ridge", nn.initializers.zeros, (self.num_heads, width), jnp.float32)
 
     @property
     def by_blocks(self) -> bool:

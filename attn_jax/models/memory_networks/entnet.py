@@ -34,7 +34,7 @@ class PReLU(nn.Module, kw_only=True):
     features: int
 
     def setup(self):
-        self.slope = self.param("slope", nn.initializers.ones, (self.features,))
+        self.slope = self.param("slope", nn.initializers.ones, (self.features,), jnp.float32)
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
         return jnp.where(x > 0, x, self.slope * x)
@@ -97,8 +97,8 @@ class EntityNetwork(nn.Module, kw_only=True):
             sentence_size=self.sentence_size,
             name="reader",  # the name of its parameters
         )
-        self.free_keys = self.param("keys", INIT, (self.num_slots - len(self.entities), self.features))
-        self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_slots,))
+        self.free_keys = self.param("keys", INIT, (self.num_slots - len(self.entities), self.features), jnp.float32)
+        self.gate_bias = self.param("gate_bias", nn.initializers.zeros, (self.num_slots,), jnp.float32)
         self.cell = EntityCell(write=self.write, features=self.features)
         self.key = nn.Dense(self.features, use_bias=False, kernel_init=INIT)
         self.statement = nn.Dense(self.features, use_bias=False, kernel_init=INIT)

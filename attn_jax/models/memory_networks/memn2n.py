@@ -64,12 +64,12 @@ class MemN2N(nn.Module, kw_only=True):
     def setup(self):
         words, times = (self.vocab_size, self.features), (self.memory_size, self.features)
         count = self.num_hops + 1 if self.adjacent else 2  # tables: keys and values, shared or not
-        self.embeddings = [self.param(f"embedding_{i}", INIT, words) for i in range(count)]
-        self.times = [self.param(f"time_{i}", INIT, times) for i in range(count)]
+        self.embeddings = [self.param(f"embedding_{i}", INIT, words, jnp.float32) for i in range(count)]
+        self.times = [self.param(f"time_{i}", INIT, times, jnp.float32) for i in range(count)]
         if not self.adjacent:
-            self.question = self.param("question", INIT, words)
-            self.between = self.param("between", INIT, (self.features, self.features))
-            self.out = self.param("out", INIT, words)
+            self.question = self.param("question", INIT, words, jnp.float32)
+            self.between = self.param("between", INIT, (self.features, self.features), jnp.float32)
+            self.out = self.param("out", INIT, words, jnp.float32)
         options = dict(
             top_keys=self.top_keys,
             keys_per_block=self.keys_per_block,

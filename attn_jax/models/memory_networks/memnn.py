@@ -46,7 +46,7 @@ class Blocks(nn.Module, kw_only=True):
     nonlinear: bool
 
     def setup(self):
-        self.table = self.param("table", INIT, (self.num_blocks, self.num_inputs, self.features))
+        self.table = self.param("table", INIT, (self.num_blocks, self.num_inputs, self.features), jnp.float32)
         if self.nonlinear:
             self.second = nn.Dense(self.features)
 
@@ -77,12 +77,12 @@ class MemNN(nn.Module, kw_only=True):
         # O: block 0 is for the question, the others are for the facts chosen so far.
         self.asking = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 3, **common)
         self.candidate = Blocks(num_blocks=1, **common)
-        self.stop = self.param("stop", INIT, (self.features,))
+        self.stop = self.param("stop", INIT, (self.features,), jnp.float32)
         if self.time_features:
-            self.order = self.param("order", INIT, (4, self.features))  # t_1 to t_4
+            self.order = self.param("order", INIT, (4, self.features), jnp.float32)  # t_1 to t_4
         # R: block 0 is for the question, the others are for the facts.
         self.answering = Blocks(num_blocks=self.num_facts + 1 if self.block_per_fact else 2, **common)
-        self.words = self.param("words", INIT, (self.vocab_size, self.features))
+        self.words = self.param("words", INIT, (self.vocab_size, self.features), jnp.float32)
         self.drop = Dropout(rate=self.dropout)
 
     # I and G

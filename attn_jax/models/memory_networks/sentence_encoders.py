@@ -38,7 +38,7 @@ class WordEmbedding(nn.Module, kw_only=True):
     init: nn.initializers.Initializer = nn.initializers.normal(0.1)
 
     def setup(self):
-        self.table = self.param("embedding", self.init, (self.vocab_size, self.features))
+        self.table = self.param("embedding", self.init, (self.vocab_size, self.features), jnp.float32)
 
     def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... d"]:
         return self.of_counts(jax.nn.one_hot(tokens, self.vocab_size))
@@ -138,7 +138,8 @@ class MaskedBag(nn.Module, kw_only=True):
         self.words = WordEmbedding(vocab_size=self.vocab_size, features=self.features)
         shape = (self.sentence_size, self.features)
         self.change = {
-            name: self.param(name, nn.initializers.zeros, shape) for name in ("statement_change", "question_change")
+            name: self.param(name, nn.initializers.zeros, shape, jnp.float32)
+            for name in ("statement_change", "question_change")
         }
 
     def __call__(

@@ -77,9 +77,9 @@ class ConcatDense(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "... d"]:
         width = sum(part.shape[-1] for part in parts)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (width, self.features)).astype(self.dtype)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,)).astype(self.dtype)
-        parts = [part.astype(self.dtype) for part in parts]
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), (width, self.features), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        kernel, bias, *parts = (x.astype(self.dtype) for x in (kernel, bias, *parts))
         if len({part.shape[:-1] for part in parts}) == 1:
             return jnp.concatenate(parts, axis=-1) @ kernel + bias
         ends = np.cumsum([part.shape[-1] for part in parts])[:-1]
@@ -93,7 +93,7 @@ class Coverage(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, keys: Float[Array, "b s d"], coverage: Float[Array, "b s"]) -> Float[Array, "b s d"]:
-        vector = self.param("vector", nn.initializers.normal(0.1), keys.shape[-1:])
+        vector = self.param("vector", nn.initializers.normal(0.1), keys.shape[-1:], jnp.float32)
         return keys + (coverage[..., None] * vector).astype(keys.dtype)
 
 

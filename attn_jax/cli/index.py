@@ -1,17 +1,18 @@
 """Encodes two text files of any size into a folder for task.name=indexed_text; see attn_jax/tasks/token_index.py.
 
 python -m attn_jax.cli.index --source=train.en --target=train.ja --out=DIR [--vocabulary=sentencepiece ...]
-python -m attn_jax.cli.index --check=DIR
+python -m attn_jax.cli.index --check=DIR [--source=train.en --target=train.ja]
 """
 
 import argparse
 import pathlib
 import sys
 
+from attn_jax.cli.locks import locked
 from attn_jax.errors import UserError, one_line
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.indexing import IndexOptions, write_index
-from attn_jax.tasks.token_index import read_index, verify
+from attn_jax.tasks.token_index import read_index, verify, verify_texts
 from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES
 from attn_jax.training.progress import Progress
 
@@ -24,10 +25,15 @@ def main(arguments: list[str] | None = None) -> None:
     """
     options = parser().parse_args(arguments)
     if options.check:
+        if bool(options.source) != bool(options.target):
+            raise UserError("expected --source=FILE and --target=FILE beside --check=DIR, or neither")
         with Progress("checking", 1, unit="bytes") as bar:
-            size = verify(pathlib.Path(options.check), lambda done, total: show(bar, "checking", done, total))
-        count = len(read_index(pathlib.Path(options.check))["files"])
-        print(f"{options.check}\t{size:,} bytes in {count} files are sound")
+            size = verify(folder := pathlib.Path(options.check), lambda *done: show(bar, "checking", *done))
+        texts = [pathlib.Path(name) for name in (options.source, options.target) if name]
+        if texts:
+            verify_texts(folder, texts)
+        of_texts = ", and of these texts" if texts else ""
+        print(f"{folder}\t{size:,} bytes in {len(read_index(folder)['files'])} files are sound{of_texts}")
         return
     if not (options.source and options.target and options.out):
         raise UserError("expected --source=FILE --target=FILE --out=DIR, or --check=DIR")
@@ -48,8 +54,9 @@ def main(arguments: list[str] | None = None) -> None:
         max_length=options.max_length,
     )
     files = [pathlib.Path(name) for name in (options.source, options.target)]
-    with Progress("index", 1, unit="pairs") as bar:
-        pairs = write_index(*files, pathlib.Path(options.out), given, lambda *done: show(bar, *done))
+    folder = pathlib.Path(options.out)
+    with locked(folder), Progress("index", 1, unit="pairs") as bar:
+        pairs = write_index(*files, folder, given, lambda *done: show(bar, *done))
     print(f"{options.out}\t{pairs:,} pairs")
 
 
@@ -73,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--source", help="text file of source sentences, one per line")
     made.add_argument("--target", help="text file of their translations")
     made.add_argument("--out", help="folder for the files; it is made")
-    made.add_argument("--check", help="compare the checksums of the files in this folder")
+    made.add_argument("--check", help="compare the checksums of the files in this folder, and of texts that are given")
     made.add_argument("--vocabulary", choices=list(TEXT_VOCABULARIES), default=default.vocabulary)
     made.add_argument("--vocab_size", type=int, nargs=2, default=default.vocab_size, help="of source and target")
     made.add_argument("--min_count", type=int, default=default.min_count, help="rarer words become unk")

@@ -12,12 +12,13 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
+from attn_jax.cli.locks import claim
 from attn_jax.cli.options import resolve
 from attn_jax.cli.results import remove_results
 from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
 from attn_jax.cli.vectors import vectors_of, with_vectors
-from attn_jax.cli.workdir import check_checkpoint, claim, holds, load_config, save_config
+from attn_jax.cli.workdir import check_checkpoint, holds, load_config, save_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator
 from attn_jax.models.base import RowLoss

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 from attn_jax.cli.engines.base import Engine, Task
 from attn_jax.cli.engines.local import Local
 from attn_jax.cli.live import Live
+from attn_jax.cli.locks import lock
 from attn_jax.cli.overrides import load_config_file, load_file, overridden_keys, override
 from attn_jax.cli.processes import run_all
 from attn_jax.cli.results import read_finished, read_result
 from attn_jax.cli.sentences import sentences_in
 from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
-from attn_jax.cli.workdir import check_result, holds, lock
+from attn_jax.cli.workdir import check_result, holds
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table

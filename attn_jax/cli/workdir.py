@@ -6,16 +6,12 @@ Directories of earlier versions have no checksums; there only the config is comp
 were added later take their defaults, which keep the earlier behaviour.
 """
 
-import contextlib
-import errno
-import fcntl
 import json
 import math
-import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -27,11 +23,8 @@ from attn_jax.tasks import TASKS
 from attn_jax.tasks.data_files import data_checksum
 from attn_jax.tasks.files import (
     check_links,
-    clear_partial,
     is_text,
     load_checked,
-    open_plain,
-    reason,
     save_checked,
     short,
 )
@@ -283,53 +276,3 @@ def other(workdir: pathlib.Path, key: str, before: Any, now: Any) -> UserError:
         f"{workdir} holds the run of another config: {key} is {before!r} there and {now!r} here; choose another "
         f"--workdir{longer}, or leave it as it was"
     )
-
-
-@contextlib.contextmanager
-def claim(workdir: pathlib.Path) -> Iterator[TextIO]:
-    """Locks a work directory; an error inside the context removes the lock and new folders again.
-
-    Raises:
-        UserError: see check_links and lock.
-    """
-    check_links(workdir)
-    new = [folder for folder in (workdir, *workdir.parents) if not folder.exists()]
-    locked_before = (workdir / "lock").exists()
-    file = lock(workdir)
-    try:
-        clear_partial(workdir)
-        yield file
-    except BaseException:
-        if not locked_before:
-            (workdir / "lock").unlink(missing_ok=True)
-        file.close()
-        with contextlib.suppress(OSError):  # a folder with files stays
-            for folder in new:
-                folder.rmdir()
-        raise
-
-
-def lock(workdir: pathlib.Path) -> TextIO:
-    """Locks the work directory against other training processes until this process ends or the file is closed.
-
-    Raises:
-        UserError: another process holds the lock, or the directory is not writable.
-    """
-    path = workdir / "lock"
-    if workdir.exists() and not workdir.is_dir():
-        raise UserError(f"--workdir={workdir} is a file; expected a folder, or a name that is not taken")
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-        file = open_plain(path)  # never written to: the path may be a hard link to another file
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return file
-        file.close()  # another process has just removed it
-        return lock(workdir)
-    except OSError as error:
-        if error.errno == errno.EAGAIN:
-            raise UserError(f"{workdir} is in use: another process is training there") from None
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
-            raise UserError(f"cannot write {workdir}: {reason(error)}") from error
-    return file

@@ -1,8 +1,10 @@
 """Writes a folder of encoded pairs from two text files of any size; see attn_jax/tasks/token_index.py.
 
 The text is read in parts. After each part the files are on the disk and progress.json says how far they go, so an
-interrupted indexing goes on from there; the finished folder is the same. Memory holds one part, the vocabulary (for
-SentencePiece, the lines that it is trained on), and the counts of the lengths.
+interrupted indexing goes on from there; the finished folder is the same. It goes on with the texts that it was begun
+with and no others: their checksums are computed while their lines are counted, at each start, and again while they are
+encoded. Memory holds one part, the vocabulary (for SentencePiece, the lines that it is trained on), and the counts of
+the lengths.
 """
 
 import collections
@@ -20,16 +22,28 @@ import numpy as np
 from attn_jax.errors import UserError, lookup
 from attn_jax.tasks.buckets import choose_buckets, make_buckets
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
-from attn_jax.tasks.files import load_checked, reason, save_checked
+from attn_jax.tasks.files import load_checked, reason, save_checked, text_checksum
 from attn_jax.tasks.pieces import SentencePiece
 from attn_jax.tasks.text import decode
-from attn_jax.tasks.token_index import INDEX, MEMBERS, OFFSETS, PROGRESS, SIDES, VOCABULARIES, map_array, token_dtype
+from attn_jax.tasks.token_index import (
+    INDEX,
+    MEMBERS,
+    OFFSETS,
+    PROGRESS,
+    SIDES,
+    VOCABULARIES,
+    blocks_of,
+    checksum_of,
+    map_array,
+    token_dtype,
+)
 from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Vocabulary
 from attn_jax.token_ids import EOS, UNK
 
 PART = 20_000  # pairs
 MOST_PAIRS = 2**32 - 1
 EMPTY = "expected one sentence per line"
+ANOTHER = "choose another folder, or remove it"
 LATE = ("buckets", "max_length")  # options that nothing depends on before the end: they may change when it goes on
 Progress = Callable[[str, int, int], None]  # (what, done, total)
 
@@ -67,9 +81,12 @@ def write_index(
 ) -> int:
     """Writes the folder, or goes on writing it; returns the number of pairs.
 
+    No other process may be writing to the folder, see attn_jax.cli.locks.
+
     Raises:
         UserError: a text is missing, empty, not UTF-8, has an empty line or another number of lines than the other; or
-            the folder is finished, or of other texts or options.
+            the folder is finished, or was begun with other texts, byte for byte, or options; or a text is changed
+            while it is read, or what an interrupted process had written was changed.
     """
     texts = (source, target)
     kind = lookup(TEXT_VOCABULARIES, options.vocabulary, "vocabulary")
@@ -80,16 +97,20 @@ def write_index(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         state = _resumed(folder, given)
+        pairs, sums = _count(texts, progress)
         if state is None:
-            pairs = _count(texts, progress)
             save_vocabularies(folder, _train(kind, texts, pairs, options, progress))
-            state = {"given": given, "pairs": pairs, "done": 0, "read": [0, 0], "tokens": [0, 0], "unk": [0, 0]}
-            state |= {"sums": {}, "counts": []}
+            state = {"given": given, "texts": sums, "pairs": pairs, "done": 0, "read": [0, 0], "read_crc32": [0, 0]}
+            state |= {"vocabularies": _numbering(folder), "tokens": [0, 0], "unk": [0, 0], "sums": {}, "counts": []}
             save_checked(folder / PROGRESS, state)
+        else:
+            _check_same(folder, texts, sums, state)
         state = _encode(folder, texts, state, progress)
         _finish(folder, state, options, progress)
     except OSError as error:
-        raise UserError(f"cannot write {folder}: {reason(error)}") from error
+        where = error.filename or folder
+        verb = "read" if str(where) in map(str, texts) else "write"
+        raise UserError(f"cannot {verb} {where}: {reason(error)}") from error
     return state["pairs"]
 
 
@@ -125,26 +146,52 @@ def _resumed(folder: pathlib.Path, given: dict[str, Any]) -> dict[str, Any] | No
     state, _ = load_checked(folder / PROGRESS)
     state["given"] |= {name: given[name] for name in LATE}
     for name, value in given.items():
-        if state["given"][name] != value:
-            what = (
-                f"a {name} text of {state['given'][name]:,} bytes"
-                if name in SIDES
-                else f"{name} {state['given'][name]}"
-            )
-            raise UserError(f"{folder} was begun with {what}, now {value}; choose another folder, or remove it")
+        if (before := state["given"].get(name)) != value:
+            what = f"a {name} text of {before:,} bytes" if name in SIDES else f"{name} {before}"
+            raise UserError(f"{folder} was begun with {what}, now {value}; {ANOTHER}")
     return state
 
 
-def _count(texts: Sequence[pathlib.Path], progress: Progress) -> int:
-    """Counts the lines of both texts."""
-    counts = []
+def _check_same(folder: pathlib.Path, texts: Sequence[pathlib.Path], sums: list[int], state: dict[str, Any]) -> None:
+    """Raises a UserError unless texts, vocabularies and encoded pairs are those of an interrupted process."""
+    for side, path, before, now in zip(SIDES, texts, state.get("texts", (None, None)), sums, strict=True):
+        if before != now:
+            raise UserError(
+                f"{folder} was begun with another {side} text than {path} is now (other content, wrong checksum); "
+                f"{ANOTHER}"
+            )
+    if _numbering(folder) != state["vocabularies"]:
+        raise UserError(f"{folder / VOCABULARIES} was changed since the index was begun; {ANOTHER}")
+    for name, size in _sizes(folder, state).items() if state["done"] else ():
+        if checksum_of(folder / name, size) != state["sums"][name]:
+            raise UserError(f"{folder / name} was changed since it was written (wrong checksum); {ANOTHER}")
+
+
+def _numbering(folder: pathlib.Path) -> int:
+    """Returns the checksum of the vocabularies of a folder, without the counts that they have at the end."""
+    return text_checksum([vocabulary.to_json() for vocabulary in load_vocabularies(folder)])
+
+
+def _sizes(folder: pathlib.Path, state: dict[str, Any]) -> dict[str, int]:
+    """Returns {name: bytes} of the tokens and offsets that are written."""
+    dtypes = [token_dtype(len(vocabulary)) for vocabulary in load_vocabularies(folder)]
+    return {
+        f"{side}.{kind}": size
+        for side, tokens, dtype in zip(SIDES, state["tokens"], dtypes, strict=True)
+        for kind, size in (("tokens", tokens * dtype.itemsize), ("offsets", (state["done"] + 1) * OFFSETS.itemsize))
+    }
+
+
+def _count(texts: Sequence[pathlib.Path], progress: Progress) -> tuple[int, list[int]]:
+    """Counts the lines of both texts, and computes the crc32 of each."""
+    counts, sums = [], []
     for path in texts:
-        count, last, done, total = 0, b"\n", 0, path.stat().st_size
-        with open(path, "rb") as file:
-            while block := file.read(1 << 24):
-                count, last, done = count + block.count(b"\n"), block, done + len(block)
-                progress("counting", done, total)
+        count, crc32, last, done, total = 0, 0, b"\n", 0, path.stat().st_size
+        for block in blocks_of(path):
+            count, crc32, last, done = count + block.count(b"\n"), zlib.crc32(block, crc32), block, done + len(block)
+            progress("counting", done, max(done, total))
         counts.append(count + (not last.endswith(b"\n")))
+        sums.append(crc32)
     if counts[0] != counts[1]:
         raise UserError(
             f"{texts[0]} has {counts[0]} lines but {texts[1]} has {counts[1]}; expected line i of one to be the "
@@ -152,7 +199,7 @@ def _count(texts: Sequence[pathlib.Path], progress: Progress) -> int:
         )
     if counts[0] > MOST_PAIRS:
         raise UserError(f"{texts[0]} has {counts[0]:,} lines; expected at most {MOST_PAIRS:,}")
-    return counts[0]
+    return counts[0], sums
 
 
 def _train(
@@ -190,12 +237,8 @@ def _encode(
     """Writes tokens and offsets, part by part."""
     vocabularies = load_vocabularies(folder)
     dtypes = [token_dtype(len(vocabulary)) for vocabulary in vocabularies]
-    names = [f"{side}.{kind}" for side in SIDES for kind in ("tokens", "offsets")]
-    sizes = [
-        size
-        for tokens, dtype in zip(state["tokens"], dtypes, strict=True)
-        for size in (tokens * dtype.itemsize, (state["done"] + 1) * OFFSETS.itemsize)
-    ]
+    sizes = _sizes(folder, state)
+    names = list(sizes)
     if not state["done"]:
         zero = np.zeros(1, OFFSETS).tobytes()
         for name in names:
@@ -206,7 +249,7 @@ def _encode(
     with contextlib.ExitStack() as opened:
         readers = [opened.enter_context(open(path, "rb")) for path in texts]
         writers = [opened.enter_context(open(folder / name, "r+b")) for name in names]
-        for writer, size in zip(writers, sizes, strict=True):
+        for writer, size in zip(writers, sizes.values(), strict=True):
             writer.truncate(size)  # what a killed process wrote after its last report
             writer.seek(size)
         for reader, place in zip(readers, state["read"], strict=True):
@@ -215,6 +258,8 @@ def _encode(
             many = min(PART, state["pairs"] - state["done"])
             for side in range(2):
                 raw = list(itertools.islice(readers[side], many))
+                if len(raw) < many:
+                    raise _changed(texts[side], folder)
                 encode, rows = vocabularies[side].encode, []
                 for text in lines(iter(raw), texts[side], state["done"]):
                     rows.append(encode(text))
@@ -228,6 +273,7 @@ def _encode(
                 state["tokens"][side] += len(ids)
                 state["unk"][side] += int(np.sum(ids == UNK))
                 state["read"][side] += sum(map(len, raw))
+                state["read_crc32"][side] = zlib.crc32(b"".join(raw), state["read_crc32"][side])
                 if side == 1:
                     counts += np.bincount(ids, minlength=len(counts))
             for writer in writers:
@@ -237,7 +283,15 @@ def _encode(
             state["counts"] = counts.tolist()
             save_checked(folder / PROGRESS, state)
             progress("pairs", state["done"], state["pairs"])
+        for path, reader, encoded, counted in zip(texts, readers, state["read_crc32"], state["texts"], strict=True):
+            if encoded != counted or reader.read(1):
+                raise _changed(path, folder)
     return state
+
+
+def _changed(path: pathlib.Path, folder: pathlib.Path) -> UserError:
+    """Returns the error for a text that is another one than when its lines were counted."""
+    return UserError(f"{path} was changed while it was indexed: remove {folder}, and index it again")
 
 
 def _finish(folder: pathlib.Path, state: dict[str, Any], options: IndexOptions, progress: Progress) -> None:
@@ -283,6 +337,7 @@ def _finish(folder: pathlib.Path, state: dict[str, Any], options: IndexOptions, 
     words = [tokens - state["pairs"] for tokens in state["tokens"]]  # without eos
     about = {"pairs": state["pairs"], "tokens": state["tokens"], "longest": longest, "buckets": buckets}
     about |= {"unknown": [unk / max(1, n) for unk, n in zip(state["unk"], words, strict=True)], "files": files}
+    about["texts"] = dict(zip(SIDES, state["texts"], strict=True))  # their crc32
     save_checked(folder / INDEX, {**about, "options": state["given"]})
     (folder / PROGRESS).unlink()
 

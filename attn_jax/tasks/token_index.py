@@ -4,14 +4,14 @@
     source.offsets, target.offsets    int64: where each pair begins, and the end of the last one
     members.0, members.1 ...          uint32: numbers of the pairs of each bucket, in their order
     vocabularies.json                 the vocabularies, with the counts of the target words
-    index.json                        sizes, buckets, and the crc32 of each of these files
+    index.json                        sizes, buckets, and the crc32 of each of these files and of both texts
 
 All numbers are little-endian. A folder without index.json is unfinished.
 """
 
 import pathlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from attn_jax.errors import UserError
 from attn_jax.tasks.batching import EncodedPairs, Ragged
 from attn_jax.tasks.buckets import Buckets, make_buckets
 from attn_jax.tasks.data_files import load_vocabularies
-from attn_jax.tasks.files import load_checked, reason
+from attn_jax.tasks.files import load_checked, reason, text_checksum
 from attn_jax.tasks.vocabulary import Vocabulary
 
 INDEX, PROGRESS, VOCABULARIES = "index.json", "progress.json", "vocabularies.json"
@@ -38,6 +38,7 @@ class TokenIndex(NamedTuple):
     members: tuple[np.ndarray, ...]  # of each bucket
     longest: int  # source
     unknown: tuple[float, float]  # share of unk among the tokens of each side
+    checksum: int  # of all files
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
@@ -49,13 +50,15 @@ def open_index(folder: pathlib.Path) -> TokenIndex:
     """Opens a folder; compares the sizes of its files, and reads none of the large ones.
 
     Raises:
-        UserError: a file is missing, or has another size than when it was written.
+        UserError: a file is missing, or has another size than when it was written; or the vocabularies are others.
     """
     content = read_index(folder)
     for name, about in content["files"].items():
         size = size_of(folder / name)
         if size != about["bytes"]:
             raise UserError(f"{folder / name} has {size:,} bytes; expected {about['bytes']:,}: index the text again")
+    if checksum_of(folder / VOCABULARIES) != content["files"][VOCABULARIES]["crc32"]:
+        raise UserError(f"{folder / VOCABULARIES} is not that of the index (wrong checksum); put it back as it was")
     vocabularies = load_vocabularies(folder)
     sides = []
     for side, vocabulary in zip(SIDES, vocabularies, strict=True):
@@ -64,7 +67,13 @@ def open_index(folder: pathlib.Path) -> TokenIndex:
     buckets = make_buckets([tuple(bucket) for bucket in content["buckets"]])
     members = tuple(map_array(folder / f"members.{i}", MEMBERS) for i in range(len(buckets)))
     return TokenIndex(
-        EncodedPairs(*sides), vocabularies, buckets, members, content["longest"], tuple(content["unknown"])
+        EncodedPairs(*sides),
+        vocabularies,
+        buckets,
+        members,
+        content["longest"],
+        tuple(content["unknown"]),
+        text_checksum(content["files"]),
     )
 
 
@@ -94,19 +103,53 @@ def verify(folder: pathlib.Path, progress: Callable[[int, int], None] = lambda d
     files = read_index(folder)["files"]
     total, done = sum(about["bytes"] for about in files.values()), 0
     for name, about in files.items():
-        size_of(folder / name)
-        found = 0
-        try:
-            with open(folder / name, "rb") as file:
-                while block := file.read(BLOCK):
-                    found = zlib.crc32(block, found)
-                    done += len(block)
-                    progress(done, total)
-        except OSError as error:
-            raise UserError(f"cannot read {folder / name}: {(error.strerror or str(error)).lower()}") from error
-        if found != about["crc32"]:
+        if checksum_of(folder / name, tell=lambda read, before=done: progress(before + read, total)) != about["crc32"]:
             raise UserError(f"{folder / name} was changed since it was written (wrong checksum): index the text again")
+        done += about["bytes"]
     return total
+
+
+def verify_texts(folder: pathlib.Path, texts: Sequence[pathlib.Path]) -> None:
+    """Compares the checksums of source and target text with those that a folder was made of.
+
+    Raises:
+        UserError: a text is another one or cannot be read, or the folder is of a version that kept no checksums.
+    """
+    kept = read_index(folder).get("texts")
+    if kept is None:
+        raise UserError(f"{folder} does not say which texts it is of, since an earlier version made it")
+    for side, path in zip(SIDES, texts, strict=True):
+        if checksum_of(path) != kept[side]:
+            raise UserError(f"{folder} is an index of another {side} text than {path} (wrong checksum)")
+
+
+def checksum_of(path: pathlib.Path, size: int | None = None, tell: Callable[[int], None] = lambda read: None) -> int:
+    """Returns the crc32 of a file, or of its first `size` bytes.
+
+    Args:
+        path: of the file.
+        size: bytes to read; None: all.
+        tell: called with the number of bytes read, after each block.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    found, read = 0, 0
+    try:
+        for block in blocks_of(path, size):
+            found, read = zlib.crc32(block, found), read + len(block)
+            tell(read)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {reason(error)}") from error
+    return found
+
+
+def blocks_of(path: pathlib.Path, size: int | None = None) -> Iterator[bytes]:
+    """Yields the bytes of a file, or its first `size` ones, in blocks."""
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK if size is None else min(BLOCK, size)):
+            size = None if size is None else size - len(block)
+            yield block
 
 
 def map_array(path: pathlib.Path, dtype: np.dtype) -> np.ndarray:

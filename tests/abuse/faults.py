@@ -22,7 +22,7 @@ def cases() -> list[Case]:
     parallel = [*words("{words_data}", parallel="mesh"), "--workdir={here}/run"]
     return [
         Case("machine", "in use", [*words("{words_data}"), "--workdir={here}/run"], around=in_use)._replace(
-            words=("{here}/run is in use: another process is training there",)
+            words=("{here}/run is in use: another process is writing there",)
         ),
         Case("machine", "workdir below a file", [*TRAIN[:-1], "--workdir={here}/file/run"])._replace(
             prepare=lambda here: (here / "file").touch(), words=("cannot write|cannot read", "{here}/file")

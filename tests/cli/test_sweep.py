@@ -172,12 +172,12 @@ def test_a_sweep_of_which_nothing_has_a_result_prints_no_table(fake, tmp_path, c
 def test_one_sweep_at_a_time_in_a_folder(fake, tmp_path, capsys):
     """The log of a run that another sweep has begun would be taken for that of the run that could not begin."""
     path, folder = fake(0), tmp_path / "runs"
-    code = "import sys, pathlib; from attn_jax.cli.workdir import lock\n"
+    code = "import sys, pathlib; from attn_jax.cli.locks import lock\n"
     code += "f = lock(pathlib.Path(sys.argv[1])); print(1); input()"
     command = [sys.executable, "-c", code, str(folder)]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert other.stdout.readline() == "1\n"
-    with pytest.raises(UserError, match=r"runs is in use: another process is training there"):
+    with pytest.raises(UserError, match=r"runs is in use: another process is writing there"):
         sweep.run_sweep(path, str(folder), [])
     assert [each.name for each in folder.iterdir()] == ["lock"]
     other.communicate("")

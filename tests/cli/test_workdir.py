@@ -10,8 +10,9 @@ import sys
 import pytest
 from damage import flips
 
+from attn_jax.cli.locks import claim, lock
 from attn_jax.cli.options import change, switch
-from attn_jax.cli.workdir import check_cut, claim, holds, load_config, lock, plain, save_config
+from attn_jax.cli.workdir import check_cut, holds, load_config, plain, save_config
 from attn_jax.errors import UserError
 from attn_jax.options import flatten
 from attn_jax.tasks import TASKS
@@ -175,12 +176,12 @@ def test_checkpoints_without_a_config_are_no_free_place(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-    code = "import sys, pathlib; from attn_jax.cli.workdir import lock\n"
+    code = "import sys, pathlib; from attn_jax.cli.locks import lock\n"
     code += "f = lock(pathlib.Path(sys.argv[1])); print(1); input()"
     command = [sys.executable, "-c", code, str(tmp_path / "new")]
     other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert other.stdout.readline() == "1\n"
-    with pytest.raises(UserError, match=r"new is in use: another process is training there"):
+    with pytest.raises(UserError, match=r"new is in use: another process is writing there"):
         lock(tmp_path / "new")
     other.kill()  # whatever happens to it, the directory is free again
     other.communicate()

@@ -153,7 +153,7 @@ def beside_another(server: Server, folder: pathlib.Path, whole: pathlib.Path) ->
     wait_for(workdir, 2)
     os.kill(first.pid, signal.SIGSTOP)  # so that it is still there, however slow the second one is
     second = server.run(*command(workdir))
-    if second.code != 1 or not second.err.strip().endswith("is in use: another process is training there"):
+    if second.code != 1 or not second.err.strip().endswith("is in use: another process is writing there"):
         notes.append(f"second process: status {second.code}, {second.err.strip()[-200:]}")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()

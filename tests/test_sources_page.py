@@ -7,7 +7,9 @@ import shlex
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from arrays import fill
 
 from attn_jax.cli.commands import COMMANDS
 from attn_jax.cli.options import resolve
@@ -92,7 +94,7 @@ def test_a_command_can_be_given(command):
 
 
 def test_the_notebook_counts_another_model_than_it_shows():
-    """Its printed number of parameters, from the sizes that it names; and that of the model in its cells, ours."""
+    """Its printed number of parameters, from the sizes that it names; that of the modules in its cells; and ours."""
 
     def lstm(inputs, size):  # PyTorch's has two biases
         return 4 * size * (inputs + size + 2)
@@ -100,9 +102,41 @@ def test_the_notebook_counts_another_model_than_it_shows():
     embeddings, both_ways = 2 * 8000 * 512, lstm(512, 512) + 2 * lstm(1024, 512)
     output = 512 * 8000 + 8000
     assert embeddings + 2 * both_ways + (1024 * 512 + 512) + 3 * lstm(512, 512) + output == 35_926_336
-    setting = resolve(load_config_file(str(ROOT / "configs" / "iwslt2017_soft.py")))
-    model = setting.build_model(TextSizes(8000, 8000))
+    shown = embeddings + 3 * lstm(512, 512) + (512 * 512 + 512) + output
+    config = load_config_file(str(ROOT / "configs" / "iwslt2017_soft.py"))
+    model = resolve(config).build_model(TextSizes(8000, 8000))
     words = jax.ShapeDtypeStruct((1, 4), jnp.int32)
     batch = dict.fromkeys(("source", "target_in", "target_out"), words)
     count = sum(x.size for x in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0), batch)))
-    assert f"{count / 1e6:.1f} million in our config" in TEXT
+    uncalled, second_biases, readout = lstm(512, 512), 2 * 4 * 512, 1024 * 512 + 512
+    assert count == shown - uncalled - second_biases + readout
+    (row,) = [line for line in TEXT.splitlines() if line.startswith("| notebook | 35,926,336 parameters")]
+    for number in (count, shown, uncalled, second_biases, readout):
+        assert f"{number:,}" in row
+    config_file = (ROOT / "configs" / "iwslt2017_soft.py").read_text(encoding="utf-8")
+    assert f"{count:,} parameters" in config_file
+
+
+def test_the_model_of_the_notebook_starts_and_drops_as_its_cells_do():
+    """h = fc(dropout(h)) and c = 0 in the decoder, dropout before the output layer, and in no other place."""
+    config = load_config_file(str(ROOT / "configs" / "iwslt2017_soft.py"))
+    config.model.update(hidden_size=6, embedding_size=6, readout_size=6)
+    model = resolve(config).build_model(TextSizes(9, 9))
+    module = model.module
+    assert module.dropout == 0.2 and set(module.dropout_places) == {"summary", "readout"}
+    batch = {name: jnp.array([[4, 5, 3]]) for name in ("source", "target_in", "target_out")}
+    params = fill(jax.eval_shape(model.init, jax.random.key(0), batch))
+
+    def first(module, source):
+        encoded = module.encode(source, train=True)
+        _, state = module.decoder.start(encoded)
+        return encoded.states[:, -1], encoded.last[0][0], *state.layers[0]
+
+    rngs = {"dropout": jax.random.key(1)}
+    last, dropped, h, c = module.apply({"params": params}, batch["source"], method=first, rngs=rngs)
+    kept = np.asarray(dropped != 0)
+    np.testing.assert_allclose(dropped[kept], last[kept] / 0.8, rtol=1e-4)
+    fc = params["decoder"]["stack"]["bridges_0"]
+    np.testing.assert_allclose(h, dropped @ fc["kernel"] + fc["bias"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(c, 0)
+    assert 0 < kept.sum() < kept.size

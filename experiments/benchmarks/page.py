@@ -23,9 +23,9 @@ page:
 SECTIONS = {
     "translation_speed": (
         "Training: LSTM with attention",
-        "The translation model of the lecture notes: LSTM of 512, dot attention, 8,000 pieces a side, 17.3 million "
-        "parameters, batches of 32 sentence pairs, Adam. Share of the peak: products of matrices alone, of the rate of "
-        "one large product in the same process.",
+        "A translation model in the sizes of the lecture notes: LSTM of 512, dot attention, 8,000 pieces a side, 17.3 "
+        "million parameters, batches of 32 sentence pairs, Adam. Share of the peak: products of matrices alone, of the "
+        "rate of one large product in the same process.",
     ),
     "translation_profile": (
         "Where the time of a step goes",

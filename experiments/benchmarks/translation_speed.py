@@ -53,7 +53,7 @@ POOL = 100  # batches that are sorted by length together, where PyTorch gets pai
 
 
 def get_config(dtype: str) -> ConfigDict:
-    """Returns the config of our model, as close to the notebook as possible."""
+    """Returns the config of our model, in the sizes of the lecture notes."""
     config = base.get_config()
     config.dtype = dtype
     config.model.embedding_size = config.model.hidden_size = config.model.readout_size = SIZE

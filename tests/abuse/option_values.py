@@ -55,6 +55,7 @@ TEXTS = ("name", "description", "data_dir", "task.language", "task.target")
 NEGATIVE = ("train.goal", "decode.length_penalty")
 UNKNOWN = {  # tuples of names
     "eval.metrics": "('nonsense',)",
+    "model.dropout_places": "('nonsense',)",
     "task.inputs": "('nonsense',)",
     "task.labels": "('nonsense',)",
 }
@@ -68,6 +69,7 @@ TUPLES = {
     "task.numbers": ("(0,)", "(21,)", "(1, 1)", "('a',)", "(1.5,)"),
     "task.inputs": ("('a', 'a')", "('y',)", "(1,)", "('',)"),
     "model.output.cutoffs": ("(0,)", "(-1,)", "(9, 3)", "(3, 3)", "(100000,)", "('a',)", "(1.5,)", "((1,),)"),
+    "model.dropout_places": ("(1,)", "('readout', 1)"),
     "model.degrees": ("()", "(-1,)", "(1.5,)", "('a',)"),
     "model.attention.width": ("(-1.0,)", "(0.0,)", "('a',)", "(1.0, 2.0, 3.0)", "(1e400,)"),
     "eval.metrics": ("(1,)", "('bleu', 1)"),

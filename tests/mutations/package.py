@@ -104,7 +104,7 @@ MUTATIONS = {
     # Models.
     "linear_bridge": Mutation(
         "models/seq2seq/recurrent_stack.py",
-        "h = jnp.tanh(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))",
+        "h = self.activation(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))",
         "h = dense(encoded.last[min(index, len(encoded.last) - 1)][-1])",
         "models/seq2seq/test_seq2seq.py::test_bridges",
     ),

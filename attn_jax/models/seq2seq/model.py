@@ -34,6 +34,11 @@ def backwards(source: Int[Array, "b s"], *, pad: int) -> Int[Array, "b s"]:
     return jnp.take_along_axis(source, jnp.where(place < last, last - 1 - place, place), axis=1)
 
 
+# Where a rate of dropout can act, besides between layers: embedded tokens, states that attention reads, input of the
+# output layer, final states of the encoder.
+DROPOUT_PLACES = ("embeddings", "states", "readout", "summary")
+
+
 class Seq2SeqModule(nn.Module, kw_only=True):
     """p(target | source): embeddings, encoder, recurrent decoder, output layer, and the objective of training.
 
@@ -52,6 +57,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     reads_tags: bool = False  # take "text eos tags" apart, see models/tags.py
     reverses: bool = False  # read the source backwards
     dropout: float = 0.0
+    dropout_places: tuple[str, ...] = DROPOUT_PLACES[:3]
     pad: int = 0
     eos: int = 3
     dtype: Dtype = jnp.float32
@@ -76,6 +82,10 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         self.drop = Dropout(rate=self.dropout)
         self.drop_alike = Dropout(rate=self.dropout, broadcast_dims=(-2,))  # the same for all contexts of a step
 
+    def drop_at(self, place: str, inputs: Array, train: bool) -> Array:
+        """Drops entries of `inputs` in training, where the place is one of `dropout_places`."""
+        return self.drop(inputs, deterministic=not train or place not in self.dropout_places)
+
     def encode(self, source: Source, *, train: bool = False) -> EncoderStates:
         """Computes the states of the source."""
         tags = None
@@ -84,7 +94,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
             embedded, mask = self.source_embedding(source), source != self.pad
         else:
             embedded, mask = self.picture(source)
-        embedded = self.drop(embedded, deterministic=not train)
+        embedded = self.drop_at("embeddings", embedded, train)
         if self.reads_tags:
             mask, is_tag = split_tags(source, eos=self.eos, pad=self.pad)
             tags = Tags(embedded, is_tag)
@@ -92,12 +102,13 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         last, states = self.encoder(embedded, mask, train=train)
         if not isinstance(last, tuple):  # one vector [b, d] for the source stands for each state of one layer
             last = ((last,) * self.decoder.stack.cell.num_states,)
-        states = states if states is embedded else self.drop(states, deterministic=not train)  # dropped above
+        states = states if states is embedded else self.drop_at("states", states, train)  # dropped above
+        last = jax.tree.map(lambda state: self.drop_at("summary", state, train), last)
         return EncoderStates(states=states, mask=mask, last=last, tags=tags)
 
     def embed(self, tokens: Int[Array, "b ..."], tags: PyTree, *, train: bool = False) -> Float[Array, "b ... e"]:
         """Computes the input of the decoder: embedded target tokens, beside them the vector of tags if there is one."""
-        embedded = self.drop(self.target_embedding(tokens), deterministic=not train)
+        embedded = self.drop_at("embeddings", self.target_embedding(tokens), train)
         if not self.reads_tags or self.decoder.tag_attention is not None:
             return embedded
         tags = tags[:, None] if tokens.ndim > 1 else tags
@@ -123,7 +134,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         steps = self.decoder.unroll(memory, state, embedded, train=train)
         copied = self.objective.copied(source)
         return memory, steps.replace(
-            readout=self.drop(steps.readout, deterministic=not train),
+            readout=self.drop_at("readout", steps.readout, train),
             copied=None if copied is None else copied[:, None],
         )
 
@@ -220,7 +231,8 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         self, memory: Memory, steps: StepOutputs, rows: Float[Array, "b t n s"] | None, targets: Int[Array, "b t"]
     ) -> tuple[Float[Array, "b t n"], Float[Array, "b t n"]]:
         """Returns (training loss, negative log-likelihood) of each target, for each row of weights; see Readout."""
-        readout = self.drop_alike(self._row_readout(memory, steps, rows), deterministic=False)
+        readout = self._row_readout(memory, steps, rows)
+        readout = self.drop_alike(readout, deterministic="readout" not in self.dropout_places)
         return self.readout_losses(readout, jnp.broadcast_to(targets[..., None], readout.shape[:-1]))
 
     def row_log_probs(

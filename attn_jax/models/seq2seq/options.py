@@ -5,7 +5,7 @@ import dataclasses
 from attn_jax.attention import WINDOWS, Attention
 from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.scores import General
-from attn_jax.errors import UserError
+from attn_jax.errors import UserError, check_known
 from attn_jax.layers.rnn import CELLS, RNN
 from attn_jax.models.attention_options import AttentionOverrides, DroppedAttentionOptions, make
 from attn_jax.models.base import Model
@@ -14,7 +14,7 @@ from attn_jax.models.pointer_options import PointerOptions
 from attn_jax.models.seq2seq.decoder_base import Decoder
 from attn_jax.models.seq2seq.decoders import DECODERS
 from attn_jax.models.seq2seq.latent_attention import TRANSITIONS, LatentAttentionOptions
-from attn_jax.models.seq2seq.model import Seq2SeqModule
+from attn_jax.models.seq2seq.model import DROPOUT_PLACES, Seq2SeqModule
 from attn_jax.models.seq2seq.objective_options import LATENT, OBJECTIVES, build_objective
 from attn_jax.models.seq2seq.objectives import InferenceNetwork, SoftObjective
 from attn_jax.models.seq2seq.penalties import Penalties
@@ -41,7 +41,15 @@ class Seq2SeqOptions(EncoderOptions):
     )
     input_feeding: bool = option(True, "luong: feed the attentional hidden state into the next step")
     feed_summary: bool = option(False, "none: feed the encoder summary into every step (Cho 2014)")
-    bridge: str = option("dense", "initial decoder state from the final encoder states; hidden: c = 0", choices=BRIDGES)
+    bridge: str = option(
+        "dense", "initial decoder state from the final encoder states; hidden, linear: c = 0", choices=BRIDGES
+    )
+    dropout_places: tuple = option(
+        DROPOUT_PLACES[:3],
+        "where dropout acts, besides between layers: embeddings, states (of the encoder), readout (input of the output "
+        "layer), summary (final states of the encoder)",
+        each=str,
+    )
     reverse_source: bool = option(False, "decoder none: read the source backwards, its end token last (Sutskever 2014)")
     tie_embeddings: bool = option(False, "use the transposed target embedding as output layer")
     self_attention: bool = option(False, "luong without input feeding: the decoder also attends to its own past states")
@@ -97,6 +105,8 @@ class Seq2SeqOptions(EncoderOptions):
         Raises:
             UserError: options do not go together.
         """
+        for place in self.dropout_places:
+            check_known(place, DROPOUT_PLACES, "model.dropout_places")
         decoder = self.build_decoder(setting)
         self.check_states(decoder.readout_features)
         if sizes.image is not None and decoder.uses_attention:
@@ -136,6 +146,7 @@ class Seq2SeqOptions(EncoderOptions):
             reverses=self.reverse_source,
             eos=EOS,
             dropout=self.dropout,
+            dropout_places=self.dropout_places,
             dtype=setting.dtype,
         )
         return Model(module)
@@ -221,12 +232,12 @@ class Seq2SeqOptions(EncoderOptions):
         if needs_every_layer and not self.encoder_kind.state_per_layer and self.num_layers > 1:
             raise UserError(
                 f"model.bridge {self.bridge} needs a last state of each of model.num_layers {self.num_layers} layers; "
-                f"model.encoder {self.encoder} has one; use dense, hidden or zeros"
+                f"model.encoder {self.encoder} has one; use dense, hidden, linear or zeros"
             )
         if needs_every_layer and self.encoder == "none" and self.embedding_size != self.hidden_size:
             raise UserError(
                 f"model.bridge {self.bridge} with model.encoder none needs model.embedding_size and model.hidden_size "
-                f"to be equal, got {self.embedding_size} and {self.hidden_size}; use dense, hidden or zeros"
+                f"to be equal, got {self.embedding_size} and {self.hidden_size}; use dense, hidden, linear or zeros"
             )
 
     def check_latent(self) -> None:

@@ -1,6 +1,6 @@
 """The recurrent layers of a decoder, and the bridges that make their first states from the states of the encoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import flax.linen as nn
@@ -63,15 +63,23 @@ class DenseBridge(Bridge):
 class HiddenBridge(Bridge):
     """h = tanh(W last_h + b) and c = 0 in each layer: the cell state of the encoder is not used."""
 
+    activation: ClassVar[Callable] = staticmethod(jnp.tanh)
+
     def num_projections(self, cell: Cell) -> int:
         return 1
 
     def start(self, encoded, layers, projections):
         states = []
         for index, (layer, dense) in enumerate(zip(layers, projections, strict=True)):
-            h = jnp.tanh(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))
+            h = self.activation(dense(encoded.last[min(index, len(encoded.last) - 1)][0]))
             states.append((h, *(jnp.zeros_like(h) for _ in range(1, layer.cell.num_states))))
         return tuple(states)
+
+
+class LinearBridge(HiddenBridge):
+    """h = W last_h + b and c = 0 in each layer."""
+
+    activation: ClassVar[Callable] = staticmethod(lambda h: h)
 
 
 class CopyBridge(Bridge):
@@ -90,7 +98,13 @@ class ZerosBridge(Bridge):
         return tuple(layer.initial_state(encoded.states.shape[0]) for layer in layers)
 
 
-BRIDGES = {"dense": DenseBridge(), "hidden": HiddenBridge(), "copy": CopyBridge(), "zeros": ZerosBridge()}
+BRIDGES = {
+    "dense": DenseBridge(),
+    "hidden": HiddenBridge(),
+    "linear": LinearBridge(),
+    "copy": CopyBridge(),
+    "zeros": ZerosBridge(),
+}
 
 
 class Stack(nn.Module, kw_only=True):

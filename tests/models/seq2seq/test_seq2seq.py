@@ -11,7 +11,7 @@ from tiny_seq2seq import PAD, SOURCE_VOCAB, TARGET_VOCAB, build, random_params, 
 
 from attn_jax.errors import UserError
 from attn_jax.layers.rnn import CELLS
-from attn_jax.models.seq2seq.model import backwards
+from attn_jax.models.seq2seq.model import DROPOUT_PLACES, backwards
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, EncoderStates, Stack
 from attn_jax.training.model_size import num_parameters
 
@@ -88,6 +88,45 @@ def test_dropout_is_a_function_of_its_rng():
     assert len({same, other, another, float(results[0]["eval"]["loss"].total)}) == 4
 
 
+@pytest.mark.parametrize("place", DROPOUT_PLACES)
+def test_dropout_acts_at_the_place_that_is_named_and_nowhere_else(place):
+    """At rate 0.5 a place has zeros and doubled numbers; what comes before it is unchanged, and the mask is its own."""
+    parts = {}
+    for places in ((), (place,)):
+        model = build(**PLAIN | dict(bridge="linear", dropout=0.5, dropout_places=places))
+        params = random_params(model, BATCH)
+
+        def of(module, batch):
+            encoded = module.encode(batch["source"], train=True)
+            embedded = module.embed(batch["target_in"], None, train=True)
+            _, steps = module.unroll(batch["source"], batch["target_in"], train=True)
+            return {
+                "embeddings": embedded,
+                "states": encoded.states,
+                "summary": encoded.last[0][0],
+                "readout": steps.readout,
+            }
+
+        rngs = {"dropout": jax.random.key(0)}
+        run = compiled(lambda *args: model.module.apply({"params": args[0]}, args[1], method=of, rngs=rngs))  # noqa: B023
+        parts[places] = run(params, BATCH)
+    plain, dropped = parts[()], parts[(place,)]
+    if place in ("embeddings", "states", "summary"):
+        kept = dropped[place] != 0
+        assert 0.2 < kept[plain[place] != 0].mean() < 0.8
+        np.testing.assert_allclose(dropped[place][kept], 2 * plain[place][kept], rtol=1e-5)
+    else:
+        assert 0.2 < (dropped[place] == 0).mean() < 0.8 and not np.any(plain[place] == 0)
+    changed = {name for name in plain if not np.array_equal(plain[name], dropped[name])}
+    after = {"embeddings": {"states", "summary", "readout"}, "states": {"readout"}, "summary": {"readout"}}
+    assert changed == {place} | after.get(place, set())
+
+
+def test_an_unknown_place_of_dropout_is_refused():
+    with pytest.raises(UserError, match=r"unknown model\.dropout_places 'sumary'; did you mean summary"):
+        build(**PLAIN | dict(dropout=0.5, dropout_places=("sumary",)))
+
+
 # Parameters
 
 
@@ -115,12 +154,13 @@ def test_bridges():
     _, copied = start(BRIDGES["copy"], 2)
     np.testing.assert_array_equal(copied, jax.device_get(last))
     np.testing.assert_array_equal(start(BRIDGES["zeros"], 2)[1], np.zeros_like(copied))
-    params, hidden = start(BRIDGES["hidden"], 3)
-    for layer, (h, c) in enumerate(hidden):
-        to_h = params[f"bridges_{layer}"]
-        expected = np.tanh(last[min(layer, 1)][0] @ to_h["kernel"] + to_h["bias"])
-        np.testing.assert_allclose(h, expected, rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(c, 0)
+    for name, activation in (("hidden", np.tanh), ("linear", np.asarray)):
+        params, states = start(BRIDGES[name], 3)
+        for layer, (h, c) in enumerate(states):
+            to_h = params[f"bridges_{layer}"]
+            expected = activation(last[min(layer, 1)][0] @ to_h["kernel"] + to_h["bias"])
+            np.testing.assert_allclose(h, expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(c, 0)
     params, dense = start(BRIDGES["dense"], 3)
     for layer, (h, c) in enumerate(dense):
         from_h, from_c = last[min(layer, 1)]  # the third decoder layer starts from the second encoder layer too
@@ -132,7 +172,7 @@ def test_bridges():
 def test_a_bridge_copies_states_only_where_every_layer_has_one():
     assert {name for name, bridge in BRIDGES.items() if bridge.needs_every_layer} == {"copy"}
     counts = {name: bridge.num_projections(CELLS["lstm"]) for name, bridge in BRIDGES.items()}
-    assert counts == {"dense": 2, "hidden": 1, "copy": 0, "zeros": 0}
+    assert counts == {"dense": 2, "hidden": 1, "linear": 1, "copy": 0, "zeros": 0}
 
 
 @pytest.mark.parametrize("input_feeding", [False, True])

@@ -14,7 +14,7 @@ from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.point_batches import LARGEST
 from attn_jax.tasks.points import Points, PointsTask
 from attn_jax.tasks.regression import read_points
-from attn_jax.tasks.tables import cells_of, number
+from attn_jax.tasks.tables import cells_of, number, place_of
 from attn_jax.types import Float, Params
 
 
@@ -135,7 +135,7 @@ class PointPredictor:
             cells = cells_of(text, self.columns.separator, where)
             names = [cell.strip() for cell in cells]
             if first and set(names) >= set(self.columns.inputs):
-                chosen = [names.index(name) for name in self.columns.inputs]
+                chosen = [place_of(names, name, where) for name in self.columns.inputs]
                 names_alone = True
             else:
                 yield text, self._numbers(cells, chosen, where)

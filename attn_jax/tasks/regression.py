@@ -15,7 +15,7 @@ from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
 from attn_jax.tasks.options import TaskOptions
 from attn_jax.tasks.points import Columns, Points, PointsTask, make_task
 from attn_jax.tasks.sizes import PointSizes
-from attn_jax.tasks.tables import Table, number, read_table
+from attn_jax.tasks.tables import Table, number, place_of, read_table
 
 NUM_POINTS = 40  # of the curve, by default
 TEST_POINTS = 1000  # of the spirals
@@ -117,15 +117,25 @@ def read_points(
 def choose_columns(table: Table, inputs: Sequence[str], target: str) -> tuple[tuple[str, ...], str]:
     """Returns the input columns, () being all but the target, and the target column, "" being the last one.
 
+    Other columns may have any names.
+
     Raises:
-        UserError: there is no such column, or the target or an input twice is among the inputs.
+        UserError: there is no such column, or it has no name or that of another one; the target or an input twice is
+            among the inputs.
     """
-    names = dict.fromkeys(table.names)
-    target = target or table.names[-1]
-    lookup(names, target, f"column of {table.path} (task.target)")
-    inputs = tuple(inputs) or tuple(name for name in names if name != target)
+    names, path = table.names, table.path
+    if not target and not names[-1]:
+        raise UserError(f"{path}: the last column has no name; name it, or choose the target with task.target")
+    if not inputs and "" in names:
+        place = names.index("") + 1
+        raise UserError(f"{path}: column {place} has no name; name it, or choose columns with task.inputs")
+    target, named = target or names[-1], dict.fromkeys(filter(None, names))
+    lookup(named, target, f"column of {path} (task.target)")
+    place_of(names, target, str(path))
+    inputs = tuple(inputs) or tuple(name for name in named if name != target)
     for name in inputs:
-        lookup(names, name, f"column of {table.path} (task.inputs)")
+        lookup(named, name, f"column of {path} (task.inputs)")
+        place_of(names, name, str(path))
     if not inputs or target in inputs or len(set(inputs)) != len(inputs):
         raise UserError(f"task.inputs {inputs}: expected one or more columns, each once, besides the target {target!r}")
     return inputs, target

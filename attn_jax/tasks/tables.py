@@ -1,16 +1,17 @@
 """Tables of numbers as text: rows of a CSV file or of lines to predict, and the numbers in their cells."""
 
-import csv
 import io
 import math
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.text import read_text
 
-OTHERS = (";", "\t")  # separators of cells besides the comma
+SEPARATORS = (",", ";", "\t")  # of cells, the first of which is preferred
+QUOTED = re.compile(r'(?:^|(?<=[,;\t])) *"(?:[^"]|"")*"')  # cells in double quotes, whatever the separator is
 LARGEST_NUMBER = 1e18  # its square, and the sum of some such, has to fit in a float32
 EXPECTED = "a line with the names of the columns, then numbers"
 
@@ -20,31 +21,27 @@ class Table(NamedTuple):
 
     path: pathlib.Path
     separator: str
-    names: list[str]  # of the columns, from the first line
+    names: list[str]  # of the columns, from the first line; some may be empty or equal
     rows: list[tuple[int, list[str]]]  # (number of the line, as many cells as there are names)
 
 
 def read_table(path: pathlib.Path) -> Table:
     """Reads a CSV file whose first line names the columns. Empty lines are left out.
 
-    Cells are separated by commas or, if the first line has no comma, by the separator of OTHERS that it has.
+    The separator of the cells is found in the first two lines, see `find_separator`.
 
     Raises:
         UserError: no such file, or names that are none; a line that is no row, or has too few or too many cells.
     """
-    text = read_text(path, EXPECTED)
-    separator = find_separator(text)
-    lines = io.StringIO(text, newline=None)  # lines end with LF, CR LF or CR
-    read = [(number, cells_of(line, separator, f"{path}, line {number}")) for number, line in enumerate(lines, 1)]
-    read = [(number, cells) for number, cells in read if cells]
-    if not read:
+    lines = io.StringIO(read_text(path, EXPECTED), newline=None)  # lines end with LF, CR LF or CR
+    lines = [(number, line) for number, line in enumerate(lines, 1) if line.strip(" \r\n")]
+    if not lines:
         raise UserError(f"{path}: only empty lines; expected {EXPECTED}")
-    (start, first), *rows = read
+    separator = find_separator([line for _, line in lines[:2]])
+    (start, first), *rows = [(n, cells_of(line, separator, f"{path}, line {n}")) for n, line in lines]
     names = [name.strip() for name in first]
     if all(map(_is_number, names)):
         raise UserError(f"{path}, line {start}: only numbers; expected a first line with the names of the columns")
-    if len(set(names)) != len(names) or "" in names:
-        raise UserError(f"{path}, line {start}: expected different names of columns, got {', '.join(map(repr, names))}")
     if len(names) == 1:
         raise UserError(
             f"{path}, line {start}: one column only, {names[0]!r}; expected several, with commas between them "
@@ -56,27 +53,50 @@ def read_table(path: pathlib.Path) -> Table:
     return Table(path, separator, names, rows)
 
 
-def find_separator(text: str) -> str:
-    """Separator of the cells: a comma, or one of OTHERS if the first line that is not empty has it and no comma."""
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    return "," if "," in first else next((other for other in OTHERS if other in first), ",")
+def place_of(names: Sequence[str], name: str, where: str) -> int:
+    """Returns the place of a column that there is.
+
+    Raises:
+        UserError: there are several columns of this name.
+    """
+    if names.count(name) > 1:
+        raise UserError(
+            f"{where}: {names.count(name)} columns are called {name!r}; expected different names of those in use"
+        )
+    return names.index(name)
+
+
+def find_separator(lines: Sequence[str]) -> str:
+    """Returns the first of SEPARATORS that all lines have equally often outside of quotes, or else the first line has.
+
+    A comma where there is none.
+    """
+    bare = [QUOTED.sub("", line) for line in lines]
+    used = [separator for separator in SEPARATORS if separator in bare[0]]
+    even = [separator for separator in used if len({line.count(separator) for line in bare}) == 1]
+    return next(iter((*even, *used, *SEPARATORS)))
 
 
 def cells_of(line: str, separator: str, where: str) -> list[str]:
-    """Splits a line into cells, which may be in double quotes; [] for an empty line.
+    """Splits a line into cells. A cell may be in double quotes, with spaces around them, and has "" for a quote.
 
     A quote ends in its line: one that is not closed would take the rows after it for a cell.
 
     Raises:
         UserError: a quote is not closed, or something follows it, with the place in the file.
     """
-    line = line.rstrip("\r\n")
-    try:
-        return next(csv.reader([line], delimiter=separator, strict=True), [])
-    except csv.Error as error:
-        if "unexpected end" in str(error):
-            raise UserError(f'{where}: a quote is not closed; expected a second " in this line') from None
-        raise UserError(f"{where}: not a row of a CSV file ({error})") from None
+    line, cells, at = line.rstrip("\r\n"), [], 0
+    pattern = re.compile(rf' *"((?:[^"]|"")*)" *(?={separator}|$)|([^{separator}]*)')
+    while at <= len(line):
+        found = pattern.match(line, at)
+        quoted, bare = found.groups()
+        if quoted is None and bare.lstrip(" ").startswith('"'):
+            if not QUOTED.match(line[at:]):
+                raise UserError(f'{where}: a quote is not closed; expected a second " in this line')
+            raise UserError(f"{where}: not a row of a CSV file ({separator!r} expected after the closing quote)")
+        cells.append(bare if quoted is None else quoted.replace('""', '"'))
+        at = found.end() + 1
+    return cells
 
 
 def number(text: str, where: str) -> float:

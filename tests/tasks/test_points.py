@@ -9,6 +9,7 @@ from attn_jax.cli.build import build_task
 from attn_jax.errors import UserError
 from attn_jax.tasks.curves import curve, spirals, true_curve
 from attn_jax.tasks.regression import regression
+from attn_jax.tasks.tables import cells_of, find_separator
 from configs import kernel_regression
 
 TABLE = "rooms, age ,price\n1,2,10\n2,1.5,11\n\n3,7,12.5\n4,-1e1,9\n"
@@ -64,6 +65,56 @@ def test_cells_may_be_separated_by_something_else_than_commas(tmp_path, separato
     assert made.examples == (expected.examples[0].replace(",", separator),)
     made = task(tmp_path, TABLE.replace(",", separator).replace("12.5", "b"), classification=True)
     assert made.columns.separator == separator and len(made.columns.classes) == 4
+
+
+UNUSED = {  # the same points beside columns that nobody asks for
+    "row numbers of pandas and R": ",x,y\n0,1,2.5\n1,2,3.5\n2,3,5\n",
+    "commas at the end": "x,y,\n1,2.5,\n2,3.5,\n3,5,\n",
+    "names twice": "note,x,note,y,,\n?,1,a,2.5,,\n?,2,,3.5,,\n?,3,a,5,,\n",
+    "a byte order mark": "\ufeff,y,x\n0,2.5,1\n0,3.5,2\n0,5,3\n",
+    "tabs": "\tx\ty\n0\t1\t2.5\n0\t2\t3.5\n0\t3\t5\n",
+    "quotes": '"";"x";"a, b; c";"y"\n"1";1;"";2.5\n"2";2;", ; ""x"" ";3.5\n"3";3;;"5"\n',
+}
+
+
+@pytest.mark.parametrize("text", UNUSED.values(), ids=UNUSED)
+def test_columns_that_are_not_used_may_have_any_names_and_cells(tmp_path, text):
+    made = task(tmp_path, text, inputs=("x",), target="y", valid_size=1)
+    rows = np.concatenate(
+        [np.concatenate([s.inputs[0], s.targets[0]], 1) for s in map(made.splits.get, ("train", "test"))]
+    )
+    np.testing.assert_array_equal(rows[np.argsort(rows[:, 0])], [[1, 2.5], [2, 3.5], [3, 5]])
+
+
+LINES = [  # (separator, line, its cells)
+    (";", '"x, m";y', ["x, m", "y"]),
+    (";", '"x, m"; "y, z" ;"t\tu"', ["x, m", "y, z", "t\tu"]),
+    (",", '"x; m",y', ["x; m", "y"]),
+    (",", '"a;b" , c;d', ["a;b", " c;d"]),
+    (",", "x,m;y", ["x", "m;y"]),
+    ("\t", '"a, b"\t"c; d"', ["a, b", "c; d"]),
+    ("\t", "a b\tc\t", ["a b", "c", ""]),
+    (";", '"say ""x, y"" , z";2', ['say "x, y" , z', "2"]),
+    (";", 'a 5" pipe;of 3" ', ['a 5" pipe', 'of 3" ']),
+    (",", 'age in "years", all', ['age in "years"', " all"]),
+    (",", '"";x'.replace(";", ","), ["", "x"]),
+    (",", ",,", ["", "", ""]),
+    (",", "x", ["x"]),
+]
+
+
+@pytest.mark.parametrize(("separator", "line", "cells"), LINES)
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_separators_count_outside_of_quotes_alone(separator, line, cells, end):
+    assert find_separator([line + end]) == separator
+    assert cells_of(line + end, separator, "here") == cells
+
+
+def test_a_semicolon_file_with_commas_in_a_name_is_read(tmp_path):
+    made = task(tmp_path, '"x, m";y\n0;0.0\n1;2\n"2";3\n')
+    assert made.columns.inputs == ("x, m",) and made.columns.separator == ";" and len(made.splits["train"]) == 2
+    made = task(tmp_path, "x, m;y\n0;0.0\n1;2\n2;3\n")  # in a file with semicolons it needs no quotes
+    assert made.columns.inputs == ("x, m",) and made.columns.separator == ";"
 
 
 def test_classes_are_one_hot_in_alphabetical_order_and_those_of_the_training(tmp_path):
@@ -129,7 +180,7 @@ def test_spirals_are_three_arms_that_a_turn_by_a_third_exchanges():
         ("x;y\n1,5;2\n", {}, r"line 2, column 'x': '1,5' is not a number; write a point for the decimal comma$"),
         (TABLE.replace("3,7,12.5", "3,7"), {}, r"points.csv, line 5: 2 cells, but the first line names 3 columns"),
         ("1,2.5\n3,4\n", {}, r"line 1: only numbers; expected a first line with the names of the columns"),
-        ("x,x\n1,2\n", {}, r"line 1: expected different names of columns, got 'x', 'x'"),
+        ("x,y,x\n1,2,3\n", {"target": "y"}, r"points.csv: 2 columns are called 'x'; expected different names of those"),
         ("x,y\n", {}, r"there are 0 rows of data"),
         ("x,y\n1,2\n2,3\n", {}, r"points.csv: 1 training points; expected at least 2"),
         ("x,y\n1,2\n1,3\n1,4\n", {}, r"points.csv: column 'x' has one value only; leave it out of task.inputs"),
@@ -151,11 +202,16 @@ def test_spirals_are_three_arms_that_a_turn_by_a_third_exchanges():
         (
             TABLE.replace("1.5", '"1."5'),
             {},
-            r"points.csv, line 3: not a row of a CSV file \(',' expected after '\"'\)$",
+            r"points.csv, line 3: not a row of a CSV file \(',' expected after the closing quote\)$",
         ),
         (TABLE.replace("1.5", "1_5"), {}, r"points.csv, line 3, column 'age': '1_5' is not a number$"),
         ("\n\n", {}, r"points.csv: only empty lines"),
-        ("\nx,x\n1,2\n", {}, r"line 2: expected different names of columns"),
+        ("\nx,x\n1,2\n", {}, r"points.csv: 2 columns are called 'x'; expected different names"),
+        (",x,y\n0,1,2\n", {}, r"points.csv: column 1 has no name; name it, or choose columns with task.inputs$"),
+        ("x,y,\n1,2,\n", {"target": "y"}, r"points.csv: column 3 has no name; name it, or choose columns with task.i"),
+        ("x,y,\n1,2,\n", {}, r"points.csv: the last column has no name; name it, or choose the target with task.t"),
+        (",x,y\n0,1,2\n", {"inputs": ("",)}, r"unknown column of .* \(task.inputs\) ''; known: x, y"),
+        ("z,x,x,y\n1,2,3,4\n", {}, r"points.csv: 2 columns are called 'x'"),
         ("x,y\n1,a\n\n2,\n", {"classification": True}, r"line 4, column 'y': the class is empty"),
     ],
 )

@@ -30,6 +30,7 @@ from attn_jax.cli.workdir import load_config, measured_otherwise
 from attn_jax.errors import Interrupted, UserError, printable
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
+from attn_jax.evaluation.files import float32_text
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.text import TextEvaluator, check_lengths
@@ -194,7 +195,7 @@ def score(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         pairs = snapshot.predictor.read_pairs(Pairs([row[0] for row in rows], [row[1] for row in rows]))
         pairs = snapshot.predictor.accept(pairs, "standard input")
     for value in snapshot.predictor.log_probs(snapshot.chosen, pairs) if len(pairs) else ():
-        print(f"{value:.6f}")
+        print(float32_text(value))
 
 
 def visualize(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:

@@ -253,6 +253,7 @@ class PointCollector:
 
     def __init__(self, predictor: PointPredictor):
         self.predictor, self.regressor, self.columns = predictor, predictor.regressor, predictor.columns
+        self.points = predictor.training_points()
         self.exact = bool(self.columns.classes)
         self.loss_unit = "nats" if self.exact else "squared error"
 
@@ -265,22 +266,20 @@ class PointCollector:
         train = self.regressor.train
         order = np.lexsort(train.inputs[seed].T[::-1])
         trained = zip(train.inputs[seed][order], train.targets[seed][order], strict=True)
-        points = tuple(f"{self._inputs(x)} → {self._text(y)}" for x, y in trained)
+        inputs_text, target_text = self.points.inputs_text, self.points.target_text
+        points = tuple(f"{inputs_text(x)} → {target_text(y)}" for x, y in trained)
         weights = self.regressor.weights(params, inputs, **how)[:, order]
         losses = _losses(predictions, targets, bool(self.columns.classes))
         return [
             Collected(
-                self._inputs(x), self._text(y), self._text(t), float(loss), (Map("points", (), ("query",), points, w),)
+                inputs_text(x),
+                target_text(y),
+                target_text(t),
+                float(loss),
+                (Map("points", (), ("query",), points, w),),
             )
             for x, y, t, loss, w in zip(inputs, predictions, targets, losses, weights[:, None], strict=True)
         ]
-
-    def _inputs(self, values: Float[np.ndarray, " d"]) -> str:
-        return ", ".join(f"{name} {value:.4g}" for name, value in zip(self.columns.inputs, values, strict=True))
-
-    def _text(self, values: Float[np.ndarray, " v"]) -> str:
-        classes = self.columns.classes
-        return classes[int(np.argmax(values))] if classes else f"{values[0]:.4g}"
 
 
 COLLECTORS: dict[type, Any] = {

@@ -32,6 +32,11 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         yield some
 
 
+def float32_text(value: float) -> str:
+    """Returns the shortest text of a number that was computed in float32, which reads back as the same float32."""
+    return str(np.float32(value))
+
+
 def save_weights(picture: pathlib.Path, weights: Float[np.ndarray, "..."], **labels: Any) -> None:
     """Writes attention weights, with `labels` for their rows and columns, to a JSON file beside their picture.
 

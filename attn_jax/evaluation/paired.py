@@ -46,7 +46,7 @@ def sentences_of(
 def _plain(table: np.ndarray) -> list[list[float | int]]:
     if np.issubdtype(table.dtype, np.integer):
         return table.tolist()
-    return [[int(x) if x.is_integer() else float(f"{x:.7g}") for x in row] for row in table.tolist()]
+    return [[int(x) if x.is_integer() else x for x in row] for row in table.tolist()]
 
 
 def by_seed(result: Result, metric: str) -> dict[Any, float]:

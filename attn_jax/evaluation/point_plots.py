@@ -1,12 +1,15 @@
 """Pictures of kernel regressions: the fit among its points, the weights behind it, one prediction in detail."""
 
+import dataclasses
+import functools
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from attn_jax.evaluation.plots import save, styled
 from attn_jax.tasks.points import Columns
+from attn_jax.tasks.tables import digits_of
 from attn_jax.types import Float
 
 Inputs = Float[np.ndarray, "_ d"]
@@ -14,12 +17,28 @@ Targets = Float[np.ndarray, "_ v"]
 COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown", "tab:pink", "tab:olive")
 
 
-class TrainingPoints(NamedTuple):
-    """Training points of one seed."""
+@dataclasses.dataclass(frozen=True)
+class TrainingPoints:
+    """Training points of one seed. In texts for people, numbers have the digits that tell these points apart."""
 
     columns: Columns
     inputs: Inputs  # [k, d]
     targets: Targets  # [k, v]
+
+    @functools.cached_property
+    def digits(self) -> list[int]:
+        """Numbers of significant digits of each input, and of the target."""
+        return [digits_of(column, 4) for column in (*self.inputs.T, self.targets[:, 0])]
+
+    def inputs_text(self, values: Float[np.ndarray, " d"]) -> str:
+        """Writes the inputs of a point."""
+        rows = zip(self.columns.inputs, values, self.digits, strict=False)
+        return ", ".join(f"{name} {value:.{digits}g}" for name, value, digits in rows)
+
+    def target_text(self, values: Float[np.ndarray, " v"]) -> str:
+        """Writes a target or a prediction: a class by its name, or a number."""
+        classes = self.columns.classes
+        return classes[int(np.argmax(values))] if classes else f"{values[0]:.{self.digits[-1]}g}"
 
 
 def plot_fit(
@@ -123,7 +142,7 @@ def plot_query(
     train: TrainingPoints,
     place: Float[np.ndarray, " d"],
     values: Float[np.ndarray, " n"],
-    answer: str,
+    prediction: Float[np.ndarray, " v"],
     path: os.PathLike,
 ) -> None:
     """Plots one prediction: the area of each training point grows with its weight; negative weights are red."""
@@ -145,8 +164,8 @@ def plot_query(
         else:
             axes.plot(*place[:2], marker="+", color="black", markersize=14, markeredgewidth=2)
         axes.set(xlabel=plain(columns.inputs[0]), ylabel=plain(columns.target if flat else columns.inputs[1]))
-        at = ", ".join(f"{name} {value:.4g}" for name, value in zip(columns.inputs, place, strict=True))
-        axes.set_title(f"{at}:  {columns.target} {answer}", fontsize=10, parse_math=False)
+        title = f"{train.inputs_text(place)}:  {columns.target} {train.target_text(prediction)}"
+        axes.set_title(title, fontsize=10, parse_math=False)
         save(figure, path)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation import point_plots
-from attn_jax.evaluation.files import chunks, save_weights
+from attn_jax.evaluation.files import chunks, float32_text, save_weights
 from attn_jax.evaluation.points import report_unreached
 from attn_jax.evaluation.regressor import Regressor
 from attn_jax.tasks.pairs import Pairs
@@ -32,6 +32,8 @@ class PointPredictor:
 
     def predict(self, params: Params, lines: Iterable[str], chunk: int) -> Iterator[tuple[list[str], list[str]]]:
         """Yields (lines "number,number", predictions) for every `chunk` lines; the prediction of an empty line is "".
+
+        A prediction is the shortest text that Python reads as the number that Regressor.predict returns.
 
         The separator is that of the training file, and cells may be in quotes, as there. A first line with the names of
         columns chooses the columns, and has no prediction. A class is printed by its name. Scores are log p(inputs) by
@@ -83,7 +85,7 @@ class PointPredictor:
         inputs = np.array([numbers for _, numbers in self._read(pairs.source)])
         predictions, reach = self.regressor.predict(params, inputs)
         self.unreached += int(np.sum(~reach))
-        names, train = self.columns.inputs, self._training_points()
+        names, train = self.columns.inputs, self.training_points()
         points = [
             {**dict(zip(names, row, strict=True)), self.columns.target: self._target(target)}
             for row, target in zip(train.inputs.tolist(), train.targets, strict=True)
@@ -91,7 +93,7 @@ class PointPredictor:
         for query, weights, prediction, path in zip(
             inputs, self.regressor.weights(params, inputs), predictions, paths, strict=True
         ):
-            point_plots.plot_query(train, query, weights, self._text(prediction), path)
+            point_plots.plot_query(train, query, weights, prediction, path)
             asked = {"query": dict(zip(names, query.tolist(), strict=True)), "prediction": self._target(prediction)}
             save_weights(path, weights, **asked, source=points)
 
@@ -99,7 +101,7 @@ class PointPredictor:
         self, params: Params, task: PointsTask, split: Points, workdir: pathlib.Path, count: int
     ) -> list[pathlib.Path]:
         """Plots the fit and its attention weights: over the range of the only input, or at the first test points."""
-        train = self._training_points()
+        train = self.training_points()
         if train.inputs.shape[1] == 1:
             low, high = train.inputs.min(), train.inputs.max()
             queries = np.linspace(low, high, 101)[:, None]
@@ -115,7 +117,8 @@ class PointPredictor:
         point_plots.plot_weights(train, queries, self.regressor.weights(params, queries), paths[1])
         return paths
 
-    def _training_points(self) -> point_plots.TrainingPoints:
+    def training_points(self) -> point_plots.TrainingPoints:
+        """Returns the training points of the first seed."""
         train = self.regressor.train
         return point_plots.TrainingPoints(self.columns, train.inputs[0], train.targets[0])
 
@@ -158,7 +161,7 @@ class PointPredictor:
         if not self.with_scores:
             return texts
         density = self.regressor.log_density(params, inputs)
-        return [f"{value:.4f}\t{text}" for value, text in zip(density, texts, strict=True)]
+        return [f"{float32_text(value)}\t{text}" for value, text in zip(density, texts, strict=True)]
 
     def _target(self, values: Float[np.ndarray, " v"]) -> str | float:
         """A class by its name, or a number."""
@@ -166,4 +169,4 @@ class PointPredictor:
 
     def _text(self, prediction: Float[np.ndarray, " v"]) -> str:
         classes = self.columns.classes
-        return classes[int(np.argmax(prediction))] if classes else f"{prediction[0]:.6g}"
+        return classes[int(np.argmax(prediction))] if classes else repr(float(prediction[0]))

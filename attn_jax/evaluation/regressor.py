@@ -103,7 +103,7 @@ class Regressor:
         """Raises a UserError that names the first inputs whose prediction is not finite."""
         wrong = np.flatnonzero(~np.isfinite(predictions).all(axis=-1))
         if len(wrong):
-            at = ", ".join(f"{n} {value:.6g}" for n, value in zip(self.columns.inputs, inputs[wrong[0]], strict=True))
+            at = ", ".join(f"{n} {value}" for n, value in zip(self.columns.inputs, inputs[wrong[0]], strict=True))
             raise UserError(
                 f"the prediction at {at} is not a finite number: it is too far from the training points for float32, "
                 "or the training went wrong"

@@ -10,7 +10,7 @@ import numpy as np
 
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
-from attn_jax.evaluation.files import chunks, save_weights
+from attn_jax.evaluation.files import chunks, float32_text, save_weights
 from attn_jax.evaluation.translate import Translation, Translator
 from attn_jax.tasks.batching import EncodedPairs, check_labels, eval_batches
 from attn_jax.tasks.buckets import make_buckets
@@ -69,7 +69,7 @@ class TextPredictor:
 
     def scored(self, translation: Translation, text: str) -> str:
         """Formats a line of output: the text, after its score and a tab with decode.with_scores."""
-        return f"{translation.score:.4f}\t{text}" if self.options.with_scores else text
+        return f"{float32_text(translation.score)}\t{text}" if self.options.with_scores else text
 
     def log_probs(self, params: Params, pairs: Pairs) -> Float[np.ndarray, " n"]:
         """Computes log p(target | source) of n pairs, in nats, eos included."""

@@ -15,7 +15,7 @@ from attn_jax.tasks.curves import NUM_CLASSES, curve, grid, spirals
 from attn_jax.tasks.options import TaskOptions
 from attn_jax.tasks.points import Columns, Points, PointsTask, make_task
 from attn_jax.tasks.sizes import PointSizes
-from attn_jax.tasks.tables import Table, number, place_of, read_table
+from attn_jax.tasks.tables import Table, digits_of, number, place_of, read_table
 
 NUM_POINTS = 40  # of the curve, by default
 TEST_POINTS = 1000  # of the spirals
@@ -192,7 +192,9 @@ def _subset(points: Points, count: int, held_out: int, seed: int) -> tuple[np.nd
 
 def _examples(points: Points, separator: str) -> tuple[str, ...]:
     places = np.linspace(0, len(points) - 1, min(3, len(points))).astype(int)[1:2]
-    return tuple(separator.join(f"{value:.6g}" for value in points.inputs[0, place]) for place in places) or ("0",)
+    digits = [digits_of(column, 6) for column in points.inputs[0].T]
+    rows = [zip(points.inputs[0, place], digits, strict=True) for place in places]
+    return tuple(separator.join(f"{value:.{count}g}" for value, count in row) for row in rows) or ("0",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
 from attn_jax.errors import UserError
 from attn_jax.tasks.text import read_text
 
@@ -114,6 +117,15 @@ def number(text: str, where: str) -> float:
             f"{-LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, so choose another unit"
         )
     return value
+
+
+def digits_of(values: Float[np.ndarray, "_"], least: int) -> int:
+    """Returns the number of significant digits that tell numbers apart to 10^-`least` of their spread; at least that.
+
+    For people: 1764272400 and 1764272401 differ in the tenth digit.
+    """
+    largest, spread = np.max(np.abs(values), initial=0.0), np.ptp(values) if len(values) else 0.0
+    return least + (max(0, math.ceil(math.log10(largest / spread))) if spread > 0 else 0)
 
 
 def _is_number(text: str) -> bool:

@@ -17,7 +17,9 @@ import pytest
 from launch_server import ENVIRONMENT, ROOT, Server
 from tiny_run import TINY, WORDS, timeless, write_pairs
 
+import attn_jax
 from attn_jax.cli import lines
+from attn_jax.tasks.pairs import Pairs
 from configs import quickstart
 
 QUICKSTART = f"--config={ROOT}/configs/quickstart.py"
@@ -201,7 +203,7 @@ def test_predict_is_a_filter(server, workdir, folder):
     rows = [line.split("\t") for line in out.splitlines()]
     assert (code, err, len(rows)) == (0, "", 20)
     scores = np.array([float(score) for score, _ in rows]).reshape(10, 2)
-    assert (scores[:, 0] >= scores[:, 1]).all() and rows[6:8] == [["0.0000", ""], ["-inf", ""]]
+    assert (scores[:, 0] >= scores[:, 1]).all() and rows[6:8] == [["0.0", ""], ["-inf", ""]]
 
 
 def test_nothing_of_the_input_acts_on_a_terminal(server, workdir):
@@ -244,6 +246,9 @@ def test_score(server, workdir, data):
     np.testing.assert_allclose(
         [float(line) for line in stdin.out.splitlines()], [float(line) for line in files.out.splitlines()], rtol=1e-4
     )
+    model = attn_jax.load(workdir)
+    expected = model.predictor.log_probs(model.params, Pairs(*sides))  # as accurate as it was computed
+    np.testing.assert_allclose([float(line) for line in files.out.splitlines()], expected, rtol=1e-7)
 
 
 @pytest.mark.parametrize("mode", ["predict", "score", "visualize"])

@@ -1,5 +1,7 @@
 """The statistics of sentences add up to the metric of all, and comparisons by them are those of their sums."""
 
+import json
+
 import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
@@ -44,6 +46,12 @@ def test_a_metric_is_the_score_of_the_sum_of_its_statistics(name):
     for i in (3, -2, -1):  # one by one as well
         one, _ = metric.compute([hypotheses[i]], [REFERENCES[i]], "13a")
         assert metric.score(table[i]) == pytest.approx(one)
+
+
+def test_the_statistics_of_sentences_are_written_as_they_were_computed():
+    table = np.array([[np.float32(1) / 3, 2.0], [1e-9 / 7, 123456789.125]])
+    (found,) = json.loads(json.dumps(sentences_of([0], {"loss": [table]}, [[""] * 2], 0)))["statistics"]["loss"]
+    assert np.array_equal(found, table) and isinstance(found[0][1], int)
 
 
 def test_a_comparison_over_sentences_has_the_scores_of_sacrebleu():

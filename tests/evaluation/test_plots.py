@@ -254,9 +254,9 @@ def test_names_with_two_dollar_signs_are_no_formulas(tmp_path, monkeypatch, num_
         expected = {*names, *classes, f"{TARGET_NAME} (rings: training)"} if classes else {TARGET_NAME}
         expected |= set() if classes else {f"prediction of {TARGET_NAME}"}
     assert expected <= texts_of(tmp_path / "fit.svg")
-    point_plots.plot_query(train, inputs[2], np.eye(6)[2], CLASSES[0], tmp_path / "query.svg")
+    point_plots.plot_query(train, inputs[2], np.eye(6)[2], targets[0], tmp_path / "query.svg")
     at = ", ".join(f"{name} {value:.4g}" for name, value in zip(names, inputs[2], strict=True))
-    expected = {names[0], f"{at}:  {TARGET_NAME} {CLASSES[0]}"}
+    expected = {names[0], f"{at}:  {TARGET_NAME} {CLASSES[0] if classes else 0}"}
     expected |= {names[1]} if num_inputs == 2 else set(classes or (TARGET_NAME,))
     assert expected <= texts_of(tmp_path / "query.svg")
     point_plots.plot_weights(train, inputs, np.eye(6), tmp_path / "weights.svg")

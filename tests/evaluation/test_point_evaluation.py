@@ -15,6 +15,7 @@ from attn_jax.cli.commands import COMMANDS, Files
 from attn_jax.cli.results import read_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor
+from attn_jax.evaluation.collect import collector_of
 from attn_jax.evaluation.points import r2
 from attn_jax.tasks.curves import true_curve
 from attn_jax.tasks.pairs import Pairs
@@ -227,6 +228,32 @@ def test_a_model_with_a_projection_has_no_density_of_the_inputs():
         setup_of(small(decode__with_scores=True, model__projection_size=1, model__degrees=(0,)))
 
 
+TABLES = {  # (inputs, targets) far from zero, close together, or tiny
+    "a price": (np.arange(60.0), 1234567.25 + np.arange(60) / 2),
+    "a wave on a mountain": (np.arange(60.0), 1e9 + np.sin(np.arange(60) / 10)),
+    "seconds of 2026": (1.7672e9 + np.arange(60), np.cos(np.arange(60.0) / 9)),
+    "a mass of electrons": (np.arange(60.0) / 7e8, 9.1e-31 * (1 + np.arange(60))),
+}
+
+
+@pytest.mark.parametrize("inputs, targets", TABLES.values(), ids=TABLES)
+def test_a_printed_prediction_reads_back_as_the_prediction(tmp_path, inputs, targets):
+    """And the example of a command, which is read back as well, is a point of the data."""
+    rows = [f"{x!r},{y!r}" for x, y in zip(inputs.tolist(), targets.tolist(), strict=True)]
+    (tmp_path / "points.csv").write_text("x,y\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    config = small(kernel_csv, data_dir=str(tmp_path), task__num_examples=0, task__valid_size=9, eval__num_pictures=0)
+    config.task.train = ("points.csv", "")
+    task = build_task(config)
+    setup, params = setup_of(config, task)
+    asked = task.splits["test"].inputs[0]
+    (_, printed), *_ = setup.predictor.predict(params, [repr(float(x)) for (x,) in asked], 64)
+    found, _ = setup.predictor.regressor.predict(params, asked)
+    assert [float(text) for text in printed] == found[:, 0].tolist() and len(set(printed)) == 9
+    assert min(abs(float(task.examples[0]) - asked[:, 0])) <= 1e-5 * np.ptp(inputs)
+    shown = collector_of(setup.predictor).collect(params, task.splits["train"])
+    assert len({one.source for one in shown}) == len(set(shown[0].maps[0].columns)) == len(shown) == 51
+
+
 def test_numbers_that_are_not_finite_are_never_predicted():
     """Points far closer together than to what is asked: its distance to them overflows when it is squared."""
     config = small(decode__with_scores=True)
@@ -238,7 +265,7 @@ def test_numbers_that_are_not_finite_are_never_predicted():
     predictor = setup.predictor
     (_, printed), *_ = predictor.predict(params, ["1e-12", "1e18"], 10)
     assert np.isfinite([float(cell) for cell in printed[0].split("\t")]).all()
-    assert printed[1] == f"-inf\t{predictor.regressor.points.target_center[0, 0]:.6g}" and predictor.unreached == 1
+    assert printed[1] == f"-inf\t{predictor.regressor.points.target_center[0, 0]}" and predictor.unreached == 1
     wrong = lambda _, query, *__, **___: (np.where(query < 1e29, query, np.nan), np.ones(len(query), bool))  # noqa: E731
     predictor.regressor._predict = wrong
     with pytest.raises(UserError, match=r"the prediction at x 1e\+18 is not a finite number"):

@@ -21,6 +21,7 @@ from attn_jax.cli.options import change
 from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Evaluator, Predictor
+from attn_jax.evaluation.files import float32_text
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.text import check_text_metrics
 from attn_jax.evaluation.text_predictor import TextPredictor
@@ -119,8 +120,16 @@ def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed)
     (_, printed), *_ = setup(**sampled, decode__n_best=4, decode__with_scores=True).predictor.predict(
         params, [*TEXTS[:1], ""], 9
     )
-    assert len(printed) == 8 and printed[4:6] == ["0.0000\t", "-inf\t"]
+    assert len(printed) == 8 and printed[4:6] == ["0.0\t", "-inf\t"]
     assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
+
+
+def test_a_printed_score_reads_back_as_the_score(params):
+    beam = METHODS["beam"]
+    (_, printed), *_ = setup(**beam, decode__with_scores=True).predictor.predict(params, TEXTS, 9)
+    scores = [translation.score for found in make(**beam).translate(params, TEXTS) for translation in found]
+    assert [np.float32(line.partition("\t")[0]) for line in printed] == scores
+    assert [float32_text(x) for x in (-1e-7, -np.inf, np.float32(1) / 3)] == ["-1e-07", "-inf", "0.33333334"]
 
 
 def test_beam_1_without_penalty_is_greedy(params):

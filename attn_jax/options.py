@@ -13,6 +13,8 @@ config (`defaults`), the checked values as an object (`read`), and the reference
 import dataclasses
 import functools
 import math
+import os
+import pathlib
 import sys
 import types
 import typing
@@ -46,6 +48,7 @@ class Option(NamedTuple):
         large: allows integers up to 2^32 - 1, for seeds.
         only: (other option of the section, its values for which this option is read); (): always read.
         file: names a file in data_dir, which is read with the data and not by the model.
+        path: names a file or a folder, or several; see `expanded`.
         afterwards: read after the training, too; None: as the other options of its section are.
     """
 
@@ -60,6 +63,7 @@ class Option(NamedTuple):
     large: bool = False
     only: tuple = ()
     file: bool = False
+    path: bool = False
     former: tuple[str, ...] = ()
     afterwards: bool | None = None
 
@@ -118,13 +122,14 @@ def option(
     large: bool = False,
     only: tuple[str, Iterable] | tuple[()] = (),
     file: bool = False,
+    path: bool = False,
     former: Iterable[str] = (),
     afterwards: bool | None = None,
 ) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default, meaning, at_least, at_most, each, affects, large, only, file, former, afterwards: see `Option`.
+        default, meaning, at_least, at_most, each, affects, large, only, file, path, former, afterwards: see `Option`.
         choices: allowed names; may be a table with these keys.
     """
     assert affects in AFFECTS
@@ -140,6 +145,7 @@ def option(
         large=large,
         only=(only[0], tuple(only[1])) if only else (),
         file=file,
+        path=path or file,
         former=tuple(former),
         afterwards=afterwards,
     )
@@ -268,8 +274,20 @@ def read(kind: type, config: ConfigDict | Mapping[str, Any], prefix: str = "") -
             about = _options_of(kind)[field.name]
             about.check(prefix + field.name, config[field.name])
             value = config[field.name]
+            if about.path and value is not None:
+                value = tuple(map(expanded, value)) if about.kind is tuple else expanded(value)
             values[field.name] = float(value) if about.kind is float and value is not None else value
     return kind(**values)
+
+
+def expanded(path: str) -> str:
+    """Returns a path that a user gave, with the home folder for ~ or ~NAME, which a shell leaves alone after "="."""
+    return os.path.expanduser(path)
+
+
+def user_path(path: str | os.PathLike) -> pathlib.Path:
+    """Returns a path that a user gave, see `expanded`."""
+    return pathlib.Path(expanded(os.fspath(path)))
 
 
 def keys(config: ConfigDict, prefix: str = "") -> list[str]:

@@ -1,7 +1,6 @@
 """Training in Python: attn_jax.get_config and attn_jax.train, which do what launch.py does."""
 
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from attn_jax.cli.load import Loaded, load
 from attn_jax.cli.options import schema_of, switch
 from attn_jax.cli.overrides import check_key, load_config_file
 from attn_jax.cli.unread import check_read
+from attn_jax.options import user_path
 
 
 def get_config(name: str | os.PathLike, changes: Mapping[str, Any] | None = None) -> ConfigDict:
@@ -73,5 +73,5 @@ def train(config: ConfigDict | str | os.PathLike, workdir: str | os.PathLike) ->
     if not isinstance(config, ConfigDict):
         config = get_config(config)
     with told_in_one_line(), jax.enable_x64(False):
-        commands.train(config, pathlib.Path(workdir), Files())
+        commands.train(config, user_path(workdir), Files())
     return load(workdir)

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from attn_jax.cli.build import build_setup
 from attn_jax.errors import UserError, nearest
+from attn_jax.options import user_path
 from attn_jax.tasks import task_class
 from attn_jax.tasks.files import check_links
 from attn_jax.types import Params
@@ -42,7 +43,7 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
         from safetensors.numpy import load_file
     except ImportError:
         raise UserError("import_parameters needs the package safetensors: pip install safetensors") from None
-    folder = pathlib.Path(folder)
+    folder = user_path(folder)
     path = folder / "params.safetensors"
     if not path.is_file():
         raise UserError(f"{path} does not exist; expected a folder that --mode=export has written")

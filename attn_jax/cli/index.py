@@ -5,11 +5,11 @@ python -m attn_jax.cli.index --check=DIR [--source=train.en --target=train.ja]
 """
 
 import argparse
-import pathlib
 import sys
 
 from attn_jax.cli.locks import locked
 from attn_jax.errors import UserError, one_line
+from attn_jax.options import user_path
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.indexing import IndexOptions, write_index
 from attn_jax.tasks.token_index import read_index, verify, verify_texts
@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
         if bool(options.source) != bool(options.target):
             raise UserError("expected --source=FILE and --target=FILE beside --check=DIR, or neither")
         with Progress("checking", 1, unit="bytes") as bar:
-            size = verify(folder := pathlib.Path(options.check), lambda *done: show(bar, "checking", *done))
-        texts = [pathlib.Path(name) for name in (options.source, options.target) if name]
+            size = verify(folder := user_path(options.check), lambda *done: show(bar, "checking", *done))
+        texts = [user_path(name) for name in (options.source, options.target) if name]
         if texts:
             verify_texts(folder, texts)
         of_texts = ", and of these texts" if texts else ""
@@ -53,8 +53,8 @@ def main(arguments: list[str] | None = None) -> None:
         buckets=tuple(options.buckets),
         max_length=options.max_length,
     )
-    files = [pathlib.Path(name) for name in (options.source, options.target)]
-    folder = pathlib.Path(options.out)
+    files = [user_path(name) for name in (options.source, options.target)]
+    folder = user_path(options.out)
     with locked(folder), Progress("index", 1, unit="pairs") as bar:
         pairs = write_index(*files, folder, given, lambda *done: show(bar, *done))
     print(f"{options.out}\t{pairs:,} pairs")

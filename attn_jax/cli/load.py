@@ -21,6 +21,7 @@ from attn_jax.evaluation.base import Predictor
 from attn_jax.evaluation.collect import Collected, collector_of
 from attn_jax.models.base import Model
 from attn_jax.models.kernel_regression.model import KernelRegression
+from attn_jax.options import user_path
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.types import Params
 
@@ -140,7 +141,7 @@ def load(workdir: str | os.PathLike) -> Loaded:
         UserError: there is no such work directory, it has no checkpoint, or a file in it is damaged; the message is
             one line.
     """
-    path = pathlib.Path(workdir)
+    path = user_path(workdir)
     if not path.is_dir():
         raise UserError(f"{path}: there is no such work directory; expected one that launch.py has trained")
     config = load_config(path)

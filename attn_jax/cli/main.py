@@ -21,21 +21,33 @@ from attn_jax.cli.engines import ENGINES, make_engine
 from attn_jax.cli.noise import silence
 from attn_jax.cli.overrides import parse
 from attn_jax.errors import Interrupted, Lost, UserError, printable
+from attn_jax.options import expanded
+
+
+class _PathParser(flags.ArgumentParser):
+    """Parser of a path, see attn_jax.options.expanded."""
+
+    def parse(self, argument: str) -> str:
+        return expanded(argument)
+
+
+def _path(name: str, meaning: str) -> flags.FlagHolder:
+    """Defines an option that is a path; "" by default."""
+    return flags.DEFINE(_PathParser(), name, "", meaning)
+
 
 COMMANDS = ["train", "eval", "compare", "predict", "score", "visualize", "analyze", "report", "export"]
 MODE = flags.DEFINE_enum("mode", "train", COMMANDS, "Command to run.")
-WORKDIR = flags.DEFINE_string("workdir", "", "Work directory of the run; by default runs/<name of the config>.")
-SOURCE = flags.DEFINE_string(
-    "source", "", "UTF-8 text file of source sentences (all modes but train, compare and export)."
-)
-TARGET = flags.DEFINE_string("target", "", "UTF-8 text file of target sentences (eval, score, analyze, report).")
+WORKDIR = _path("workdir", "Work directory of the run; by default runs/<name of the config>.")
+SOURCE = _path("source", "UTF-8 text file of source sentences (all modes but train, compare and export).")
+TARGET = _path("target", "UTF-8 text file of target sentences (eval, score, analyze, report).")
 SPLIT = flags.DEFINE_string("split", "", "Split of the run's data: train, valid or test (eval, analyze, report).")
-GOLD = flags.DEFINE_string("gold", "", "File of the true word alignments of the pairs in Talp format (analyze).")
+GOLD = _path("gold", "File of the true word alignments of the pairs in Talp format (analyze).")
 NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 50, "Number of examples whose attention a report shows (report).")
-BASELINE = flags.DEFINE_string("baseline", "", "Work directory that --workdir is compared with (compare).")
+BASELINE = _path("baseline", "Work directory that --workdir is compared with (compare).")
 MEASURED = flags.DEFINE_enum("measured", "result", ["result", "eval"], "Numbers of the training or of eval (compare).")
 OPTIONS = flags.DEFINE_boolean("options", False, "Print the options of the config with their meanings and exit.")
-SWEEP = flags.DEFINE_string("sweep", "", "File whose sweep() yields dicts of overrides; each is a run.")
+SWEEP = _path("sweep", "File whose sweep() yields dicts of overrides; each is a run.")
 AT_ONCE = flags.DEFINE_integer("at_once", 0, "Number of runs of a sweep at the same time; 0: as the engine does.")
 ENGINE = flags.DEFINE_enum("engine", "local", list(ENGINES), "Where the runs of a sweep are processes.")
 ENGINE_OPTIONS = flags.DEFINE_string("engine_options", "", "Resources of a run, key=value,... (ray, slurm).")
@@ -43,7 +55,7 @@ ADDRESS = flags.DEFINE_string("address", "", "host:port of a Ray cluster; by def
 COORDINATOR = flags.DEFINE_string("coordinator", "", "host:port of process 0, for training with several processes.")
 NUM_PROCESSES = flags.DEFINE_integer("num_processes", 1, "Number of processes that train together.")
 PROCESS_ID = flags.DEFINE_integer("process_id", 0, "Index of this process, from 0.")
-CONFIG = flags.DEFINE_string("config", None, "Config file, or name of a config; override with --config.key=value.")
+CONFIG = _path("config", "Config file, or name of a config; override with --config.key=value.")
 
 
 def main(argv: list[str]) -> int:

@@ -38,7 +38,9 @@ class RunOptions:
 
     name: str = option("base", "name of the run", affects="results")
     description: str = option("", "text on the first line that a run prints", affects="nothing")
-    data_dir: str = option("", "folder of the data files; tasks that generate their data need none", affects="nothing")
+    data_dir: str = option(
+        "", "folder of the data files; tasks that generate their data need none", affects="nothing", path=True
+    )
     seed: int = option(0, "random seed of parameters, dropout and the order of the examples", large=True)
     seeds: tuple = option(
         (),

@@ -18,7 +18,7 @@ from attn_jax.cli.options import families_with, resolve, schema, schema_of, swit
 from attn_jax.cli.sweep_folder import is_sweep
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError, nearest
-from attn_jax.options import KINDS, keys
+from attn_jax.options import KINDS, keys, user_path
 
 FOLDER_MODES = ("report",)  # which take the folder of a sweep as a work directory, too
 SWEEP_OPTIONS = ("at_once", "engine", "engine_options", "address")
@@ -42,15 +42,18 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
     Raises:
         UserError: an unknown flag, key or file, a value of the wrong type, or a stray argument.
     """
-    argv = [argv[0], *_last(_join(argv[1:]))]
+    argv = [argv[0], *_last(_join(_with_files(argv[1:])))]
     given = {name: value for name, value in map(_split, argv[1:]) if name}
     if given.get("config") == "":
         raise UserError("--config= names no file; expected a config such as --config=configs/quickstart.py")
     overrides = [argument for argument in argv[1:] if _split(argument)[0].startswith("config.")]
+    known = [name for name in flags.FLAGS if _is_own(name)]
+    for name in given:  # options that absl defines for its log, which would do nothing here
+        if {name, name.removeprefix("no")} & set(flags.FLAGS) - set(known):
+            raise UserError(f"unknown option --{name}; {nearest(name, known)}")
     try:
         rest = flags.FLAGS([argument for argument in argv if argument not in overrides])[1:]
     except flags.UnrecognizedFlagError as error:
-        known = [name for name in flags.FLAGS if _is_own(name)]
         raise UserError(f"unknown option --{error.flagname}; {nearest(error.flagname, known)}") from None
     except (flags.Error, TypeError, ValueError) as error:
         raise UserError(_explain_flag(str(error), given)) from None
@@ -58,7 +61,8 @@ def parse(argv: list[str]) -> tuple[ConfigDict | None, list[str]]:
         raise UserError(f"{overrides[0]}: --mode=compare reads results, which no option of a config changes")
     if rest:
         raise UserError(f"unexpected argument {rest[0]!r}; options look like --mode=eval")
-    _check_options({name: flags.FLAGS[name].value for name in given if name in flags.FLAGS and _is_own(name)})
+    given |= {name: flags.FLAGS[name].value for name in given if name in flags.FLAGS}
+    _check_options({name: value for name, value in given.items() if name in known})
     if "config" in given:
         config = load_config_file(given["config"])
     elif given.get("mode") in FOLDER_MODES and is_sweep(pathlib.Path(given.get("workdir", ""))):
@@ -203,6 +207,20 @@ def _split(argument: str) -> tuple[str, str]:
     return (name[2:] if name.startswith("noconfig.") else name), value
 
 
+def _with_files(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments with the lines of a file for each --flagfile=FILE, as absl reads it: an option a line."""
+    if "--flagfile=" in arguments:  # which absl leaves out
+        raise UserError("--flagfile= names no file; expected a text file of options, one a line")
+    try:
+        return flags.FLAGS.read_flags_from_files(arguments)
+    except flags.Error as error:
+        reason = error.__context__
+        told = f"{reason.filename}: {(reason.strerror or '').lower()}" if isinstance(reason, OSError) else str(error)
+        raise UserError(f"--flagfile: {told}") from None
+    except UnicodeDecodeError:
+        raise UserError("--flagfile: not valid UTF-8; expected a text file of options, one a line") from None
+
+
 def _join(arguments: list[str]) -> list[str]:
     """Joins `--name value` to `--name=value`."""
     joined: list[str] = []
@@ -276,7 +294,7 @@ def load_config_file(spec: str) -> ConfigDict:
 
 def find_config(spec: str) -> pathlib.Path:
     """Returns the path of a config: the file itself or, for a bare name, the config in the package."""
-    path = pathlib.Path(spec)
+    path = user_path(spec)
     packaged = config_folder() / f"{spec}.py"
     return packaged if not path.is_file() and path.name == spec and packaged.is_file() else path
 

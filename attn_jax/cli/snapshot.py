@@ -102,7 +102,8 @@ def quiet() -> Iterator[None]:
 def kept_of(config: ConfigDict, workdir: pathlib.Path) -> Any:
     """Reads the data files of a work directory, see Task.kept, as the options of the task in a config change them."""
     kept = task_class(config.task.name).load(workdir)
-    return resolve(config).task.renewed(kept, data_dir=config.data_dir)
+    options = resolve(config)
+    return options.task.renewed(kept, data_dir=options.run.data_dir)
 
 
 def ensembled(config: ConfigDict, snapshot: Snapshot, kept: Any, workdir: pathlib.Path) -> Snapshot:
@@ -163,7 +164,8 @@ def check_other_run(path: str, config: ConfigDict, kept: Any, workdir: pathlib.P
         kind = task_class(config.task.name)
         if task_class(other.task.name) is not kind or resolve(other).model.reads_stories:
             raise UserError(f"it is of task.name {other.task.name}; expected one like {config.task.name}")
-        renewed = resolve(config).task.renewed(kind.load(folder), data_dir=config.data_dir)
+        options = resolve(config)
+        renewed = options.task.renewed(kind.load(folder), data_dir=options.run.data_dir)
         for what, there, here in zip(("source", "target"), renewed, kept, strict=True):
             if difference := difference_of(there.to_json(), here.to_json()):
                 raise UserError(

@@ -23,7 +23,7 @@ def vectors_of(config: ConfigDict, kept: Any) -> dict[str, WordVectors]:
     Raises:
         UserError: see `read_vectors`.
     """
-    train = resolve(config).train
+    run, _, _, train, *_ = resolve(config)
     names = {"source": train.source_vectors, "target": train.target_vectors}
     if not any(names.values()):
         return {}
@@ -32,7 +32,7 @@ def vectors_of(config: ConfigDict, kept: Any) -> dict[str, WordVectors]:
         if name:
             tokens = list(vocabulary.tokens(range(len(vocabulary))))
             try:
-                found[side] = read_vectors(pathlib.Path(config.data_dir) / name, tokens)
+                found[side] = read_vectors(pathlib.Path(run.data_dir) / name, tokens)
             except UserError as error:
                 raise UserError(f"train.{side}_vectors: {error}") from None
     return found

@@ -86,6 +86,7 @@ class DecodeOptions:
         "work directories of other runs with the same vocabularies, whose probabilities are averaged with this run's; "
         "of each run the chosen seed, or with ensemble all",
         each=str,
+        path=True,
     )
     replace_unk: bool = option(False, "replace each unk by the source word of largest attention weight, never by a tag")
     forbid_unk: bool = option(False, "never generate unk")

@@ -20,6 +20,7 @@ import requests
 from tqdm import tqdm
 
 from attn_jax.errors import UserError, lookup
+from attn_jax.options import user_path
 from attn_jax.tasks.sources import DATASETS, Dataset, Remote
 
 SUMS = "SHA256SUMS"
@@ -99,7 +100,7 @@ def download(dataset: Dataset, data_dir: str | pathlib.Path, base_url: str = "")
     Raises:
         UserError: no network, an error of the server, a wrong checksum, a broken archive, an unwritable folder.
     """
-    folder = pathlib.Path(data_dir)
+    folder = user_path(data_dir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [_fetch(remote, folder, base_url or dataset.base_url, not base_url) for remote in dataset.files]

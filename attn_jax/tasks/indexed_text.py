@@ -123,8 +123,12 @@ class IndexedTextOptions(TextOptions):
     """Options of the task of translating the pairs of an index."""
 
     name: str = option("indexed_text", "name of the task")
-    valid: tuple = option(("valid.source", "valid.target"), "validation files (source, target) in data_dir", each=str)
-    test: tuple = option(("", ""), "test files (source, target); empty: the validation split is measured", each=str)
+    valid: tuple = option(
+        ("valid.source", "valid.target"), "validation files (source, target) in data_dir", each=str, path=True
+    )
+    test: tuple = option(
+        ("", ""), "test files (source, target); empty: the validation split is measured", each=str, path=True
+    )
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> IndexedTask:
         for name, default in (("num_examples", 0), ("buckets", ()), ("source_buckets", 2)):

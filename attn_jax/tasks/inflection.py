@@ -113,11 +113,18 @@ class InflectionOptions(TextOptions):
     name: str = option("inflection", "name of the task")
     language: str = option("", "language of the files in data_dir, such as german; empty: a generated language")
     size: str = option("high", "size of the training file of the language", choices=("high", "medium", "low"))
-    train: tuple = option(("", ""), "(name, ''): training file in data_dir, in place of language and size", each=str)
-    valid: tuple = option(
-        ("", ""), "(name, ''): validation file; empty: that of the language, or valid_size forms are held out", each=str
+    train: tuple = option(
+        ("", ""), "(name, ''): training file in data_dir, in place of language and size", each=str, path=True
     )
-    test: tuple = option(("", ""), "(name, ''): test file; empty: that of the language, if there is one", each=str)
+    valid: tuple = option(
+        ("", ""),
+        "(name, ''): validation file; empty: that of the language, or valid_size forms are held out",
+        each=str,
+        path=True,
+    )
+    test: tuple = option(
+        ("", ""), "(name, ''): test file; empty: that of the language, if there is one", each=str, path=True
+    )
     columns: str = option(COLUMNS[0], "order of the columns of the files", choices=COLUMNS)
     valid_size: int = option(
         500, "generated language, or no file for validation: number of validation forms", at_least=1

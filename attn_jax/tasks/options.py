@@ -94,11 +94,18 @@ class TextOptions(TaskOptions):
 class VocabularyOptions(TextOptions):
     """Options of text tasks that learn a vocabulary from files."""
 
-    train: tuple = option(("train.source", "train.target"), "training files (source, target) in data_dir", each=str)
-    valid: tuple = option(
-        ("", ""), "validation files (source, target); empty: valid_size training examples are held out", each=str
+    train: tuple = option(
+        ("train.source", "train.target"), "training files (source, target) in data_dir", each=str, path=True
     )
-    test: tuple = option(("", ""), "test files (source, target); empty: the validation split is measured", each=str)
+    valid: tuple = option(
+        ("", ""),
+        "validation files (source, target); empty: valid_size training examples are held out",
+        each=str,
+        path=True,
+    )
+    test: tuple = option(
+        ("", ""), "test files (source, target); empty: the validation split is measured", each=str, path=True
+    )
     valid_size: int = option(500, "number of validation examples", at_least=1)
     vocabulary: str = option(
         "words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, former=FORMER, afterwards=False

@@ -143,6 +143,7 @@ class ParallelTextOptions(VocabularyOptions):
         ("", "", ""),
         "files of tags such as V;PST beside the source lines of train, valid and test, see model.tags; empty: none",
         each=str,
+        path=True,
     )
     sample_pieces: float = option(
         0.0,

@@ -14,7 +14,7 @@ import pathlib
 from typing import Any
 
 from attn_jax.errors import UserError
-from attn_jax.options import option
+from attn_jax.options import option, user_path
 from attn_jax.tasks.files import short
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
@@ -116,9 +116,10 @@ def read_captions(folder: pathlib.Path, file: str, questions: bool) -> Pairs:
             raise UserError(f"{where}: {len(fields)} fields; expected {kind}, and perhaps TAB boxes")
         if empty := [place for place, field in enumerate(fields, 1) if not field.strip()]:
             raise UserError(f"{where}: field {empty[0]} is empty; expected {kind}, and perhaps TAB boxes")
-        if not os.path.isfile(folder / fields[0]):
+        image = folder / user_path(fields[0])
+        if not os.path.isfile(image):
             raise UserError(f"{where}: there is no image {short(fields[0])} in {folder}")
-        sources.append("\t".join([str(folder / fields[0]), *fields[1 : count - 1]]))
+        sources.append("\t".join([str(image), *fields[1 : count - 1]]))
         targets.append(fields[count - 1])
         boxes.append(read_boxes(fields[count], len(targets[-1].split()), where) if len(fields) > count else None)
     if all(found is None for found in boxes):
@@ -187,9 +188,11 @@ class PictureFilesOptions(PictureTaskOptions):
     """Options of the task of own images with captions."""
 
     name: str = option("pictures", "name of the task")
-    train: str = option("captions.tsv", "file of lines: image TAB caption (TAB boxes), in data_dir with the images")
-    valid: str = option("", "validation file; empty: valid_size training lines are held out")
-    test: str = option("", "test file; empty: the validation split is measured")
+    train: str = option(
+        "captions.tsv", "file of lines: image TAB caption (TAB boxes), in data_dir with the images", path=True
+    )
+    valid: str = option("", "validation file; empty: valid_size training lines are held out", path=True)
+    test: str = option("", "test file; empty: the validation split is measured", path=True)
     questions: bool = option(False, "lines are: image TAB question TAB answer (TAB boxes)")
     channels: int = option(3, "3: colours; 1: grey", at_least=1, at_most=3)
     valid_size: int = option(500, "number of validation examples", at_least=1)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from attn_jax.errors import UserError
+from attn_jax.options import user_path
 from attn_jax.tasks.batching import EncodedPairs, Ragged, encode, encode_targets, make_ragged
 from attn_jax.tasks.files import reason
 from attn_jax.tasks.pairs import Pairs
@@ -53,7 +54,7 @@ class FileGallery:
 
     def pixels(self, name: str) -> UInt8[np.ndarray, "h w c"]:
         """Reads an image; see Gallery."""
-        found = read_image(pathlib.Path(name), self.image[2])
+        found = read_image(user_path(name), self.image[2])
         if found.shape != tuple(self.image):
             height, width, _ = found.shape
             raise UserError(f"{name}: {width} x {height} pixels; expected {self.image[1]} x {self.image[0]}, as others")

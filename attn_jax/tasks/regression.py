@@ -205,9 +205,9 @@ class RegressionOptions(TaskOptions):
     any_sizes: ClassVar[PointSizes] = PointSizes(1, 100)
 
     name: str = option("regression", "name of the task")
-    train: tuple = option(("", ""), "(name, ''): CSV file in data_dir; empty: generated points", each=str)
+    train: tuple = option(("", ""), "(name, ''): CSV file in data_dir; empty: generated points", each=str, path=True)
     test: tuple = option(
-        ("", ""), "(name, ''): CSV file of test points; empty: valid_size points are held out", each=str
+        ("", ""), "(name, ''): CSV file of test points; empty: valid_size points are held out", each=str, path=True
     )
     valid_size: int = option(500, "number of points held out as a test", at_least=1)
     inputs: tuple = option((), "names of the input columns; (): all but the target", each=str)

@@ -72,12 +72,14 @@ class TextTrainOptions(TrainOptions):
     start_from: str = option(
         "",
         "work directory of a trained run with equal vocabularies, whose parameters a new run starts from; empty: none",
+        path=True,
     )
     source_vectors: str = option(
         "",
         "file in data_dir of word vectors (text of GloVe or word2vec), first values of source embeddings; empty: none",
+        path=True,
     )
-    target_vectors: str = option("", "the same for target embeddings; empty: none")
+    target_vectors: str = option("", "the same file for target embeddings; empty: none", path=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,12 @@ DATA = "{words_data}"
 OPTIONS = [
     ("nothing", [], "nothing to do"),
     ("no such option", ["--cofnig=x.py"], "did you mean config?"),
+    ("no such file of options", [QUICKSTART, "--flagfile={here}/none"], "{here}/none: no such file or directory"),
+    ("a folder of options", [QUICKSTART, "--flagfile={here}"], "{here}: is a directory"),
+    ("no file of options", [QUICKSTART, "--flagfile="], "--flagfile= names no file"),
+    ("an option of absl", [QUICKSTART, "--verbosity=1"], "unknown option --verbosity"),
+    ("an option of absl, off", [QUICKSTART, "--noshowprefixforinfo"], "unknown option --noshowprefixforinfo"),
+    ("a home without a run", ["--mode=predict", "--workdir=~/no such run"], "is not the work directory of a run"),
     ("no such mode", [QUICKSTART, "--mode=predikt"], "did you mean predict?"),
     ("empty mode", [QUICKSTART, "--mode="], "--mode="),
     ("a stray word", [QUICKSTART, "train"], "unexpected argument 'train'"),

@@ -84,6 +84,42 @@ def test_of_a_key_given_twice_the_last_counts():
     assert (config.seeds, config.seed, overrides) == ((4,), 3, ["--config.seed=3", "--config.seeds=(4,)"])
 
 
+def test_options_may_be_in_files(tmp_path):
+    """As absl reads them: an option a line, comments, empty lines and further files; what comes later counts."""
+    (tmp_path / "inner").write_text("--config.train.num_steps=9\n--config.name=a b '#1'\n")
+    (tmp_path / "outer").write_text(
+        f"# a comment\n\n// another\n  --mode=eval\n--flagfile={tmp_path}/inner\n--config.seeds=(1, 2)\n"
+    )
+    files = [f"--flagfile={tmp_path}/outer"], ["--flagfile", f"{tmp_path}/outer"]
+    for given in files:
+        config, overrides = parsed(QUICKSTART, "--config.train.num_steps=7", *given, "--config.seeds=(3,)")
+        assert (config.train.num_steps, config.name, config.seeds) == (9, "a b '#1'", (3,))
+        assert overrides == ["--config.train.num_steps=9", "--config.name=a b '#1'", "--config.seeds=(3,)"]
+        assert flags.FLAGS["mode"].value == "eval"
+    (tmp_path / "whole").write_text(f"{QUICKSTART}\n--config.model.hidden_size=64\n--workdir=x\n")
+    config, _ = parsed(f"--flagfile={tmp_path}/whole")
+    assert config.model.hidden_size == 64 and flags.FLAGS["workdir"].value == "x"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("--config.train.num_stepz=9\n", "unknown config key train.num_stepz; did you mean train.num_steps?"),
+        ("--config.train.num_steps=x\n", "--config.train.num_steps=x: expected an integer, such as "),
+        ("--wrkdir=x\n", "unknown option --wrkdir; did you mean workdir?"),
+        ("a word\n", "unexpected argument 'a word'; options look like --mode=eval"),
+        ("--flagfile={folder}/none\n", "--flagfile: {folder}/none: no such file or directory"),
+        (b"--config.name=\xff\n", "--flagfile: not valid UTF-8; expected a text file of options, one a line"),
+    ],
+)
+def test_a_slip_in_a_file_of_options_is_one_clear_line(tmp_path, content, message):
+    content = content if isinstance(content, bytes) else content.replace("{folder}", str(tmp_path)).encode()
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UserError) as error:
+        parsed(QUICKSTART, f"--flagfile={tmp_path}/file")
+    assert str(error.value).startswith(message.replace("{folder}", str(tmp_path)))
+
+
 def test_without_a_config():
     config, overrides = parsed("--sweep=x.py", "--workdir=y")
     assert (config, overrides) == (None, [])
@@ -133,6 +169,14 @@ def test_a_work_directory_brings_its_config(tmp_path):
             [QUICKSTART, "--config.model.attention=3"],
             "model.attention is a section of the config; set one of its keys: alpha, ",
         ),
+        ([QUICKSTART, "--flagfile=/nowhere/f"], "--flagfile: /nowhere/f: no such file or directory"),
+        ([QUICKSTART, "--flagfile="], "--flagfile= names no file; expected a text file of options, one a line"),
+        ([QUICKSTART, "--flagfile"], "--flagfile with no argument"),
+        ([QUICKSTART, "--verbosity=1"], "unknown option --verbosity; known: "),
+        ([QUICKSTART, "-v", "2"], "unknown option --v; known: "),
+        ([QUICKSTART, "--nologtostderr"], "unknown option --nologtostderr; known: "),
+        ([QUICKSTART, "--helpfull"], "unknown option --helpfull; known: "),
+        ([QUICKSTART, "--undefok=config.x", "--config.x=3"], "unknown config key x; "),
         (["--config="], "--config= names no file; expected a config such as --config=configs/quickstart.py"),
         (
             [QUICKSTART, "--config.train.num_steps=many"],

@@ -129,7 +129,7 @@ def test_a_printed_score_reads_back_as_the_score(params):
     (_, printed), *_ = setup(**beam, decode__with_scores=True).predictor.predict(params, TEXTS, 9)
     scores = [translation.score for found in make(**beam).translate(params, TEXTS) for translation in found]
     assert [np.float32(line.partition("\t")[0]) for line in printed] == scores
-    assert [float32_text(x) for x in (-1e-7, -np.inf, np.float32(1) / 3)] == ["-1e-07", "-inf", "0.33333334"]
+    assert [float32_text(x) for x in (-1e-7, -np.inf, 1 / 3)] == ["-1e-07", "-inf", "0.33333334"]
 
 
 def test_beam_1_without_penalty_is_greedy(params):

@@ -185,9 +185,13 @@ class BabiOptions(TextOptions):
     numbers: tuple = option((), "bAbI tasks to train jointly, such as (1, 2, 3); (): all twenty")
     size: str = option("10k", "questions per task for training and validation", choices=FOLDERS)
     max_sentences: int = option(0, "number of last statements of a story that are kept; 0: all")
-    train: tuple = option(("", ""), "(name, ''): file of stories in data_dir, in place of the bAbI tasks", each=str)
-    valid: tuple = option(("", ""), "(name, ''): validation file; empty: a tenth of train is held out", each=str)
-    test: tuple = option(("", ""), "(name, ''): test file", each=str)
+    train: tuple = option(
+        ("", ""), "(name, ''): file of stories in data_dir, in place of the bAbI tasks", each=str, path=True
+    )
+    valid: tuple = option(
+        ("", ""), "(name, ''): validation file; empty: a tenth of train is held out", each=str, path=True
+    )
+    test: tuple = option(("", ""), "(name, ''): test file", each=str, path=True)
 
     def build(self, *, data_dir: str, kept: Any, seeds: tuple[int, ...]) -> Task:
         return babi(

@@ -1,0 +1,136 @@
+"""A path that a user gives may begin with ~, which a shell leaves alone after "="."""
+
+import itertools
+import os
+import pathlib
+import re
+import sys
+
+import pytest
+from absl import flags
+
+import attn_jax
+from attn_jax.cli import commands, index, main, sweep
+from attn_jax.cli.engines import make_engine
+from attn_jax.cli.options import TASKS, default_config, resolve, schema, sections
+from attn_jax.cli.overrides import parse
+from attn_jax.errors import UserError
+from attn_jax.models.families import FAMILIES
+from attn_jax.options import flatten
+from attn_jax.tasks import download
+from attn_jax.tasks.pictures import FileGallery
+
+NAMES_PATHS = re.compile(r"\b(files?|folder|director(y|ies))\b", re.IGNORECASE)
+NO_PATHS = ("task.language", "task.size", "task.columns")  # of files
+NO_FLAGS = ("options", "num_examples")
+
+
+def fit(task, model):
+    try:
+        return bool(sections(task, model))
+    except UserError:
+        return False
+
+
+PAIRS = [(task, model) for task, model in itertools.product(TASKS, FAMILIES) if fit(task, model)]
+OPTIONS = {key: (pair, about) for pair in PAIRS for key, about in schema(*pair).items()}
+PATHS = [
+    key
+    for key, (_, about) in OPTIONS.items()
+    if NAMES_PATHS.search(about.meaning) and about.kind in (str, tuple) and not about.choices and key not in NO_PATHS
+]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home folder, from another folder, in which nothing may be called ~."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "here")
+    yield tmp_path
+    assert not os.path.lexists(tmp_path / "here" / "~")
+
+
+@pytest.mark.parametrize("key", PATHS)
+def test_an_option_that_names_a_file_or_folder_knows_the_home_folder(home, key):
+    (task, model), about = OPTIONS[key]
+    config = default_config(task, model)
+    value = ("~/x", "y") if about.kind is tuple else "~/x"
+    config.update_from_flattened_dict({key: value})
+    options = resolve(config)
+    section, _, name = key.rpartition(".")
+    found = options.run if not section else options
+    for part in filter(None, section.split(".")):
+        found = getattr(found, part)
+    expected = f"{home}/x"
+    assert getattr(found, name) == ((expected, "y") if about.kind is tuple else expected)
+    assert flatten(config)[key] == value  # a work directory keeps it as it was written
+
+
+def test_the_options_that_are_paths_are_among_those_tested():
+    known = {key for key, (_, about) in OPTIONS.items() if about.path}
+    assert known == set(PATHS) and {"data_dir", "task.train", "train.start_from", "decode.runs"} < known
+
+
+FLAGS = [
+    name
+    for name, flag in flags.FLAGS._flags().items()
+    if flags.FLAGS.find_module_defining_flag(name) == "attn_jax.cli.main"
+    and NAMES_PATHS.search(flag.help)
+    and name not in NO_FLAGS
+]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_an_option_of_the_command_line_that_is_a_path_knows_it(home, name):
+    assert {"workdir", "source", "target", "gold", "baseline", "sweep", "config"} <= set(FLAGS)
+    assert flags.FLAGS[name].parser.parse("~/x/") == f"{home}/x/"
+    assert flags.FLAGS[name].parser.parse("./x") == "./x" and flags.FLAGS[name].parser.parse("") == ""
+
+
+@pytest.fixture
+def unparsed(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["launch.py"])
+    yield
+    for name in FLAGS:
+        flags.FLAGS[name].unparse()
+    flags.FLAGS["mode"].unparse()
+
+
+def test_a_training_goes_into_the_home_folder(home, monkeypatch, unparsed):
+    (home / "own.py").write_text("from configs import quickstart\n\nget_config = quickstart.get_config\n")
+    taken = []
+    monkeypatch.setitem(commands.COMMANDS, "train", lambda config, workdir, files: taken.append((workdir, files)))
+    monkeypatch.setattr(commands, "train", lambda config, workdir, files: taken.append((workdir, files)))
+    assert main.main(["launch.py", "--config=~/own.py", "--workdir=~/run", "--config.data_dir=~/data"]) == 0
+    with pytest.raises(UserError, match=f"{home}/run: there is no such work directory"):
+        attn_jax.train("~/own.py", "~/run")
+    assert [workdir for workdir, _ in taken] == [home / "run"] * 2
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: parse(["launch.py", "--mode=predict", "--workdir=~/none"]),
+        lambda: parse(["launch.py", "--config=~/none.py"]),
+        lambda: attn_jax.load("~/none"),
+        lambda: attn_jax.get_config("~/none.py"),
+        lambda: attn_jax.import_parameters("~/none", default_config()),
+        lambda: index.main(["--check=~/none"]),
+        lambda: index.main(["--source=~/none", "--target=~/other", "--out=~/out"]),
+        lambda: FileGallery((8, 8, 3)).pixels("~/none.png"),
+    ],
+)
+def test_a_message_names_the_file_that_was_looked_for(home, unparsed, use):
+    with pytest.raises(UserError, match=f"{home}/none"):
+        use()
+
+
+def test_a_sweep_and_a_download_go_into_the_home_folder(home, monkeypatch, unparsed):
+    (home / "sweep.py").write_text("def sweep():\n    raise ValueError('reached')\n")
+    with pytest.raises(UserError, match=f"{home}/sweep.py: reached"):
+        parse(["launch.py", "--sweep=~/sweep.py", "--workdir=~/sweep"])
+        sweep.run_sweep(pathlib.Path(main.SWEEP.value), main.WORKDIR.value, [], 1, make_engine("local"))
+    monkeypatch.setattr(download.pooch, "retrieve", lambda *_, **__: pytest.fail("nothing is fetched"))
+    with pytest.raises(UserError, match=f"{home}/sweep.py"):
+        download.download(next(iter(download.DATASETS.values())), "~/sweep.py")

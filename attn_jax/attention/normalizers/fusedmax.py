@@ -28,7 +28,7 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
     largest = jnp.max(scores, axis=-1, keepdims=True, where=mask, initial=-jnp.inf)
     scores = jnp.where(mask, scores - jnp.where(mask.any(-1, keepdims=True), largest, 0.0), 0.0)
     # A key this far below the largest has weight zero, however far; sums with lower ones would lose digits.
-    scores = jnp.maximum(scores, -(1 + 4 * fusion))
+    scores = jnp.maximum(scores, -(10 + 4 * fusion))
     rows, kept = scores.reshape(-1, scores.shape[-1]), mask.reshape(-1, mask.shape[-1])
     fused = jax.vmap(fuse, in_axes=(0, 0, None))(rows, kept, jnp.asarray(fusion, scores.dtype))
     return sparsemax(fused.reshape(scores.shape), mask)

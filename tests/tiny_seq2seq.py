@@ -14,10 +14,10 @@ SMALL = dict(embedding_size=5, hidden_size=6, readout_size=4, dropout=0.0)
 SMALL_ATTENTION = dict(features=3, max_length=12, window_size=2)
 
 
-def build(attention=(), label_smoothing=0.0, dtype="float32", max_decode=12, source_vocab=SOURCE_VOCAB, **model):
+def build(attention=(), label_smoothing=0.0, dtype="float32", source_vocab=SOURCE_VOCAB, **model):
     """A model from changes to config.model and config.model.attention."""
     config = get_config(model=model.pop("name", "seq2seq"))
-    config.dtype, config.train.label_smoothing, config.decode.max_length = dtype, label_smoothing, max_decode
+    config.dtype, config.train.label_smoothing = dtype, label_smoothing
     given = config.model.get("attention", {})
     small_attention = {key: value for key, value in SMALL_ATTENTION.items() if key in given}
     for section, changes in [

@@ -33,7 +33,6 @@ from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.files import float32_text
 from attn_jax.evaluation.options import DecodeOptions
 from attn_jax.evaluation.provenance import provenance
-from attn_jax.evaluation.text import TextEvaluator, check_lengths
 from attn_jax.options import flatten, options_of
 from attn_jax.tasks import Pairs, task_class
 from attn_jax.tasks.files import check_links, load_json, save_json, short
@@ -98,14 +97,11 @@ def check_members(config: ConfigDict, run: Run, workdir: pathlib.Path) -> None:
     """Checks, before a training that may take long, the ensemble that will be measured after it, if there is one.
 
     Raises:
-        UserError: a run of decode.runs cannot be a member, or decode.max_length is too small for the split.
+        UserError: a run of decode.runs cannot be a member.
     """
     options = resolve(config).decode
     for path in options.runs:
         check_other_run(path, config, run.task.kept, workdir)
-    if (options.runs or options.ensemble) and isinstance(run.setup.evaluator, TextEvaluator):
-        _, split = own_split(run.task)
-        check_lengths(run.setup.evaluator.translator.encode(split), options.max_length)
 
 
 def printing(text: str) -> str:

@@ -67,7 +67,7 @@ def export_model(
     except ImportError as error:
         raise UserError(f"--mode=export needs the package {error.name}: pip install flatbuffers safetensors") from None
     flat = {"/".join(path): np.asarray(x) for path, x in sorted(flatten_dict(params).items())}
-    start, step = exported(model, list(flat), list(flat.values()), batch_size, source_length)
+    start, step = exported(model, list(flat), list(flat.values()), batch_size, source_length, max_length)
     write(folder / "params.safetensors", save(flat))
     for name, function in (("start.jax", start), ("step.jax", step)):
         write(folder / name, bytes(function.serialize()))
@@ -115,7 +115,12 @@ def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
 
 
 def exported(
-    model: Model, names: list[str], params: list[np.ndarray], batch_size: int, source_length: int
+    model: Model,
+    names: list[str],
+    params: list[np.ndarray],
+    batch_size: int,
+    source_length: int,
+    max_length: int,
 ) -> tuple[jax.export.Exported, jax.export.Exported]:
     """Exports start and step as functions of a list of parameters."""
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in params]
@@ -126,7 +131,7 @@ def exported(
         return unflatten_dict({tuple(name.split("/")): x for name, x in zip(names, params, strict=True)})
 
     def start(params: list[Array], source: Array) -> tuple[list[Array], list[Array]]:
-        memory, state = model.start(nested(params), source)
+        memory, state = model.start(nested(params), source, max_length)
         memory, trees["memory"] = jax.tree.flatten(memory)
         state, trees["state"] = jax.tree.flatten(state)
         return memory, state

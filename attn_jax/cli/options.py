@@ -90,7 +90,6 @@ class Options(NamedTuple):
         return Setting(
             dtype=DTYPES[self.run.dtype],
             label_smoothing=self.train.label_smoothing,
-            max_decode_length=self.decode.max_length,
         )
 
     def build_model(self, sizes: Any = None) -> Any:

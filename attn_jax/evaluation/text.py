@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax
 import numpy as np
 
-from attn_jax.errors import UserError, lookup
+from attn_jax.errors import lookup
 from attn_jax.evaluation.base import Example, Metric, Results
 from attn_jax.evaluation.metrics import (
     bleu_of,
@@ -24,7 +24,6 @@ from attn_jax.evaluation.metrics import (
     summarize,
 )
 from attn_jax.evaluation.translate import Translator
-from attn_jax.models.ensemble import Ensemble
 from attn_jax.models.metrics import Mean
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
@@ -115,8 +114,6 @@ class TextEvaluator:
         token_names = [name for name in names if name in TOKEN_METRICS]
         text_names = [name for name in names if name in TEXT_METRICS]
         encoded = self.translator.encode(split)
-        if isinstance(self.translator.model, Ensemble):
-            check_lengths(encoded, self.translator.options.max_length)
         if each and text_names:  # not at every validation
             self._report_lengths(encoded)
         values: dict[str, list[float]] = {name: [] for name in [*token_names, *text_names]}
@@ -155,16 +152,6 @@ class TextEvaluator:
 def summed(of_each: Metrics) -> Metrics:
     """Returns the means over all pairs from those of each pair."""
     return {name: Mean(mean.total.sum(), mean.count.sum()) for name, mean in of_each.items()}
-
-
-def check_lengths(pairs: EncodedPairs, max_length: int) -> None:
-    """Raises a UserError if a target is longer than the memory of a decoder that an ensemble steps through."""
-    longest = int(pairs.target.lengths.max())
-    if longest > max_length:
-        raise UserError(
-            f"an ensemble is evaluated token by token, and a target has {longest} tokens; set decode.max_length to "
-            f"at least {longest}, it is {max_length}"
-        )
 
 
 def check_text_metrics(names: Sequence[str], tokenize: str) -> None:

@@ -73,7 +73,11 @@ class Translator:
     def limits(self, pairs: EncodedPairs) -> Int[np.ndarray, " n"]:
         """Returns the largest number of tokens of an output for each of n pairs, eos included if it comes."""
         most = np.full(len(pairs), self.options.max_length)
-        return np.minimum(most, 2 * pairs.source.lengths + 10) if self._by_length else most
+        return self._most(pairs.source.lengths) if self._by_length else most
+
+    def _most(self, source_length: int | Int[np.ndarray, " n"]) -> np.integer | Int[np.ndarray, " n"]:
+        """Returns the largest number of tokens of an output for a source of this length, eos included in both."""
+        return np.minimum(self.options.max_length, 2 * source_length + 10)
 
     def outputs(self, params: Params, texts: Sequence[str]) -> list[str]:
         """Returns the best translation of each text; an empty one where there is none, as of a diverged model."""
@@ -146,12 +150,14 @@ class Translator:
     def _decode_batch(self, params: Params, source: Source, limits: Int[Array, " b"], numbers: Array) -> Hypotheses:
         """Decodes a batch: fields [b, n_best, ...]."""
         options = self.options
-        memory, state = self.model.start(params, source)
+        # The caches of a decode state, which every step reads, are as long as the longest output can be.
+        length = int(self._most(source.shape[1])) if self._by_length else options.max_length
+        memory, state = self.model.start(params, source, length)
         step = partial(self.model.step_top_k, params)
         step = without(step, UNK) if options.forbid_unk else step
         method = METHODS[options.method]
         arguments = {name: getattr(options, name) for name in method.options}
-        arguments |= dict(max_length=options.max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
+        arguments |= dict(max_length=length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
         search = partial(method.search, step, memory, state, **arguments)
         if method.is_random:
             rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]

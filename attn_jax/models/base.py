@@ -8,7 +8,7 @@ moved on by one, after bos. Positions that hold `pad` never change a result. A s
     eval_fn(params, batch) -> metrics                                     evaluation, without dropout
     score(params, batch) -> log p(target | source) [b]
     attention_weights(params, batch) -> weights [b, t, s]
-    start(params, source [b, s]) -> (memory, decode state)                decoding
+    start(params, source [b, s], length) -> (memory, decode state)        decoding, of at most `length` tokens
     step(params, memory, decode state, token [b]) -> (decode state, log_probs [b, v])
     step_top_k(params, memory, decode state, token [b], k) -> (decode state, log_probs [b, k], tokens [b, k])
 
@@ -41,7 +41,7 @@ class Model:
         losses(source, target_in, target_out) -> (what is minimized, negative log-likelihood), each [b, t]
         evaluate(source, target_in, target_out) -> (negative log-likelihood, correct, weights [b, t, s])
         real(target_out) -> bool [b, t], True where there is something to predict
-        start(source) and step(memory, state, token) as above, without the params
+        start(source, length) and step(memory, state, token) as above, without the params
 
     It may have the class variables or fields of the properties below, and, with `one_token`,
     query_weights(source) -> [b, r, s], the weights of each of r queries, and, where these are glimpses,
@@ -170,12 +170,13 @@ class Model:
         """Returns (places of the glimpses, log p(word) after each), of a module that looks at one place at a time."""
         return self.module.apply({"params": params}, source, method="trajectory")
 
-    def start(self, params: Params, source: Source) -> tuple[PyTree, PyTree]:
+    def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
         """Returns (memory, decode state): what decoding reads and never changes, and what each `step` replaces.
 
-        Every leaf of both has the batch as its first axis, so a search may repeat, reorder and drop rows.
+        Every leaf of both has the batch as its first axis, so a search may repeat, reorder and drop rows. The state has
+        room for `length` steps; each step of a Transformer reads all of it, so a search asks for no more than it needs.
         """
-        return self.module.apply({"params": params}, source, method="start")
+        return self.module.apply({"params": params}, source, length, method="start")
 
     def step(
         self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]

@@ -19,9 +19,9 @@ class Ensemble(Model):
     distribution, and its log-likelihood is at least the mean of theirs (Jensen). Attention weights are means as well.
     """
 
-    def start(self, params: Params, source: Source) -> tuple[PyTree, PyTree]:
+    def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
         """Returns (memory, decode state), with the axis of n after the batch."""
-        return jax.vmap(super().start, (0, None), 1)(params, source)
+        return jax.vmap(partial(super().start, length=length), (0, None), 1)(params, source)
 
     def step(
         self, params: Params, memory: PyTree, state: PyTree, token: Int[Array, "b"]
@@ -55,7 +55,8 @@ class Ensemble(Model):
         """Evaluates (nll [b, t], correct [b, t], weights [b, t, s]), token by token for the second."""
         assert method == "evaluate", method
         nll, weights = self._nll_and_weights(params, batch)
-        memory, state = self.start(params, jax.tree.map(jnp.asarray, batch["source"]))
+        length = batch["target_in"].shape[1]
+        memory, state = self.start(params, jax.tree.map(jnp.asarray, batch["source"]), length)
 
         def advance(state, tokens):
             token, target = tokens
@@ -87,8 +88,8 @@ class MixedEnsemble(Ensemble):
         """Tells whether any of the models takes a source "text eos tags" apart, so that its tags have to stay."""
         return any(member.reads_tags for member in self.members)
 
-    def start(self, params: Params, source: Source) -> tuple[PyTree, PyTree]:
-        memories, states = zip(*(m.start(p, source) for m, p in self._pairs(params)), strict=True)
+    def start(self, params: Params, source: Source, length: int = 100) -> tuple[PyTree, PyTree]:
+        memories, states = zip(*(m.start(p, source, length) for m, p in self._pairs(params)), strict=True)
         return memories, states
 
     def step(

@@ -14,4 +14,3 @@ class Setting(NamedTuple):
 
     dtype: Dtype = jnp.float32  # type of the computation
     label_smoothing: float = 0.0
-    max_decode_length: int = 100  # largest number of decoded target tokens, the size of caches

@@ -72,7 +72,7 @@ def our_search(model: Model, params: Params, beams: int, max_length: int) -> Cal
 
     @jax.jit
     def run(params, source, limits):
-        memory, state = model.start(params, source)
+        memory, state = model.start(params, source, max_length)
         step = partial(model.step_top_k, params)
         return search(step, memory, state, max_length=max_length, limits=limits, bos=BOS, eos=EOS, pad=PAD).tokens
 

@@ -36,11 +36,10 @@ def make_step(memory: str, length: int) -> tuple[Callable, DecodeState, int]:
     """
     config = recall.get_config()
     config.model.attention.memory = memory
-    config.decode.max_length = length
     model = resolve(config).build_model(TextSizes(VOCAB_SIZE, VOCAB_SIZE))
     source = jnp.full((1, 1), 4, jnp.int32)
     params = jax.jit(model.init)(jax.random.key(0), {"source": source, "target_in": source, "target_out": source})
-    read, state = model.start(params, source)
+    read, state = model.start(params, source, length)
     leaves, tree = jax.tree.flatten(state.caches)
     random = (
         jax.random.normal(jax.random.key(i), x.shape, x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x

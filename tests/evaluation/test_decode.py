@@ -29,6 +29,12 @@ PAD, UNK, BOS, EOS, VOCAB = 0, 1, 2, 3, 6
 WORDS = [t for t in range(VOCAB) if t not in (PAD, BOS, EOS)]
 IDS = dict(bos=BOS, eos=EOS, pad=PAD)
 BATCH, LENGTH = 12, 6
+STACK = dict(hidden_size=8, num_heads=2, feed_forward_size=8, num_layers=1)
+OPTIONS = {
+    "transformer": STACK,
+    "language_model": STACK,
+    "seq2seq": dict(decoder="luong", input_feeding=False, self_attention=True),
+}
 
 
 def step(memory, state, token):
@@ -405,12 +411,36 @@ def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
     assert all(setup.predictor.translator.outputs(params, ["1 " * 20, "2 " * 23]))
 
 
+@pytest.mark.parametrize("name", OPTIONS)
+def test_caches_have_room_for_the_longest_output_of_a_batch_and_no_more(name):
+    """A source of three tokens has an output of at most 2 * 3 + 10; a longer cache gives the same tokens."""
+    model, words = tiny_seq2seq.build(name=name, **OPTIONS[name]), Words("abcdefg")
+    batch = tiny_seq2seq.sentences([(3, 3), (2, 4)], 8, 7)
+    params = tiny_seq2seq.random_params(model, batch, scale=0.5)
+    params["output"]["dense"]["bias"][EOS] = -1e9
+    translator = Translator(model, words, words, DecodeOptions(max_length=40))
+    source, limits = jnp.asarray(batch["source"])[:, :3], np.array([16, 16], np.int32)
+    found = translator._decode(params, source, limits, np.zeros(2, np.uint32))
+    assert found.tokens.shape == (2, 1, 16) and np.all(np.asarray(found.length) == 16)
+    longer = jax.jit(
+        lambda params: decode.greedy(
+            functools.partial(model.step_top_k, params),
+            *model.start(params, source, 40),
+            max_length=40,
+            limits=limits,
+            bos=BOS,
+            eos=EOS,
+            pad=PAD,
+        )
+    )(params)
+    np.testing.assert_array_equal(found.tokens[:, 0], longer.tokens[:, :16])
+    np.testing.assert_allclose(found.log_prob[:, 0], longer.log_prob, rtol=1e-5)
+
+
 def test_unknown_words_are_replaced_in_outputs_that_are_as_long_as_those_of_the_training():
     words = Words("abcdefg")
-    options = dict(hidden_size=8, num_heads=2, feed_forward_size=8, num_layers=1, positions="learned", max_length=24)
-    model = tiny_seq2seq.build(
-        name="transformer", encoder="transformer", max_decode=20, source_vocab=len(words), **options
-    )
+    options = STACK | dict(positions="learned", max_length=24)
+    model = tiny_seq2seq.build(name="transformer", encoder="transformer", source_vocab=len(words), **options)
     params = tiny_seq2seq.random_params(model, tiny_seq2seq.sentences([(5, 3), (2, 4)], 8, 7))
     params["output"]["dense"]["bias"] = np.where(np.arange(len(words)) == UNK, 50.0, 0.0).astype(np.float32)
     translator = Translator(model, words, words, DecodeOptions(max_length=20, replace_unk=True), buckets=((24, 24),))

@@ -238,15 +238,6 @@ def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_pat
     assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
 
 
-def test_an_ensemble_that_cannot_be_measured_is_told_before_the_training(runs, tmp_path):
-    config = change(load_config(runs / "rnn"), {"decode.runs": (str(runs / "transformer"),), "decode.max_length": 3})
-    with pytest.raises(
-        UserError, match=r"^an ensemble is evaluated token by token, and a target has 11 tokens; set dec"
-    ):
-        commands.train(config, tmp_path / "new", commands.Files())
-    assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
-
-
 def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
     config = change(load_config(tmp_path / "rnn"), {"decode.runs": (str(runs / "transformer"),)})

@@ -84,7 +84,7 @@ class Classifier(nn.Module, kw_only=True):
         """Returns the attention weights of each query."""
         return self.read(source)[1]
 
-    def start(self, source: Source) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+    def start(self, source: Source, length: int) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
         """Returns (log p of each class, number of steps taken: 0)."""
         hidden, _, _ = self.read(source)
         return self.output.log_probs(hidden), jnp.zeros(len(hidden), jnp.int32)

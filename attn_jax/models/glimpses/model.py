@@ -142,7 +142,7 @@ class GlimpseModel(nn.Module, kw_only=True):
         path = self.follow(source)
         return path.places, self.output.log_probs(path.after)
 
-    def start(self, source: Picture) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+    def start(self, source: Picture, length: int) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
         """Returns (log p of each word, number of steps taken: 0)."""
         path = self.follow(source)
         return self.output.log_probs(path.after[:, -1]), jnp.zeros(len(path.places), jnp.int32)

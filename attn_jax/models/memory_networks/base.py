@@ -178,7 +178,9 @@ class StoryModel(Model):
         """Log-probabilities of all answers, and the weights of the hops."""
         return self.module.apply({"params": params}, jnp.asarray(source), method="answer")
 
-    def start(self, params: Params, source: Int[Array, "b s"]) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
+    def start(
+        self, params: Params, source: Int[Array, "b s"], length: int = 100
+    ) -> tuple[Float[Array, "b v"], Int[Array, "b"]]:
         """Returns (memory: log-probabilities of the answer, decode state: number of tokens so far)."""
         return self.answer(params, source).log_probs, jnp.zeros(len(source), jnp.int32)
 

@@ -106,8 +106,8 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         nll, correct = self.output.nll_and_correct(hidden, targets, embedding=self.target_embedding.rows)
         return nll, correct, jnp.zeros((*targets.shape, source.shape[1]))
 
-    def start(self, source: Int[Array, "b s"]) -> tuple[tuple, DecodeState]:
-        """Reads the source; the memory is empty."""
+    def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, DecodeState]:
+        """Reads the source; the memory is empty, and the state has one size for any `length`."""
         first = jnp.full(len(source), -1, jnp.int32)
         if not self.continue_source:
             return (), DecodeState(states=self.read(source), first=first)

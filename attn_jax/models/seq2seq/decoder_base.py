@@ -149,8 +149,8 @@ class Decoder(nn.Module, kw_only=True):
         """Returns the vector from which the output layer predicts the next token."""
         raise NotImplementedError
 
-    def start(self, encoded: EncoderStates) -> tuple[PyTree, DecodeState]:
-        """Returns (memory, state before the first step)."""
+    def start(self, encoded: EncoderStates, length: int = 0) -> tuple[PyTree, DecodeState]:
+        """Returns (memory, state before the first step); with room for `length` steps where earlier ones are read."""
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.monotonic is not None

@@ -88,12 +88,11 @@ class LuongDecoder(Decoder, kw_only=True):
     With input feeding (section 3.3) the readout enters the next step. Without it nothing of the attention enters the
     recurrence, so attention and readout run once over all target steps; then the decoder can also attend to its own
     earlier states, tanh(W [context; h; own context]) (Paulus 2018, arXiv 1705.04304, section 2.2, without their
-    temporal normalization). In decoding, `max_length` earlier states are kept.
+    temporal normalization). In decoding, there is room for `length` of them.
     """
 
     input_feeding: bool = True
     self_attention: Attention | None = None
-    max_length: int = 0
     takes_self_attention: ClassVar[bool] = True
 
     @property
@@ -103,12 +102,12 @@ class LuongDecoder(Decoder, kw_only=True):
     def fed_features(self) -> int:
         return self.features if self.input_feeding else 0
 
-    def start(self, encoded: EncoderStates) -> tuple[PyTree, DecodeState]:
-        memory, state = super().start(encoded)
+    def start(self, encoded: EncoderStates, length: int = 0) -> tuple[PyTree, DecodeState]:
+        memory, state = super().start(encoded, length)
         if self.self_attention is None:
             return memory, state
         batch_size = encoded.states.shape[0]
-        empty = jnp.zeros((batch_size, self.max_length, self.stack.features), self.stack.dtype)
+        empty = jnp.zeros((batch_size, length, self.stack.features), self.stack.dtype)
         past = self.self_attention.prepare(empty, mask=jnp.zeros(empty.shape[:2], bool))
         return memory, state.replace(past=past)
 

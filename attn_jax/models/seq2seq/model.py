@@ -173,8 +173,8 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         memory, steps = self.unroll(source, target_in)
         return self.objective.evaluate(self.make_readout(), memory, steps, targets=targets, real=targets != self.pad)
 
-    def start(self, source: Source) -> tuple[PyTree, tuple[DecodeState, PyTree]]:
-        memory, state = self.decoder.start(self.encode(source))
+    def start(self, source: Source, length: int) -> tuple[PyTree, tuple[DecodeState, PyTree]]:
+        memory, state = self.decoder.start(self.encode(source), length)
         state = state.replace(copied=self.objective.copied(source))
         return memory, (state, self.objective.start(self.make_readout(), memory))
 

@@ -215,7 +215,6 @@ class Seq2SeqOptions(EncoderOptions):
             "features": self.readout_size,
             "input_feeding": self.input_feeding,
             "feed_summary": self.feed_summary,
-            "max_length": setting.max_decode_length,
             "selector": self.selector and DECODERS[self.decoder].uses_attention,
         }
         return make(DECODERS[self.decoder], fields)

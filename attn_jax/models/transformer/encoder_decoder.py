@@ -32,7 +32,6 @@ class TeacherForced(nn.Module, kw_only=True):
     target_vocab_size: int
     features: int
     output: OutputLayer
-    max_length: int  # most tokens that decoding may generate
     share_embeddings: bool = False
     pad: int = 0
     dtype: Dtype = jnp.float32
@@ -113,10 +112,10 @@ class Transformer(TeacherForced, kw_only=True):
         )
         return states, jnp.mean(attended.weights, axis=-3)
 
-    def start(self, source: Source) -> tuple[PyTree, DecodeState]:
+    def start(self, source: Source, length: int) -> tuple[PyTree, DecodeState]:
         memory = self.encode(source)
         rows = len(jax.tree.leaves(memory)[0])
-        caches = self.decoder.start(rows, self.max_length)
+        caches = self.decoder.start(rows, length)
         return memory, DecodeState(position=jnp.zeros(rows, jnp.int32), caches=caches)
 
     def advance(

@@ -60,29 +60,29 @@ class LanguageModel(TeacherForced, kw_only=True):
         columns = jnp.broadcast_to(columns, source.shape)[:, None]
         return take(states, own), jnp.take_along_axis(weights, columns, axis=-1) * (source != self.pad)[:, None]
 
-    def start(self, source: Int[Array, "b s"]) -> tuple[tuple, DecodeState]:
-        """Reads the source into caches with room for the target; the memory is empty."""
-        embedded, length = self.embed_source(source), jnp.sum(source != self.pad, axis=1)
+    def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, DecodeState]:
+        """Reads the source into caches with room for `length` more tokens; the memory is empty."""
+        embedded, num_read = self.embed_source(source), jnp.sum(source != self.pad, axis=1)
         first = jnp.full(len(source), -1, jnp.int32)
         if self.continue_source:
             # source eos  ->  eos bos source; the last token of it is left for the first `step`
-            num_tokens = length - 1
+            num_tokens = num_read - 1
             last = jnp.take_along_axis(source, jnp.maximum(num_tokens - 1, 0)[:, None], axis=1)[:, 0]
             first = jnp.where(num_tokens > 0, last, first)
             shifted = jnp.concatenate([jnp.full_like(source[:, :2], self.bos), source], axis=1)[
                 :, : source.shape[1] + 1
             ]
             shifted = shifted.at[:, 0].set(self.eos)
-            length = jnp.where(num_tokens > 0, num_tokens + 1, 1)
-            shifted = jnp.where(jnp.arange(shifted.shape[1]) < length[:, None], shifted, self.pad)
+            num_read = jnp.where(num_tokens > 0, num_tokens + 1, 1)
+            shifted = jnp.where(jnp.arange(shifted.shape[1]) < num_read[:, None], shifted, self.pad)
             embedded = jnp.concatenate(
                 [self.embed_source(shifted[:, :1]), self.target_embedding(shifted[:, 1:])], axis=1
             )
         size = embedded.shape[1]
-        _, read, _ = self.stack.run(embedded, jnp.arange(size) < length[:, None])
-        empty = self.stack.start(len(source), size + self.max_length)
+        _, read, _ = self.stack.run(embedded, jnp.arange(size) < num_read[:, None])
+        empty = self.stack.start(len(source), size + length)
         caches = jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice(old, new, (0,) * old.ndim), empty, read)
-        return (), DecodeState(position=length, first=first, caches=caches)
+        return (), DecodeState(position=num_read, first=first, caches=caches)
 
     def advance(
         self, memory: tuple, state: DecodeState, token: Int[Array, "b"]

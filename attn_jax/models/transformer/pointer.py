@@ -40,8 +40,8 @@ class PointerTransformer(Transformer, kw_only=True):
         states, weights = self.unroll(source, target_in, train=train)
         return self._mixture(states, target_in, weights, self.pointer.copied(source)[:, None]), weights
 
-    def start(self, source: Source) -> tuple[PyTree, DecodeState]:
-        memory, state = super().start(source)
+    def start(self, source: Source, length: int) -> tuple[PyTree, DecodeState]:
+        memory, state = super().start(source, length)
         return (memory, self.pointer.copied(source)), state
 
     def step(self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]):

@@ -161,7 +161,7 @@ def test_what_a_decoder_says_of_itself_is_what_it_does(name):
     assert decoder.takes_self_attention == hasattr(decoder, "self_attention")
 
     def outputs(module, batch, shift):
-        memory, (state, _) = module.start(batch["source"])
+        memory, (state, _) = module.start(batch["source"], 1)
         if decoder.uses_attention:
             memory = memory.replace(values=memory.values + shift)
         steps = module.decoder.unroll(memory, state, module.target_embedding(batch["target_in"]))

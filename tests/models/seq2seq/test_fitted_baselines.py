@@ -65,7 +65,7 @@ def over_trajectories(module, params, count):
     attention = module.decoder.attention.clone(read=read)
 
     def losses(module):
-        memory, (state, _) = module.start(rows["source"])
+        memory, (state, _) = module.start(rows["source"], NUM_STEPS)
         steps = []
         for t in range(NUM_STEPS):
             state, step = module.decoder.step(memory, state, module.target_embedding(rows["target_in"][:, t]))

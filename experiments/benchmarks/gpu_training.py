@@ -25,6 +25,7 @@ from experiments.benchmarks.torch_transformer import TorchTransformer
 from experiments.benchmarks.turns import Program, summary
 
 WRITTEN, FUSED = "ours, attention as written", "ours, fused attention"
+GRAPH = "PyTorch, the whole step in a CUDA graph"
 OURS = {"bfloat16": (WRITTEN, FUSED), "float32": (WRITTEN,)}
 BASELINE = "PyTorch"
 LOSS_LIMITS = {"bfloat16": 2e-2, "float32": 1e-3}  # of the relative difference of the first loss
@@ -84,10 +85,9 @@ def prepare(sizes: Sizes, run: Run) -> Ready:
     return Ready(sizes, steps, params, rate, run.attempt("loss by PyTorch in float32", torch_loss, params, sizes))
 
 
-def our_losses(step: Callable, dtype: str, params: Params, sizes: Sizes) -> Losses:
+def our_losses(step: Callable, tx: optax.GradientTransformation, params: Params, sizes: Sizes) -> Losses:
     """Trains our model; a loss is there when the whole step has ended."""
     batch = jax.device_put(random_batch(sizes))
-    tx = build(dtype, sizes)[1]
     state = jax.device_put(TrainState.create(params, tx, jax.random.key(1)))  # copies, which a step may overwrite
     while True:
         state, metrics = step(state, batch)
@@ -130,21 +130,47 @@ def torch_loss(params: Params, sizes: Sizes) -> float:
         return model(*tensors).item()
 
 
-def their_losses(compiled: bool, dtype: str, params: Params, sizes: Sizes) -> Losses:
-    """Trains the model of PyTorch, with its fused Adam; work is done in order, a loss is read after all before."""
-    model, tensors = make_torch(params, sizes)
-    if compiled:
-        for layer in (*model.transformer.encoder.layers, *model.transformer.decoder.layers):
-            # Module.compile has no effect on modules that PyTorch defines: it starts in a frame that is not compiled.
-            layer.forward = torch.compile(layer.forward, dynamic=False)
-    adam = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
-    while True:
+def compile_layers(model: Unpadded) -> Unpadded:
+    """Compiles each layer; returns the model."""
+    for layer in (*model.transformer.encoder.layers, *model.transformer.decoder.layers):
+        # Module.compile has no effect on modules that PyTorch defines: it starts in a frame that is not compiled.
+        layer.forward = torch.compile(layer.forward, dynamic=False)
+    return model
+
+
+def torch_losses(model: torch.nn.Module, tensors: list[torch.Tensor], dtype: str, graph: bool = False) -> Losses:
+    """Trains a model of PyTorch, with its fused Adam; work is done in order, a loss is read after all before.
+
+    With `graph` the whole step is one CUDA graph, so that no time passes in Python between its kernels.
+    """
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True, capturable=graph)
+
+    def step() -> torch.Tensor:
         adam.zero_grad(set_to_none=True)
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == "bfloat16"):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == "bfloat16", cache_enabled=not graph):
             loss = model(*tensors)
         loss.backward()
         adam.step()
-        yield loss.detach().item
+        return loss.detach()
+
+    if not graph:
+        while True:
+            yield step().item
+    # Three steps in a stream of their own, as PyTorch asks for, then one that is recorded and not run.
+    first, stream = [], torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            first.append(step())
+    torch.cuda.current_stream().wait_stream(stream)
+    yield from (loss.item for loss in first)
+    adam.zero_grad(set_to_none=True)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        loss = step()
+    while True:
+        recorded.replay()
+        yield loss.item
 
 
 def by_steps(losses: Losses, sizes: Sizes, facts: dict[str, Any]) -> Iterator[float]:
@@ -182,17 +208,26 @@ def take_turns(programs: list[Program], seconds: float, run: Run) -> list[Progra
     return [program for program in programs if most and len(program.windows) == most]
 
 
+def run_in_turns(losses: dict[str, Losses], sizes: Sizes, seconds: float, run: Run) -> list[Program]:
+    """Warms the programs up, and runs windows of those that work."""
+    warm = [run.attempt(name, warm_up, name, each, sizes, run) for name, each in losses.items()]
+    return take_turns([program for program in warm if program is not None], seconds, run)
+
+
 def measure(dtype: str, ready: Ready, seconds: float, run: Run) -> dict[str, Any] | None:
     """Measures the programs of one type, in windows of so many seconds; None if all of them fail."""
     sizes, params = ready.sizes, ready.params
     steps = {name: ready.steps.get(f"{name}, {dtype}") for name in OURS[dtype]}
-    losses = {name: our_losses(step, dtype, params, sizes) for name, step in steps.items() if step is not None}
-    losses[BASELINE] = their_losses(False, dtype, params, sizes)
+    tx = build(dtype, sizes)[1]
+    losses = {name: our_losses(step, tx, params, sizes) for name, step in steps.items() if step is not None}
+    losses[BASELINE] = torch_losses(*make_torch(params, sizes), dtype)
     if dtype == "bfloat16":
-        losses[f"{BASELINE}, torch.compile of each layer"] = their_losses(True, dtype, params, sizes)
+        model, tensors = make_torch(params, sizes)
+        losses[f"{BASELINE}, torch.compile of each layer"] = torch_losses(compile_layers(model), tensors, dtype)
+    if DEVICE == "cuda":
+        losses[GRAPH] = torch_losses(*make_torch(params, sizes), dtype, graph=True)
     torch.set_float32_matmul_precision("high")  # TF32, as by default in JAX
-    warm = [run.attempt(name, warm_up, name, each, sizes, run) for name, each in losses.items()]
-    programs = take_turns([program for program in warm if program is not None], seconds, run)
+    programs = run_in_turns(losses, sizes, seconds, run)
     if not programs:
         return None
     baseline = BASELINE if any(program.name == BASELINE for program in programs) else programs[0].name
@@ -205,14 +240,20 @@ def add_facts(rows: list[dict[str, Any]], dtype: str, ready: Ready, run: Run) ->
     """Adds the share of the peak, and the difference of the first loss from that in float32; notes the losses."""
     leaves = jax.tree_util.tree_leaves_with_path(ready.params)
     weights = sum(x.size for path, x in leaves if path[-1].key != "embedding")  # a lookup is no product
-    losses = []
     for row in rows:
-        losses.append(f"{row['name']} {row['first_loss']:.4f}, {row['later_loss']:.4f}")
         if ready.peak_flops is not None:
             row["of_peak"] = 6 * weights * row["per_second"]["median"] / ready.peak_flops
         if ready.first_loss is not None:
             row["loss_difference"] = abs(row["first_loss"] - ready.first_loss) / ready.first_loss
             row["same_loss"] = row["loss_difference"] <= LOSS_LIMITS[dtype]
-            losses[-1] += "" if row["same_loss"] else f" (DIFFERS by {row['loss_difference']:.1e})"
-    right = "" if ready.first_loss is None else f"PyTorch in float32 {ready.first_loss:.4f}; "
-    run.note(f"{dtype}, loss of the first step and after {ready.sizes.steps} more: {right}{'; '.join(losses)}")
+    right = "" if ready.first_loss is None else f"; PyTorch in float32 {ready.first_loss:.4f}"
+    note_losses(f"{dtype}{right}", rows, run)
+
+
+def note_losses(name: str, rows: list[dict[str, Any]], run: Run) -> None:
+    """Notes the losses of the first step and of a later one, and which of the first ones differ."""
+    losses = []
+    for row in rows:
+        differs = "" if row.get("same_loss", True) else f" (DIFFERS by {row['loss_difference']:.1e})"
+        losses.append(f"{row['name']} {row['first_loss']:.4f}, {row['later_loss']:.4f}{differs}")
+    run.note(f"{name}, loss of the first step and of a later one: {'; '.join(losses)}")

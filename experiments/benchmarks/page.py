@@ -37,13 +37,21 @@ SECTIONS = {
         "3 + 3 layers of 256, 4 heads, feed forward 1,024, 8,000 pieces a side, batches of 64 pairs of similar length, "
         "Adam.",
     ),
-    "gpu_speed": (
-        "On a GPU",
-        "Checks beside the same formula in float64. Then training: 6 + 6 layers of 512, 8 heads, feed forward 2,048, "
-        "8,000 pieces a side, 128 pairs of 64 and 64 tokens without padding, no dropout, Adam; float32 has products in "
-        "TF32 on both sides. Share of the peak: 6 FLOP for each weight and target token, of the rate of one large "
-        "product in bfloat16. Then causal self-attention alone, forward and backward, in bfloat16, 4 texts, 16 heads "
-        "of width 64: milliseconds.",
+    "gpu_checks": (
+        "On a GPU: checks",
+        "Attention and linear attention beside the same formula in float64. All measurements on a GPU: "
+        "`python -m experiments.gpu_queue`.",
+    ),
+    "gpu_training": (
+        "On a GPU: training",
+        "A Transformer of 6 + 6 layers of 512, 8 heads, feed forward 2,048, 8,000 pieces a side, 128 pairs of 64 and "
+        "64 tokens, and the LSTM of the first table with 16 tokens a side; without padding and dropout, Adam; float32 "
+        "has products in TF32 on both sides. Share of the peak: 6 FLOP for each weight and target token, of the rate "
+        "of one large product in bfloat16. In a CUDA graph no time passes in Python between the kernels of a step.",
+    ),
+    "gpu_attention": (
+        "On a GPU: attention alone",
+        "Causal self-attention, forward and backward, in bfloat16, 4 texts, 16 heads of width 64: milliseconds.",
     ),
     "decoding_speed": (
         "Decoding",
@@ -314,7 +322,7 @@ TABLES = {
     "output_speed": by_vocabulary,
     "kernel_speed": kernels,
     "translation_profile": shares,
-    "gpu_speed": gpu,
+    **dict.fromkeys(("gpu_checks", "gpu_training", "gpu_attention"), gpu),
     "long_decoding": by_length,
     "start_speed": starts,
     "large_corpus": corpora,

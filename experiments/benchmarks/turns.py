@@ -95,17 +95,18 @@ def summary(programs: Sequence[Program], baseline: str) -> list[dict[str, Any]]:
     return rows
 
 
-def write(name: str, measured: dict[str, Any], packages: Sequence[str], load: float) -> None:
+def write(name: str, measured: dict[str, Any], packages: Sequence[str], load: float, script: str = "") -> None:
     """Writes experiments/results/speed/NAME.json: what was measured, the command, versions, machine and load.
 
     Args:
         packages: whose versions are stored besides those of a run.
         load: the load average before the measurement.
+        script: that measured, if its name is another one.
     """
     # A folder of this machine alone is left out; data/babi is a path that a reader can type.
     arguments = [re.sub(r"=(?:/|\.\./)[^=]*/(\w+)", r"=\1", argument) for argument in sys.argv[1:]]
     stored = {
-        "command": shlex.join(["python", "-m", f"experiments.benchmarks.{name}", *arguments]),
+        "command": shlex.join(["python", "-m", f"experiments.benchmarks.{script or name}", *arguments]),
         **provenance(),
         "packages": {package: version(package) for package in packages},
         "memory_gib": memory_gib(),

@@ -41,6 +41,7 @@ NAMES = (  # experiments with a page
     "decoders",
     "encoders",
     "estimator_variance",
+    "glimpse_operations",
     "in_context",
     "inflection",
     "inflection_peer",

@@ -7,7 +7,9 @@ import numpy as np
 import attn_jax
 from attn_jax.attention.scores import Epanechikov, Gaussian
 from attn_jax.layers.pictures import ConvolutionGrid
+from attn_jax.models.memory_networks.base import centred_feature, centred_position, find_sentences
 from attn_jax.outputs import OUTPUTS, OutputSetting
+from attn_jax.tasks.vocabulary import PERIOD_ID
 
 
 def position_weights(length, width):
@@ -22,6 +24,18 @@ def test_position_encoding_tells_word_orders_apart_and_a_bag_does_not():
     np.testing.assert_allclose(one.sum(axis=0), other.sum(axis=0))
     weights = position_weights(3, 6)
     assert np.abs((weights * one).sum(axis=0) - (weights * other).sum(axis=0)).max() > 0.1
+
+
+def test_the_position_encodings_of_chapter_7_are_that_of_the_paper_and_that_of_the_package():
+    length, width = 5, 6
+    j, k = np.arange(1, length + 1)[:, None], np.arange(1, width + 1)
+    published = lambda j, k: 0.5 + 2 * (k / width - 0.5) * (j / length - 0.5)  # noqa: E731
+    np.testing.assert_allclose(published(j, k), position_weights(length, width))
+    layout = find_sentences(jnp.array([[*range(20, 20 + length), PERIOD_ID]]), 1)
+    ours = 1 + np.outer(centred_position(layout)[0, :length], centred_feature(width))
+    second = 1 + 4 / (width * length) * (k - (width + 1) / 2) * (j - (length + 1) / 2)
+    np.testing.assert_allclose(ours, second, rtol=1e-5)
+    np.testing.assert_allclose(second, 2 * published(j - 0.5, k - 0.5), rtol=1e-5)
 
 
 def state_after_equal_keys(u, values):

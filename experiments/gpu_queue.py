@@ -5,18 +5,22 @@
     python -m experiments.gpu_queue --small             all jobs in tiny shapes, on a CPU too; writes nothing
 
 A job is a process of its own, so an error or a hang ends that job alone; it writes its file of
-experiments/results/speed after each row. `--copy_to=FOLDER` puts the files that were written there, for a machine from
-which only a folder comes back. Then `python -m experiments.benchmarks.page` renders docs/performance.md.
+experiments/results/speed after each row. For a machine that has a copy of the files and gives one folder back,
+`--commit=$(git rev-parse HEAD)` says what they are, and `--copy_to=FOLDER` puts what was written there. Then
+`python -m experiments.benchmarks.page` renders docs/performance.md.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import time
 from typing import NamedTuple
+
+from attn_jax.evaluation.provenance import COMMIT
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MARGIN = 45  # seconds that a job may need to end after its limit
@@ -55,8 +59,11 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="run nothing")
     parser.add_argument("--small", action="store_true", help="tiny shapes")
     parser.add_argument("--again", action="store_true", help="also jobs whose code has not changed")
+    parser.add_argument("--commit", help="of the code, where git does not know it")
     parser.add_argument("--copy_to", type=pathlib.Path, help="folder for the files that were written")
     args = parser.parse_args()
+    if args.commit:
+        os.environ[COMMIT] = args.commit
     end, failed = time.monotonic() + 60 * args.minutes, []
     for job in JOBS:
         limit = min(job.seconds, int(end - time.monotonic()) - MARGIN)

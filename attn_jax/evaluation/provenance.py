@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+COMMIT = "ATTN_JAX_COMMIT"
 NOT_RESULTS = ":(exclude)experiments/results"
 PACKAGES = {"jax": "jax", "jaxlib": "jaxlib", "flax": "flax", "optax": "optax", "orbax": "orbax-checkpoint"}
 PACKAGES |= {"numpy": "numpy", "attn_jax": "attn_jax"}
@@ -44,9 +45,11 @@ def version(package: str) -> str | None:
 def commit(root: pathlib.Path) -> str | None:
     """Returns the commit of the git checkout at `root`, with "+changes" if files of it were changed.
 
-    Results that an experiment has just written are no changes: one may follow another.
-    None outside a checkout, and if git is missing or fails.
+    Results that an experiment has just written are no changes: one may follow another. Where the files are a copy of a
+    checkout, the variable COMMIT of the environment names it. None outside a checkout, and if git is missing or fails.
     """
+    if COMMIT in os.environ:
+        return os.environ[COMMIT]
     if not (root / ".git").exists():  # as part of another repository its commit would say nothing
         return None
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}

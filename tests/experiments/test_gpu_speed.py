@@ -97,7 +97,7 @@ def test_without_a_gpu_nothing_is_written(monkeypatch, capsys):
     from experiments.benchmarks import gpu_speed
 
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    monkeypatch.setattr(sys, "argv", ["gpu_speed"])
+    monkeypatch.setattr(sys, "argv", ["gpu_speed", "--part=checks"])
     monkeypatch.setattr(gpu_speed, "Run", lambda *_: pytest.fail("a run begins"))
     gpu_speed.main()
     output = capsys.readouterr()

@@ -6,12 +6,12 @@ import pathlib
 import signal
 import sys
 
+import compile_cache
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+compile_cache.use()
 # Numbers are those of a CPU; JAX_PLATFORMS=cuda asks for the same tests elsewhere.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Eight devices on one CPU, so that pmap and meshes are tested everywhere.
@@ -23,6 +23,8 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
+import jax  # noqa: E402
+import pytest  # noqa: E402
 from beartype import BeartypeConf  # noqa: E402
 from beartype.claw import beartype_package  # noqa: E402
 from jaxtyping import install_import_hook  # noqa: E402
@@ -46,6 +48,14 @@ def check_annotations():
 
 
 check_annotations()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+    """Frees the compiled programs of a module after it: a worker of the whole suite held some gigabytes of them."""
+    yield
+    jax.clear_caches()
+
 
 SLOWEST = ("tests/test_configs.py", "tests/attention/hard/test_estimators.py", "tests/cli/")
 

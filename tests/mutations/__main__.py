@@ -40,7 +40,7 @@ import sources
 from mutation import Mutation
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LEFT_OUT = shutil.ignore_patterns(".git", ".jax_cache", ".venv*", "__pycache__", ".*_cache", "data", "runs")
+LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", "data", "runs")
 LEAST = 0.9  # of generated faults, noticed or explained
 LONGEST = 1800  # seconds of tests; a fault may let a loop go on for ever
 FIRST_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/([^\s\[]+)", re.MULTILINE)
@@ -51,11 +51,10 @@ MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS
 
 def run_tests(root: pathlib.Path, tests: list[str], seconds: float | None = None) -> tuple[int, str]:
     """(pytest's exit status, what it printed) in this copy of the repository; tests that take longer have failed."""
-    environment = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache")} | os.environ
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{t}" for t in tests)]
     output = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        done = subprocess.run(command, cwd=root, env=environment, timeout=seconds, **output)
+        done = subprocess.run(command, cwd=root, timeout=seconds, **output)
     except subprocess.TimeoutExpired:
         return FAILED, f"no end after {seconds} s"
     return done.returncode, done.stdout

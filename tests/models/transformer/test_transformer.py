@@ -80,7 +80,7 @@ def whole(model, params, batch):
 
 
 def step_by_step(model, params, batch):
-    memory, state = model.start(params, batch["source"])
+    memory, state = model.start(params, batch["source"], batch["target_in"].shape[1])
     _, log_probs = jax.lax.scan(functools.partial(model.step, params, memory), state, batch["target_in"].T)
     return jnp.swapaxes(log_probs, 0, 1)
 
@@ -331,8 +331,8 @@ def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
     @jax.jit
     def run(params):
         step = functools.partial(model.step_top_k, params)
-        return greedy(step, *model.start(params, source), **options), beam_search(
-            step, *model.start(params, source), beam_size=3, **options
+        return greedy(step, *model.start(params, source, 12), **options), beam_search(
+            step, *model.start(params, source, 12), beam_size=3, **options
         )
 
     one, three = jax.device_get(run(params))

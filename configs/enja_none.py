@@ -1,7 +1,8 @@
 """English to Japanese without attention: one vector represents the whole source, and enters every step (Cho 2014).
 
-With --config.model.feed_summary=False and --config.model.tie_embeddings=False it is the first state alone (Sutskever
-2014). All else is as in enja_soft, except that unknown words cannot be replaced, so compare with
+With --config.model.feed_summary=False and --config.model.tie_embeddings=False it is the first state alone, which
+--config.model.bridge=copy and --config.model.bidirectional=False make the last state of the encoder (Sutskever 2014).
+All else is as in enja_soft, except that unknown words cannot be replaced, so compare with
 --config.decode.replace_unk=False there.
 
     python -m attn_jax.tasks.download enja --data_dir=data/enja

@@ -165,22 +165,22 @@ def heads_of(mechanism: Mechanism) -> nn.Module:
 
 def random_params(heads: nn.Module, x: Float[Array, "b n d"], seed: int = 0) -> Params:
     """Returns normal random numbers for all parameters: what begins at zero would do nothing."""
-    init = lambda x: heads.init(jax.random.key(0), **_inputs(x), allowed=causal, method="self_attend")  # noqa: E731
+    init = lambda x: heads.init(jax.random.key(0), **_inputs(x), mask=causal, method="self_attend")  # noqa: E731
     shapes = jax.eval_shape(init, x).get("params", {})
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), leaf.dtype), shapes)
 
 
-def attend(heads: nn.Module, params: Params, x: Float[Array, "b n d"], mask: Array | None = None):
+def attend(heads: nn.Module, params: Params, x: Float[Array, "b n d"], key_mask: Array | None = None):
     """Returns the contexts and the weights of causal self-attention."""
-    given = _inputs(x) if mask is None else _inputs(x) | {"mask": mask}
-    attended = heads.apply({"params": params}, **given, allowed=causal, method="self_attend")[1]
+    given = _inputs(x) if key_mask is None else _inputs(x) | {"key_mask": key_mask}
+    attended = heads.apply({"params": params}, **given, mask=causal, method="self_attend")[1]
     return attended.context, attended.weights
 
 
 def _inputs(x: Array) -> dict[str, Array]:
     positions = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
-    return {"x": x, "mask": jnp.ones(x.shape[:2], bool), "positions": positions}
+    return {"x": x, "key_mask": jnp.ones(x.shape[:2], bool), "positions": positions}
 
 
 def decoding(mechanism: Mechanism, length: int) -> tuple[int, int]:
@@ -310,7 +310,7 @@ def weights_of(mechanism: Mechanism, example: Example) -> Float[np.ndarray, "n n
 
     @jax.jit
     def run(x: Array, trained: Params) -> Array:
-        begun = heads.init(jax.random.key(0), **_inputs(x), allowed=causal, method="self_attend").get("params", {})
+        begun = heads.init(jax.random.key(0), **_inputs(x), mask=causal, method="self_attend").get("params", {})
         return attend(heads, begun | {name: trained[name] for name in ("query", "key", "value", "out")}, x)[1]
 
     return jax.device_get(run(example.inputs, example.params))[0, 0]

@@ -84,7 +84,7 @@ class SelfAttention(nn.Module):
             num_heads=self.num_heads,
             features=self.features,
         )
-        return module(x, module.prepare(x, mask=mask)).context
+        return module(x, module.prepare(x, key_mask=mask)).context
 
 
 class Layer(NamedTuple):

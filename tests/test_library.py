@@ -81,7 +81,7 @@ def test_one_version():
 
 
 def test_attend_is_the_formula():
-    context, got, _ = compiled(attend)(QUERY, MEMORY, VALUES, MASK[:, None])
+    context, got, _ = compiled(lambda *args: attend(*args, key_mask=MASK))(QUERY, MEMORY, VALUES)
     scores = np.einsum("bqd,bkd->bqk", QUERY, MEMORY) / 2
     weights = np.exp(scores) * MASK[:, None]
     weights /= weights.sum(-1, keepdims=True)
@@ -189,13 +189,13 @@ def test_names_are_the_objects(name):
 )
 def test_keys_and_values_are_a_memory(module):
     def in_two_steps(module, query, keys, values, mask):
-        return fields(module(query, module.prepare(keys, values, mask)))
+        return fields(module(query, module.prepare(keys, values, key_mask=mask)))
 
-    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), QUERY, MEMORY, VALUES, MASK[:, None]))
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), QUERY, MEMORY, VALUES, key_mask=MASK))
     params = fill(shapes)
     expected = jax.eval_shape(lambda: module.init(jax.random.key(0), QUERY, MEMORY, VALUES, MASK, method=in_two_steps))
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, expected)
-    one = compiled(lambda *args: fields(module.apply(params, *args)))(QUERY, MEMORY, VALUES, MASK[:, None])
+    one = compiled(lambda *args: fields(module.apply(params, *args, key_mask=MASK)))(QUERY, MEMORY, VALUES)
     two = compiled(lambda *args: module.apply(params, *args, method=in_two_steps))(QUERY, MEMORY, VALUES, MASK)
     for got, want in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_allclose(got, want, atol=1e-6)
@@ -250,12 +250,10 @@ MISTAKES = {
     "needs the weights of the step before": lambda: attn_jax.Attention(
         score="dot", monotonic=MonotonicSelection()
     ).init(jax.random.key(0), QUERY, MEMORY),
-    "a Memory has its values already": lambda: attn_jax.Attention(score="dot").apply(
+    "a Memory has its values and its key_mask already": lambda: attn_jax.Attention(score="dot").apply(
         {}, QUERY, attn_jax.Memory(MEMORY, MEMORY, MASK), VALUES
     ),
-    r"a mask of shape .*; a mask of keys alone is mask\[..., None, :\]": lambda: attn_jax.attend(
-        QUERY, MEMORY, mask=MASK
-    ),
+    r"mask of shape .*; a mask of keys alone is key_mask=\.\.\.": lambda: attn_jax.attend(QUERY, MEMORY, mask=MASK),
     "num_samples is 9, but there are 5 keys": lambda: attn_jax.sum_and_sample(num_samples=9)(
         jax.random.key(0), jnp.zeros(5)
     ),

@@ -10,6 +10,7 @@ from jax._src.cudnn import fused_attention_stablehlo
 from test_configs import CONFIGS, ROOT, shrunk
 
 from attn_jax.attention.fused import fused_attention
+from attn_jax.attention.masks import causal
 from attn_jax.cli.build import Setup, build_setup, build_task
 from attn_jax.cli.overrides import load_file
 from attn_jax.models.families import FAMILIES
@@ -75,7 +76,7 @@ def test_half_precision_and_even_lengths_are_computed_by_cudnn(dtype, width, len
     _has_cudnn(monkeypatch)
     x = jax.ShapeDtypeStruct((2, 4, length, width), dtype)
     mask = jax.ShapeDtypeStruct((2, 1, length, length), jnp.bool_)
-    total = lambda q, k, v, m: jnp.sum(fused_attention(q, k, v, m, None, 0.125).astype(jnp.float32))  # noqa: E731
+    total = lambda q, k, v, m: jnp.sum(fused_attention(q, k, v, scale=0.125, mask=m).astype(jnp.float32))  # noqa: E731
     traced = jax.jit(jax.grad(total, (0, 1, 2))).trace(x, x, x, mask)
     text = traced.lower(lowering_platforms=("cuda",)).as_text()
     assert ("@__cudnn$fmha" in text) == expected
@@ -84,11 +85,12 @@ def test_half_precision_and_even_lengths_are_computed_by_cudnn(dtype, width, len
 def test_cudnn_needs_no_array_of_all_pairs_for_a_mask_of_keys(monkeypatch):
     _has_cudnn(monkeypatch)
     x = jax.ShapeDtypeStruct((2, 4, 96, 64), jnp.bfloat16)
-    mask = jax.ShapeDtypeStruct((2, 1, 1, 96), jnp.bool_)
+    key_mask = jax.ShapeDtypeStruct((2, 1, 96), jnp.bool_)
 
-    def text(causal):
-        total = lambda q, m: jnp.sum(fused_attention(q, q, q, m, None, 0.125, causal).astype(jnp.float32))  # noqa: E731
-        return jax.jit(jax.grad(total)).trace(x, mask).lower(lowering_platforms=("cuda",)).as_text()
+    def text(order):
+        read = lambda q, m: fused_attention(q, q, q, scale=0.125, key_mask=m, mask=order)  # noqa: E731
+        total = lambda q, m: jnp.sum(read(q, m).astype(jnp.float32))  # noqa: E731
+        return jax.jit(jax.grad(total)).trace(x, key_mask).lower(lowering_platforms=("cuda",)).as_text()
 
-    for causal in (False, True):
-        assert "@__cudnn$fmha" in text(causal) and "96x96" not in text(causal)
+    for order in (None, causal):
+        assert "@__cudnn$fmha" in text(order) and "96x96" not in text(order)

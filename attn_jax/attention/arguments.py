@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_additive, check_fits
+from attn_jax.attention.masks import check_additive, check_fits, check_key_mask, scores_shape
 from attn_jax.types import Array
 
 
@@ -22,7 +22,7 @@ def check_array(name: str, x: Any, axes: str) -> None:
         raise ValueError(f"{name}: expected [..., {axes}], got the shape {x.shape}")
 
 
-def check_memory(keys: Any, values: Any, mask: Any) -> None:
+def check_memory(keys: Any, values: Any, key_mask: Any) -> None:
     """Checks that there is one value, and one entry of the mask, for each key.
 
     Raises:
@@ -36,14 +36,14 @@ def check_memory(keys: Any, values: Any, mask: Any) -> None:
             f"{keys.shape[-2]} keys; expected one value for each key"
         )
     _check_leading("values", values, keys)
-    if mask is None:
-        return
-    check_array("mask", mask, "keys")
-    if mask.shape[-1] != keys.shape[-2]:
-        raise ValueError(
-            f"a mask of shape {mask.shape} does not fit keys of shape {keys.shape}; expected [..., keys], one entry "
-            "for each key; a mask of queries and keys belongs to the call"
-        )
+    if key_mask is not None:
+        check_key_mask(key_mask, keys)
+
+
+def check_no_more(values: Any, key_mask: Any) -> None:
+    """Raises a ValueError for values or a mask of keys that are given beside a Memory, which has them."""
+    if values is not None or key_mask is not None:
+        raise ValueError("a Memory has its values and its key_mask already; expected values=None and key_mask=None")
 
 
 def check_query(query: Any, keys: Array) -> None:
@@ -84,5 +84,4 @@ def check_bias(bias: Any, query: Array, keys: Array) -> None:
     """
     check_array("bias", bias, "queries, keys")
     check_additive(bias)
-    lead = jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
-    check_fits("bias", bias.shape, (*lead, query.shape[-2], keys.shape[-2]), leading=True)
+    check_fits("bias", bias.shape, scores_shape(query, keys))

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.arguments import check_memory
-from attn_jax.attention.masks import check_additive, check_boolean, check_fits
+from attn_jax.attention.masks import check_additive, check_fits, check_mask, joint_mask, mask_at, masks_by_name
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
@@ -72,8 +72,8 @@ class BlockScores(NamedTuple):
             scores = scores + bias
         keep = block.mask
         if self.mask_at is not None:
-            allowed = self.mask_at(places, block.positions)
-            check_boolean(allowed)
+            allowed = mask_at(self.mask_at, places, block.positions)
+            check_mask(allowed, scores.shape)
             keep = keep & allowed
         keep = jnp.broadcast_to(keep, scores.shape)
         scores = self.transform(jnp.where(keep, scores, 0.0))
@@ -134,13 +134,15 @@ class Blockwise:
         return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])[..., : self._num_keys]
 
 
+@masks_by_name
 def blockwise_attention(
     score: ScoreFunction,
     query: Float[Array, "... q dq"],
     keys: Float[Array, "... k dk"],
     values: Float[Array, "... k dv"],
-    mask: Bool[Array, "... #q k"] | PositionFunction | None = None,
     *,
+    key_mask: Bool[Array, "..."] | None = None,
+    mask: Bool[Array, "..."] | PositionFunction | None = None,
     normalize: Callable | Form | str = softmax,
     bias: Float[Array, "... #q k"] | PositionFunction | None = None,
     block_size: int = 512,
@@ -148,7 +150,7 @@ def blockwise_attention(
     """Computes context = normalize(score(query, keys) + bias) values in O(q block_size + k) memory.
 
         >>> score, causal = lambda q, k: q @ k.swapaxes(-1, -2), lambda query, key: key <= query
-        >>> found = blockwise_attention(score, query, keys, values, causal, block_size=2)
+        >>> found = blockwise_attention(score, query, keys, values, mask=causal, block_size=2)
         >>> found.context.shape, found.entropy().shape
         ((5, 8), (5,))
 
@@ -159,8 +161,9 @@ def blockwise_attention(
         query: [..., q, dq].
         keys: [..., k, dk].
         values: [..., k, dv].
-        mask: True where a query may attend to a key: an array that broadcasts to [..., q, k], or a function of
-            positions (query [q, 1], key [k]), which needs no array of this size.
+        key_mask: [..., k], True for keys that every query may attend to.
+        mask: True where a query may attend to a key: an array [..., q, k], or a function of positions (query [q, 1],
+            key [k]), which needs no array of this size. Where both are given, both hold; see masks.py.
         normalize: a normalizer of forms.FORMS, its name, an Entmax, or a Form.
         bias: is added to the scores; an array or a function of positions, as for `mask`.
         block_size: number of keys whose scores are computed at a time.
@@ -173,11 +176,12 @@ def blockwise_attention(
     if block_size < 1:
         raise ValueError(f"block_size is {block_size}; expected at least 1")
     normalize = from_name("normalize", normalize, NORMALIZERS)
-    check_memory(keys, values, None)
+    check_memory(keys, values, key_mask)
     query, keys, values = floating(query), floating(keys), floating(values)
     scores = jax.eval_shape(score, query, keys)
-    _check_shapes(scores.shape, bias, mask)
-    blocks = _cut(keys, values, bias, mask, block_size)
+    allowed = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
+    allowed = joint_mask(allowed, None if callable(mask) else mask, _shape_with(bias, scores.shape))
+    blocks = _cut(keys, values, bias, allowed, block_size)
     form = normalize if isinstance(normalize, Form) else form_of(normalize, scores)
     bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
     scores_of, places = BlockScores(score, bias_at, mask_at, form.transform), jnp.arange(query.shape[-2])[:, None]
@@ -198,15 +202,13 @@ def blockwise_attention(
     return Blockwise(context.astype(values.dtype), tau, blocks, weights, keys.shape[-2])
 
 
-def _check_shapes(scores: tuple[int, ...], bias: Array | Callable | None, mask: Array | Callable | None) -> None:
-    """Checks that bias and mask fit scores of this shape, [..., q, k]; raises a ValueError."""
-    if bias is not None and not callable(bias):
-        check_additive(bias)
-        check_fits("bias", bias.shape, scores, leading=True)
-        scores = jnp.broadcast_shapes(bias.shape, scores)
-    if mask is not None and not callable(mask):
-        check_boolean(mask)
-        check_fits("mask", mask.shape, scores)
+def _shape_with(bias: Array | Callable | None, scores: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape [..., q, k] of scores of this shape with a bias; raises a ValueError for one that is wrong."""
+    if bias is None or callable(bias):
+        return scores
+    check_additive(bias)
+    check_fits("bias", bias.shape, scores)
+    return jnp.broadcast_shapes(bias.shape, scores)
 
 
 def _converted(function: Callable, *example: PyTree) -> tuple[Callable, tuple[Array, ...], tuple[Array, ...]]:
@@ -309,11 +311,11 @@ def _cut(
     keys: Array,
     values: Array,
     bias: Array | PositionFunction | None,
-    mask: Array | PositionFunction | None,
+    mask: Array,
     block_size: int,
 ) -> Block:
     """Cuts the axis of keys into blocks, which become the first axis."""
-    bias, mask = (None if callable(x) else x for x in (bias, mask))
+    bias = None if callable(bias) else bias
     num_keys = keys.shape[-2]
     size = max(1, min(block_size, num_keys))
     num_blocks = max(1, -(-num_keys // size))
@@ -325,13 +327,12 @@ def _cut(
         return jnp.moveaxis(x, axis % (x.ndim - 1), 0)
 
     per_key = lambda x: jnp.broadcast_to(x, (*x.shape[:-1], num_keys)) if x.ndim else jnp.full(num_keys, x)  # noqa: E731
-    mask = jnp.ones((1, num_keys), bool) if mask is None else per_key(jnp.asarray(mask))
     positions = jnp.arange(num_blocks * size).reshape(num_blocks, size)
     return Block(
         keys=cut(keys, -2),
         values=cut(values, -2),
         bias=None if bias is None else cut(per_key(jnp.asarray(bias)), -1),
-        mask=cut(mask, -1),
+        mask=cut(per_key(mask), -1),
         positions=positions,
     )
 

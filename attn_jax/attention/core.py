@@ -11,14 +11,14 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax.errors import ScopeParamNotFoundError
 
-from attn_jax.attention.arguments import check_bias, check_memory, check_query, check_rng
+from attn_jax.attention.arguments import check_bias, check_memory, check_no_more, check_query, check_rng
 from attn_jax.attention.blockwise import PositionFunction, blockwise_attention
 from attn_jax.attention.dropout import drop
 from attn_jax.attention.fields import check_fields
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
-from attn_jax.attention.masks import causal, check_boolean, check_mask, joint_mask, mask_hint, places
+from attn_jax.attention.masks import causal, joint_mask, mask_at, masks_by_name, places, scores_shape
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, softmax, sums_to_one
@@ -37,7 +37,7 @@ class _Call(NamedTuple):
 
     memory: Memory
     mask: Bool[Array, "..."] | PositionFunction | None  # as it was given
-    allowed: Bool[Array, "..."]  # of keys and queries together
+    allowed: Bool[Array, "..."]  # of keys and queries together, with as many axes as the scores
     bias: Float[Array, "..."] | None  # with that of forget gates
     bias_by_block: Float[Array, "..."] | PositionFunction | None  # the same, as a function of places where it is one
     positions: Int[Array, "..."] | None
@@ -120,38 +120,40 @@ class Attention(nn.Module, kw_only=True):
         """Tells whether the weights of every query with a key sum to one, as sampling keys from them needs."""
         return self._is_plain and not getattr(self.score, "compact", False) and sums_to_one(self.normalize)
 
+    @masks_by_name
     def prepare(
         self,
         keys: Float[Array, "... k dk"],
         values: Float[Array, "... k dv"] | None = None,
-        mask: Bool[Array, "... k"] | None = None,
+        *,
+        key_mask: Bool[Array, "..."] | None = None,
     ) -> Memory:
-        """Builds the Memory of these keys; values are the keys themselves where None, and mask True everywhere.
+        """Builds the Memory of these keys; values are the keys themselves where None, and key_mask True everywhere.
 
         To initialize parameters call the module itself: `init` with method="prepare" has no query, and creates only
         the parameters that belong to the keys.
 
         Raises:
-            ValueError: not one value or entry of the mask for each key; the mask is not boolean.
+            ValueError: not one value, or entry of the mask, for each key; the mask is not boolean.
             TypeError: no arrays.
         """
         values = keys if values is None else values
-        check_memory(keys, values, mask)
-        if mask is not None:
-            check_boolean(mask)
-        mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
+        check_memory(keys, values, key_mask)
+        key_mask = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
         keys, values = floating(keys), floating(values)
         parts = [keys] if self.difference is None else halves(keys)
         projected = [self.score.project_keys(part) for part in parts]
-        return Memory(jnp.concatenate(projected, axis=-1), values, mask)
+        return Memory(jnp.concatenate(projected, axis=-1), values, key_mask)
 
+    @masks_by_name
     def __call__(
         self,
         query: Float[Array, "... q dq"],
         memory: Memory | Float[Array, "... k dk"],
         values: Float[Array, "... k dv"] | None = None,
-        mask: Bool[Array, "..."] | PositionFunction | None = None,
         *,
+        key_mask: Bool[Array, "..."] | None = None,
+        mask: Bool[Array, "..."] | PositionFunction | None = None,
         bias: Float[Array, "... #q k"] | PositionFunction | None = None,
         positions: Int[Array, "... q"] | None = None,
         previous: Float[Array, "... q k"] | None = None,
@@ -164,9 +166,10 @@ class Attention(nn.Module, kw_only=True):
             query: [..., q, dq].
             memory: a Memory, or keys.
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
-            mask: True where a query may attend to a key; broadcasts to [..., q, k]. A mask of keys alone, [..., k], is
-                mask[..., None, :]. Or a function of places in these arrays, counted from 0 (query [q, 1], key [k]),
-                such as `causal`, which block by block, and in the fused kernel of a GPU, needs no array of this size.
+            key_mask: of these keys, [..., k], True for keys that every query may attend to; None with a Memory.
+            mask: True where a query may attend to a key, [..., q, k]. Or a function of places in these arrays, counted
+                from 0 (query [q, 1], key [k]), such as `causal`, which block by block, and in the fused kernel of a
+                GPU, needs no array of this size. A key is read where both masks are True; see masks.py.
             bias: is added to the scores, [..., q, k] or what broadcasts to it, or a function of places, as for `mask`;
                 finite, since the mask leaves out keys.
             positions: of the queries, counted like those of the keys; for a window and for forget gates.
@@ -178,21 +181,22 @@ class Attention(nn.Module, kw_only=True):
 
         Raises:
             TypeError: no arrays.
-            ValueError: shapes that do not fit; values with a Memory; training without the rng of a reading that
-                samples; a reading of several rows, which is used outside (see hard/readings.py); parameters made by
-                `init` with method="prepare" alone.
+            ValueError: shapes that do not fit; values or key_mask with a Memory; training without the rng of a reading
+                that samples; a reading of several rows, which is used outside (see hard/readings.py); parameters made
+                by `init` with method="prepare" alone.
         """
         if not isinstance(memory, Memory):
-            memory = self.prepare(memory, values)
-        elif values is not None:
-            raise ValueError("a Memory has its values already; give mask=... by its name")
+            memory = self.prepare(memory, values, key_mask=key_mask)
+        else:
+            check_no_more(values, key_mask)
         check_query(query, memory.keys)
         check_rng(rng)
         if train and rng is None and self.read.random:
             raise ValueError(f"read={self.read.name} samples keys in training, and needs an rng: rng=jax.random.key(0)")
         query = floating(query)
-        allowed = _allowed(query, memory, mask)
-        call = _Call(memory, mask, allowed, *_with_gates(bias, query, memory, positions), positions, previous, rng)
+        bias, bias_by_block = _with_gates(bias, query, memory, positions)
+        allowed = _allowed(query, memory, mask, bias)
+        call = _Call(memory, mask, allowed, bias, bias_by_block, positions, previous, rng)
         state, scores, weights = self._iterate(query, call)
         context, weights, log_prob = self._read(state, scores, weights, call, train)
         context = context.astype(memory.values.dtype)
@@ -257,13 +261,13 @@ class Attention(nn.Module, kw_only=True):
         self, query: Float[Array, "... q dq"], scores: Float[Array, "... q k"], call: _Call
     ) -> Float[Array, "... q dv"]:
         """Computes the context block by block; `scores` are used for their shape alone."""
-        memory, mask, real = call.memory, call.mask, call.memory.mask[..., None, :]
         return blockwise_attention(
             self.score.bound(),
             query,
-            memory.keys,
-            memory.values,
-            (lambda q, k: mask(q, k) & real[..., k]) if callable(mask) else call.allowed,
+            call.memory.keys,
+            call.memory.values,
+            key_mask=call.memory.key_mask,
+            mask=call.mask,
             normalize=form_of(self.normalize, scores),
             bias=call.bias_by_block,
             block_size=self.block_size,
@@ -271,10 +275,16 @@ class Attention(nn.Module, kw_only=True):
 
     def _read_fused(self, query: Float[Array, "... q dq"], call: _Call) -> Float[Array, "... q dv"]:
         """Computes the context with the fused kernel."""
-        scale, query = self.score.fused_scale(query.shape[-1]), self.score.project_query(query)
-        in_order = call.mask is causal  # a kernel leaves out later keys without an array of all pairs
-        of_keys = call.memory.mask[..., None, :] if in_order else call.allowed
-        return fused_attention(query, call.memory.keys, call.memory.values, of_keys, call.bias, scale, in_order)
+        memory, mask = call.memory, call.mask
+        return fused_attention(
+            self.score.project_query(query),
+            memory.keys,
+            memory.values,
+            scale=self.score.fused_scale(query.shape[-1]),
+            key_mask=memory.key_mask,
+            mask=mask_at(mask, *places(query, memory.keys)) if callable(mask) and mask is not causal else mask,
+            bias=call.bias,
+        )
 
     def _scores(self, query: Array, keys: Array) -> Float[Array, "... q k"]:
         try:
@@ -297,7 +307,7 @@ class Attention(nn.Module, kw_only=True):
             return self._normalized(scores, call.allowed, query).astype(dtype)
         if call.positions is None:
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
-        near, factor = self.window(query, call.positions, call.memory.mask)
+        near, factor = self.window(query, call.positions, key_mask=call.memory.key_mask)
         # The factor is applied after normalizing, without normalizing again (Luong 2015, equation 10).
         return (self._normalized(scores, call.allowed & near, query) * factor.astype(scores.dtype)).astype(dtype)
 
@@ -323,13 +333,14 @@ class Attention(nn.Module, kw_only=True):
         return sample.rows[..., 0, :], sample.log_prob[..., 0]
 
 
-def _allowed(query: Array, memory: Memory, mask: Bool[Array, "..."] | PositionFunction | None) -> Bool[Array, "..."]:
+def _allowed(
+    query: Array, memory: Memory, mask: Bool[Array, "..."] | PositionFunction | None, bias: Array | None
+) -> Bool[Array, "..."]:
     """Combines the mask of the keys with that of a call; raises a ValueError where they do not fit."""
-    if callable(mask):
-        mask = mask(*places(query, memory.keys))
-    allowed = memory.mask[..., None, :] if mask is None else joint_mask(memory.mask, mask)
-    check_mask(allowed, query, memory.keys, hint="" if mask is None else mask_hint(mask, memory.mask))
-    return allowed
+    scores = scores_shape(query, memory.keys)
+    scores = scores if bias is None else jnp.broadcast_shapes(scores, bias.shape)
+    mask = mask_at(mask, *places(query, memory.keys)) if callable(mask) else mask
+    return joint_mask(memory.key_mask, mask, scores)
 
 
 def _with_gates(

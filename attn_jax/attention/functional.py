@@ -5,20 +5,24 @@ from collections.abc import Callable
 import flax.linen as nn
 from flax.errors import ScopeCollectionNotFound
 
+from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention
 from attn_jax.attention.hard.readings import Reading
+from attn_jax.attention.masks import masks_by_name
 from attn_jax.attention.names import construction, required_options
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 
+@masks_by_name
 def attend(
     query: Float[Array, "... q dq"],
     keys: Float[Array, "... k dk"],
     values: Float[Array, "... k dv"] | None = None,
-    mask: Bool[Array, "..."] | None = None,
     *,
+    key_mask: Bool[Array, "..."] | None = None,
+    mask: Bool[Array, "..."] | PositionFunction | None = None,
     score: Score | str = "scaled_dot",
     normalize: Callable | str = "softmax",
     read: Reading | str = "expectation",
@@ -37,8 +41,10 @@ def attend(
         query: [..., q, dq].
         keys: [..., k, dk].
         values: [..., k, dv], by default the keys.
-        mask: True where a query may attend to a key; broadcasts to [..., q, k], so a mask of keys alone, [..., k], is
-            mask[..., None, :]. A query without any key has zero weights and a zero context.
+        key_mask: [..., k], True for keys that every query may attend to, False for padding.
+        mask: [..., q, k], True where a query may attend to a key; or a function of places, such as `causal`. Where both
+            are given, both hold; masks.py has the rule for their axes. A query without any key has zero weights and a
+            zero context.
         score: an object such as ScaledDot(), or a name of SCORES.
         normalize: a function such as sparsemax, or a name of NORMALIZERS.
         read: the read-out, a reading of one row such as top(num_samples=2), or a name of READINGS. With reinforce,
@@ -57,7 +63,7 @@ def attend(
     score, normalize = (part.clone(parent=None) if isinstance(part, nn.Module) else part for part in (score, normalize))
     attention = Attention(score=score, normalize=normalize, read=read, parent=None)
     try:
-        return attention.apply({}, query, keys, values, mask, bias=bias, rng=rng)
+        return attention.apply({}, query, keys, values, key_mask=key_mask, mask=mask, bias=bias, rng=rng)
     except ScopeCollectionNotFound:
         pass
     kind = type(attention.score)

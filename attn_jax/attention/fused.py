@@ -5,11 +5,13 @@ computes the same function as the explicit formula, so `Attention` uses it where
 """
 
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import causal_mask
+from attn_jax.attention.arguments import check_memory
+from attn_jax.attention.masks import causal, causal_mask, joint_mask, masks_by_name
 from attn_jax.types import Array, Bool, Dtype, Float
 
 CUDNN_WIDTH = 128  # of a head, at most
@@ -28,22 +30,38 @@ def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
     return "cudnn" if fits and jax.default_backend() == "gpu" else "xla"
 
 
+@masks_by_name
 def fused_attention(
     query: Float[Array, "... q d"],
     keys: Float[Array, "... k d"],
     values: Float[Array, "... k dv"],
-    mask: Bool[Array, "... #q k"],
-    bias: Float[Array, "... #q k"] | None,
+    *,
     scale: float,
-    causal: bool = False,
+    key_mask: Bool[Array, "..."] | None = None,
+    mask: Bool[Array, "..."] | Callable | None = None,
+    bias: Float[Array, "... #q k"] | None = None,
 ) -> Float[Array, "... q dv"]:
     """Computes softmax(scale query . key + bias) values over the unmasked keys; a row without keys gives zeros.
 
-    With `causal` a query attends to no key after its own place. Leading axes broadcast: heads, or groups of heads that
-    share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
+    Leading axes broadcast: heads, or groups of heads that share a key ([..., g, r, q, d] and [..., g, 1, k, d]).
+
+    Args:
+        query, keys, values: of one type.
+        scale: factor of the product.
+        key_mask: [..., k], True for keys that every query may attend to.
+        mask: True where a query may attend to a key: an array [..., q, k], or the function `causal`, with which a
+            kernel leaves out later keys without an array of all pairs. Where both are given, both hold.
+        bias: is added to the scores, [..., q, k].
+
+    Raises:
+        ValueError: shapes that do not fit, or a mask that is not boolean.
     """
-    arrays = (query, keys, values, mask, *(() if bias is None else (bias,)))
+    check_memory(keys, values, key_mask)
+    key_mask = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
+    arrays = (query, keys, values, *(() if bias is None else (bias,)))
     lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    of_keys, in_order = mask is None or mask is causal, mask is causal
+    mask = key_mask[..., None, :] if of_keys else joint_mask(key_mask, mask, (*lead, query.shape[-2], keys.shape[-2]))
     if not math.prod((*lead, query.shape[-2], keys.shape[-2])):  # no kernel is needed for nothing
         return jnp.zeros((*lead, query.shape[-2], values.shape[-1]), values.dtype)
     one = keys.ndim > 2 and values.ndim > 2 and keys.shape[-3] == values.shape[-3] == 1
@@ -65,16 +83,15 @@ def fused_attention(
     kernel, dtype = implementation_of(query.dtype, query.shape[-1], num_queries, num_keys), values.dtype
     if kernel == "xla" and dtype == jnp.float16:  # a product of float16 with sums in float32 is not compiled on a CPU
         query, keys, values = (x.astype(jnp.float32) for x in (query, keys, values))
-    of_keys = mask.shape[-2] == 1 and jnp.broadcast_shapes(mask.shape[:-2], keys.shape[:-2]) == keys.shape[:-2]
     fits = query.shape[-1] + CUDNN_STEP <= CUDNN_WIDTH and scale > SMALLEST_SCALE
     if kernel == "cudnn" and of_keys and bias is None and fits:
         # As an array [queries, keys] the mask would be read, and a gradient for it written: more than all else. With a
         # bias there is one anyway; and a bias without a mask keeps its one row, and its one batch under jax.vmap.
-        empty = ~_has_keys(mask, num_queries, causal)
+        empty = ~_has_keys(mask, num_queries, in_order)
         query, keys, values = mask_by_column(query, keys, values, mask, scale)
         pairs = None
     else:
-        mask = mask & causal_mask(num_queries, num_keys) if causal else mask
+        mask = mask & causal_mask(num_queries, num_keys) if in_order else mask
         # A row without keys would make some kernels divide by zero: it attends to all, and its context is set to 0.
         empty = ~jnp.any(mask, axis=-1, keepdims=True)
         pairs = jnp.broadcast_to(mask | empty, (*lead, num_queries, num_keys))
@@ -90,7 +107,7 @@ def fused_attention(
         bias=None if bias is None else flat(jnp.broadcast_to(bias, (*lead, *bias.shape[-2:])), heads),
         mask=None if pairs is None else flat(pairs, heads),
         scale=scale,
-        is_causal=causal and pairs is None,
+        is_causal=in_order and pairs is None,
         implementation=kernel,
     )
     context = jnp.swapaxes(context, 1, 2).reshape(*lead, num_queries, context.shape[-1])[..., :width]
@@ -121,9 +138,9 @@ def mask_by_column(
     return jnp.concatenate([query, of_query], axis=-1), keys, values
 
 
-def _has_keys(mask: Bool[Array, "... 1 k"], num_queries: int, causal: bool) -> Bool[Array, "... #q 1"]:
+def _has_keys(mask: Bool[Array, "... 1 k"], num_queries: int, in_order: bool) -> Bool[Array, "... #q 1"]:
     """Tells which queries may attend to a key at all."""
-    if not causal:
+    if not in_order:
         return jnp.any(mask, axis=-1, keepdims=True)
     so_far = jax.lax.cummax(mask.astype(jnp.int32), axis=mask.ndim - 1) > 0
     last = jnp.minimum(jnp.arange(num_queries), mask.shape[-1] - 1)

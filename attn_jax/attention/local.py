@@ -1,6 +1,6 @@
 """Local attention: a window of keys around a centre instead of all keys (Luong 2015, section 3.2).
 
-A window is a module: window(query [..., q, d], positions [..., q], key_mask [..., k]) returns a mask [..., q, k] of
+A window is a module: window(query [..., q, d], positions [..., q], key_mask=[..., k]) returns a mask [..., q, k] of
 the keys within `size` of the centre and a factor [..., q, k] that multiplies the weights, which therefore need not sum
 to one. Positions count from 0, and those of keys are among the keys that are not masked: masking a key is deleting it.
 """
@@ -8,6 +8,7 @@ to one. Positions count from 0, and those of keys are among the keys that are no
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import masks_by_name
 from attn_jax.types import Array, Bool, Float, Int
 
 
@@ -29,8 +30,9 @@ class LocalM(nn.Module, kw_only=True):
         _check_size(self.size)
         super().__post_init__()
 
+    @masks_by_name
     def __call__(
-        self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], key_mask: Bool[Array, "... k"]
+        self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], *, key_mask: Bool[Array, "... k"]
     ) -> tuple[Bool[Array, "... q k"], Float[Array, "... q k"]]:
         distance = _distance(positions.astype(jnp.float32), key_mask)
         return jnp.abs(distance) <= self.size, jnp.ones_like(distance)
@@ -56,9 +58,10 @@ class LocalP(nn.Module, kw_only=True):
         _check_size(self.size)
         super().__post_init__()
 
+    @masks_by_name
     @nn.compact
     def __call__(
-        self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], key_mask: Bool[Array, "... k"]
+        self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], *, key_mask: Bool[Array, "... k"]
     ) -> tuple[Bool[Array, "... q k"], Float[Array, "... q k"]]:
         hidden = jnp.tanh(nn.Dense(self.features, use_bias=False, name="position")(query))
         fraction = nn.sigmoid(nn.Dense(1, use_bias=False, name="vector")(hidden)[..., 0])

@@ -1,21 +1,66 @@
-"""Masks of attention: how those of keys and of queries combine, and the error messages for masks of the wrong shape."""
+"""Masks of attention: what they mean, how they combine, and the errors for masks that do not fit.
 
+True means "may be attended to". There are two masks, each with a name of its own, and both are given by name:
+
+    key_mask [..., k]    True: every query may attend to this key; False for padding
+    mask [..., q, k]     True: this query may attend to this key; an array, or a function of places such as `causal`
+
+Where both are given, both hold. What a mask means is never guessed from its shape. It has either these axes alone,
+[k] or [q, k], and then holds for the whole batch and all heads; or as many axes as the keys without their last (for
+key_mask) or as the scores (for mask), each of the same size or 1. Between the two, an axis of the batch would be
+matched with one of the heads by chance, so that is an error.
+
+Functions of scores [..., k], such as the normalizers, have one mask of the same shape, [k] or as many axes by the same
+rule. Layers of sequences (attn_jax.layers) have a mask [b, n], True where there is no padding.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 
 from attn_jax.types import Array, Bool, Int
 
+AXES = {"key_mask": ("keys",), "mask": ("queries", "keys")}  # of each mask, after the leading ones
 
-def check_boolean(mask: Any) -> None:
+
+def masks_by_name(function: Callable) -> Callable:
+    """Makes a function refuse a mask that is given by its place, or that is not boolean.
+
+    Raises:
+        TypeError: too many arguments without a name; a mask that is no array (a function may be `mask`).
+        ValueError: a mask of numbers, such as 0 and -inf that are meant to be added.
+    """
+    kinds = [x.kind for x in inspect.signature(function).parameters.values()]
+    most = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+    @functools.wraps(function)
+    def checked(*args, **kwargs):
+        if len(args) > most:
+            raise TypeError(
+                f"{function.__qualname__}: a mask is given by its name, key_mask=... for [..., keys] or mask=... for "
+                "[..., queries, keys]"
+            )
+        for name in AXES:
+            mask = kwargs.get(name)
+            if mask is not None and not (name == "mask" and callable(mask)):
+                check_boolean(mask, name)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def check_boolean(mask: Any, name: str = "mask") -> None:
     """Raises a ValueError for a mask that is not boolean, a TypeError for one that is no array."""
     if not hasattr(mask, "dtype"):
         raise TypeError(
-            "mask: expected a boolean array, or where attention takes one a function such as attn_jax.causal; got "
+            f"{name}: expected a boolean array, or where attention takes one a function such as attn_jax.causal; got "
             f"{mask!r:.40}"
         )
     if mask.dtype != jnp.bool_:
-        raise ValueError(f"mask must be boolean (True = may attend), got {mask.dtype}")
+        raise ValueError(f"{name} must be boolean (True = may attend), got {mask.dtype}")
 
 
 def check_additive(bias: Array) -> None:
@@ -27,43 +72,69 @@ def check_additive(bias: Array) -> None:
         )
 
 
-def joint_mask(memory_mask: Bool[Array, "... k"], mask: Array) -> Bool[Array, "... q k"]:
-    """Combines the mask of a memory with one for each query.
+def check_key_mask(key_mask: Any, keys: Array) -> None:
+    """Checks that a mask of keys [..., k, d] is boolean, and has their shape without the last axis.
 
     Raises:
-        ValueError: the shapes do not broadcast, or the mask is not boolean.
+        TypeError, ValueError: it is not, or has not.
+    """
+    check_boolean(key_mask, "key_mask")
+    if key_mask.shape[-1:] != keys.shape[-2:-1] or not _fits(key_mask.shape, keys.shape[:-1], 1):
+        raise ValueError(
+            f"key_mask of shape {key_mask.shape} does not fit keys of shape {keys.shape}; expected {keys.shape[:-1]}, "
+            f"or {keys.shape[-2:-1]} for all; a mask of queries and keys is mask=..."
+        )
+
+
+def check_mask(mask: Any, scores: tuple[int, ...], axes: int = 2) -> None:
+    """Checks that a mask is boolean and fits scores of this shape: its last 1 or 2 axes alone, or as many as these.
+
+    Raises:
+        TypeError, ValueError: it is not, or does not.
     """
     check_boolean(mask)
-    try:
-        return memory_mask[..., None, :] & mask
-    except (TypeError, ValueError):
+    if not _fits(mask.shape, scores, axes):
+        hint = "; a mask of keys alone is key_mask=..." if axes == 2 else ""
         raise ValueError(
-            f"a mask of shape {mask.shape} does not broadcast with that of the memory, {memory_mask.shape} for "
-            f"[..., keys]; expected [..., queries, keys]{mask_hint(mask, memory_mask)}"
-        ) from None
+            f"mask of shape {mask.shape} does not fit scores of shape {scores}; expected {scores[-axes:]}, or as many "
+            f"axes as the scores, each of their size or 1{hint}"
+        )
 
 
-def check_mask(mask: Array, query: Array, keys: Array, hint: str) -> None:
-    """Checks that a mask broadcasts to the scores of these queries and keys.
+def _fits(shape: tuple[int, ...], whole: tuple[int, ...], axes: int) -> bool:
+    """Tells whether a mask has as many axes as the whole, or none but its own, each of the same size or 1."""
+    sizes = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) in (axes, len(whole)) and all(size in (1, expected) for size, expected in sizes)
+
+
+def joint_mask(key_mask: Bool[Array, "... k"], mask: Any, scores: tuple[int, ...]) -> Bool[Array, "... #q k"]:
+    """Combines a mask of keys and one of queries and keys into one with as many axes as scores of this shape.
 
     Raises:
-        ValueError: it does not.
+        TypeError, ValueError: the mask is not boolean, or does not fit; see check_mask.
     """
-    expected = (*jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
-    check_fits("mask", mask.shape, expected, f" [..., queries, keys]{hint}")
+    check_boolean(key_mask, "key_mask")
+    allowed = with_axes(key_mask[..., None, :], len(scores))
+    if mask is None:
+        return allowed
+    check_mask(mask, scores)
+    return allowed & with_axes(mask, len(scores))
 
 
-def check_fits(
-    name: str, shape: tuple[int, ...], expected: tuple[int, ...], hint: str = "", leading: bool = False
-) -> None:
-    """Checks that an array of this shape broadcasts to scores of the expected one.
+def with_axes(x: Array, number: int) -> Array:
+    """Returns x with this number of axes: as many as are missing come first, of size 1."""
+    return jnp.expand_dims(x, range(number - x.ndim))
 
-    Args:
-        name: what array it is, for the message.
-        shape: of the array.
-        expected: shape of the scores.
-        hint: follows the expected shape in the message.
-        leading: whether the array may have more leading axes [...] than the scores [..., q, k].
+
+def scores_shape(query: Array, keys: Array) -> tuple[int, ...]:
+    """Returns the shape [..., q, k] of the scores of queries [..., q, d] and keys [..., k, d]."""
+    return (*jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
+
+
+def check_fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Checks that an array of this shape, such as a bias, broadcasts to scores of the expected one.
+
+    It may have more leading axes [...] than the scores [..., q, k].
 
     Raises:
         ValueError: it does not.
@@ -72,18 +143,18 @@ def check_fits(
         joint = jnp.broadcast_shapes(shape, expected)
     except ValueError:
         joint = None
-    if joint is None or (joint[-2:] != expected[-2:] if leading else joint != expected):
-        raise ValueError(f"a {name} of shape {shape} does not broadcast to the scores, {expected}{hint}")
-
-
-def mask_hint(mask: Array, memory_mask: Array) -> str:
-    """Says how a mask of keys alone is given, if this is one."""
-    return "; a mask of keys alone is mask[..., None, :]" if mask.shape == memory_mask.shape else ""
+    if joint is None or joint[-2:] != expected[-2:]:
+        raise ValueError(f"a {name} of shape {shape} does not broadcast to the scores, {expected}")
 
 
 def places(query: Array, keys: Array) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
     """Returns the places of queries [..., q, d] and keys [..., k, d], from 0: for a mask or bias that is a function."""
     return jnp.arange(query.shape[-2])[:, None], jnp.arange(keys.shape[-2])
+
+
+def mask_at(mask: Callable, query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Array:
+    """Returns what a mask that is a function of places is there, with an axis of queries and one of keys."""
+    return jnp.atleast_2d(mask(query, key))
 
 
 def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:

@@ -7,7 +7,7 @@ from attn_jax.types import Array, Bool, Float
 
 @struct.dataclass
 class Memory:
-    """Keys, values and mask that attention reads: built once by `Attention.prepare`, read many times.
+    """Keys, values and a mask of the keys, which attention reads: built once by `Attention.prepare`, read many times.
 
     For example the states of an encoder, the sentences of a memory network, the key/value cache of a Transformer, or
     the training set of a Nadaraya-Watson regression.
@@ -15,14 +15,14 @@ class Memory:
 
     keys: Float[Array, "... k dk"]  # already projected by the score
     values: Float[Array, "... k dv"]
-    mask: Bool[Array, "... k"]  # True where a key may be attended to
+    key_mask: Bool[Array, "... k"]  # True where a key may be attended to
     log_gates: Float[Array, "... k"] | None = None  # of forgetting attention, see gates.py; None: nothing is forgotten
     selected: Float[Array, "... k"] | None = None  # by earlier queries of selective attention, see selective.py
 
     @property
     def num_keys(self) -> int:
         """Number of keys, masked ones included."""
-        return self.mask.shape[-1]
+        return self.key_mask.shape[-1]
 
 
 @struct.dataclass

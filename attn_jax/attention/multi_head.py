@@ -7,11 +7,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.arguments import check_array, check_memory
+from attn_jax.attention.arguments import check_array, check_memory, check_no_more
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
-from attn_jax.attention.masks import joint_mask, places
+from attn_jax.attention.masks import check_mask, joint_mask, mask_at, masks_by_name, places
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
@@ -72,34 +72,38 @@ class MultiHead(nn.Module, kw_only=True):
         if self.forgets:
             self.forget_gates = ForgetGates(num_heads=groups, dtype=self.dtype)
 
+    @masks_by_name
     def prepare(
         self,
         keys: Float[Array, "... k d"],
         values: Float[Array, "... k dv"] | None = None,
-        mask: Bool[Array, "... k"] | None = None,
+        *,
+        key_mask: Bool[Array, "..."] | None = None,
         rotate: Callable | None = None,
     ) -> Memory:
         """Builds a Memory with an axis of key/value heads before the keys; `rotate` rotates keys by their positions."""
         groups = self.num_kv_heads or self.num_heads
         values = keys if values is None else values
-        check_memory(keys, values, mask)
-        mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
+        check_memory(keys, values, key_mask)
+        key_mask = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])[..., None, :]
         log_gates = None
         if self.forgets:  # a masked key forgets nothing, as if it were not there
-            log_gates = jnp.where(mask[..., None, :], self.forget_gates(keys), 0)
+            log_gates = jnp.where(key_mask, self.forget_gates(keys), 0)
         values = self._split(self.value(values), groups)
         keys = self._rotated(self._split(self.key(keys), groups), rotate)
-        memory = self.attention.prepare(keys, values, jnp.broadcast_to(mask[..., None, :], keys.shape[:-1]))
-        selected = jnp.zeros(memory.mask.shape, jnp.float32) if self.selective else None
+        memory = self.attention.prepare(keys, values, key_mask=key_mask)
+        selected = jnp.zeros(memory.key_mask.shape, jnp.float32) if self.selective else None
         return memory.replace(log_gates=log_gates, selected=selected)
 
+    @masks_by_name
     def __call__(
         self,
         query: Float[Array, "... q d"],
         memory: Memory | Float[Array, "... k d"],
         values: Float[Array, "... k dv"] | None = None,
-        mask: Bool[Array, "... #q k"] | PositionFunction | None = None,
         *,
+        key_mask: Bool[Array, "..."] | None = None,
+        mask: Bool[Array, "..."] | PositionFunction | None = None,
         bias: Float[Array, "... #q k"] | PositionFunction | None = None,
         rotate: Callable | None = None,
         positions: Int[Array, "... q"] | None = None,
@@ -112,8 +116,9 @@ class MultiHead(nn.Module, kw_only=True):
             query: [..., q, d].
             memory: a Memory, or keys.
             values: of these keys, by default the keys themselves; None with a Memory, which has its own.
-            mask: True where a query may attend to a key, in all heads; a mask of keys alone is mask[..., None, :]. Or
-                a function of positions, see Attention.
+            key_mask: of these keys, [..., k], True for keys that every query may attend to; None with a Memory.
+            mask: True where a query may attend to a key in all heads, [..., q, k] without an axis of heads. Or a
+                function of places, see Attention.
             bias: is added to the scores, [..., h, q, k]; one for all heads is [..., 1, q, k] or [q, k]. Or a function
                 of places, see Attention.
             rotate: rotates queries (and keys that are not a Memory yet) by their positions.
@@ -128,19 +133,17 @@ class MultiHead(nn.Module, kw_only=True):
             ValueError: as Attention; selective attention without positions; a bias of another number of heads.
         """
         if not isinstance(memory, Memory):
-            memory = self.prepare(memory, values, rotate=rotate)
-        elif values is not None:
-            raise ValueError("a Memory has its values already; give mask=... by its name")
+            memory = self.prepare(memory, values, key_mask=key_mask, rotate=rotate)
+        else:
+            check_no_more(values, key_mask)
         check_array("query", query, "queries, features")
+        mask = mask if mask is None or callable(mask) else _for_heads(mask, query, memory)
         heads = self._queries(query, rotate)
         if self.selective:
             left_out = selected_before(self._selections(heads, memory, mask, positions), memory.selected[..., :1, :])
             left_out = jnp.broadcast_to(left_out, (*left_out.shape[:-3], self.num_heads, *left_out.shape[-2:]))
             bias = bias(*places(query, memory.keys)) if callable(bias) else bias
             bias = -left_out if bias is None else bias - left_out
-        if mask is not None and not callable(mask):
-            check_array("mask", mask, "queries, keys")
-            mask = mask[..., None, :, :]
         positions = None if positions is None else positions[..., None, :]
         if bias is not None:
             self._check_heads(jax.eval_shape(bias, *places(query, memory.keys)) if callable(bias) else bias)
@@ -164,7 +167,7 @@ class MultiHead(nn.Module, kw_only=True):
     ) -> Attended:
         """Attends in all heads, groups of which may share keys and values; all arguments have an axis of heads."""
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
-        axis = memory.mask.ndim - 1  # after the heads
+        axis = memory.key_mask.ndim - 1  # after the heads
         if shared > 1 and (isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None):
             # A normalizer or a fit may have parameters for each head.
             memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
@@ -174,7 +177,7 @@ class MultiHead(nn.Module, kw_only=True):
         attended = self.attention(  # queries [..., g, r, q, d] and keys [..., g, 1, k, d]
             _group(heads, shared),
             jax.tree.map(lambda x: jnp.expand_dims(x, axis), memory),
-            mask=mask if mask is None or callable(mask) else mask[..., None, :, :],
+            mask=mask if mask is None or callable(mask) or mask.ndim == 2 else mask[..., None, :, :],
             bias=_grouped_bias(bias, shared),
             positions=None if positions is None else positions[..., None, :],
             **options,
@@ -203,16 +206,17 @@ class MultiHead(nn.Module, kw_only=True):
     def empty_cache(self, batch_size: int, length: int) -> Memory:
         """Makes a memory of `length` masked keys, into which `self_attend` writes."""
         nothing = jnp.zeros((batch_size, length, self.features), self.dtype)
-        return self.prepare(nothing, mask=jnp.zeros((batch_size, length), bool))
+        return self.prepare(nothing, key_mask=jnp.zeros((batch_size, length), bool))
 
+    @masks_by_name
     def self_attend(
         self,
         x: Float[Array, "b n d"],
-        mask: Bool[Array, "b n"],
         *,
+        key_mask: Bool[Array, "b n"],
+        mask: PositionFunction | None = None,
         positions: Int[Array, "b n"],
         cache: Memory | None = None,
-        allowed: PositionFunction | None = None,
         bias: Float[Array, "..."] | PositionFunction | None = None,
         rotate: Callable | None = None,
         rng: PRNGKeyArray | None = None,
@@ -222,29 +226,29 @@ class MultiHead(nn.Module, kw_only=True):
 
         Args:
             x: inputs.
-            mask: True for inputs that are keys.
+            key_mask: [b, n], True for inputs that are keys.
+            mask: keys that a query may attend to, as a function of places in x; None: all. A cache holds earlier inputs
+                alone, so with a cache it is None.
             positions: of x; with a cache, below its length, since an input beyond it is not written.
             cache: memory of earlier inputs; x is then one position, and is written into it and attends to all of it.
-            allowed: keys that a query may attend to, as a function of positions in x; None: all. A cache holds earlier
-                inputs alone, so with a cache it is None.
             bias, rotate, rng, train: see `__call__`.
 
         Raises:
-            ValueError: selective attention without causal order: `allowed` and `cache` are None; a cache with `allowed`
-                or with several positions.
+            ValueError: selective attention without causal order: `mask` and `cache` are None; a cache with `mask` or
+                with several positions.
         """
-        if cache is not None and (allowed is not None or x.shape[1] != 1):
+        if cache is not None and (mask is not None or x.shape[1] != 1):
             raise ValueError(
                 "a cache takes one position at a time, which attends to all earlier ones: expected x of shape "
-                f"[batch, 1, features] and allowed=None, got {x.shape} and allowed={allowed}"
+                f"[batch, 1, features] and mask=None, got {x.shape} and mask={mask}"
             )
-        if self.selective and allowed is None and cache is None:
+        if self.selective and mask is None and cache is None:
             raise ValueError("selective attention needs causal keys: a query selects for later ones")
-        memory = self.prepare(x, mask=mask, rotate=rotate)
+        memory = self.prepare(x, key_mask=key_mask, rotate=rotate)
         memory = memory if cache is None else write(cache, memory, positions[:, 0])
-        attended = self(x, memory, mask=allowed, bias=bias, rotate=rotate, positions=positions, rng=rng, train=train)
+        attended = self(x, memory, mask=mask, bias=bias, rotate=rotate, positions=positions, rng=rng, train=train)
         if self.selective:
-            chosen = self._selections(self._queries(x, rotate), memory, allowed, positions)
+            chosen = self._selections(self._queries(x, rotate), memory, mask, positions)
             memory = memory.replace(selected=memory.selected + jnp.sum(chosen, axis=-2))
         return memory, attended
 
@@ -252,19 +256,15 @@ class MultiHead(nn.Module, kw_only=True):
         self,
         heads: Float[Array, "... h q w"],
         memory: Memory,
-        mask: Bool[Array, "... #q k"] | PositionFunction | None,
+        mask: Bool[Array, "..."] | PositionFunction | None,
         positions: Int[Array, "... q"] | None,
     ) -> Float[Array, "... 1 q k"]:
-        """Computes what the first head selects, for all heads."""
+        """Computes what the first head selects, for all heads; the mask has an axis of heads, or is [q, k]."""
         if positions is None:
             raise ValueError("selective attention needs the positions of the queries: positions=...")
         scores = self.attention.scores(heads[..., :1, :, :], memory.keys[..., :1, :, :])
-        if callable(mask):
-            mask = mask(*places(heads, memory.keys))
-        elif mask is not None:
-            mask = mask[..., None, :, :]
-        real = memory.mask[..., :1, :]
-        allowed = real[..., None, :] if mask is None else joint_mask(real, mask)
+        mask = mask_at(mask, *places(heads, memory.keys)) if callable(mask) else mask
+        allowed = joint_mask(memory.key_mask[..., :1, :], mask, scores.shape)
         return selections(scores, allowed, positions[..., None, :])
 
     def _queries(self, query: Float[Array, "... q d"], rotate: Callable | None) -> Float[Array, "... h q w"]:
@@ -279,6 +279,13 @@ class MultiHead(nn.Module, kw_only=True):
 
     def _split(self, x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
         return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -3, -2)
+
+
+def _for_heads(mask: Bool[Array, "..."], query: Float[Array, "... q d"], memory: Memory) -> Bool[Array, "..."]:
+    """Gives a mask an axis of heads, but for [q, k], which is for all; raises a ValueError where it does not fit."""
+    lead = jnp.broadcast_shapes(query.shape[:-2], memory.keys.shape[:-3])
+    check_mask(mask, (*lead, query.shape[-2], memory.num_keys))
+    return mask if mask.ndim == 2 else mask[..., None, :, :]
 
 
 def _group(x: Float[Array, "... q d"], size: int) -> Float[Array, "... q d"]:
@@ -333,7 +340,7 @@ def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
     return Memory(
         put(cache.keys, new.keys, -2),
         put(cache.values, new.values, -2),
-        put(cache.mask, new.mask, -1),
+        put(cache.key_mask, new.key_mask, -1),
         None if cache.log_gates is None else put(cache.log_gates, new.log_gates, -1),
         cache.selected,
     )

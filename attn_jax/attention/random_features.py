@@ -13,6 +13,7 @@ Leading axes broadcast; `directions` [m, d] are the w_i.
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import check_key_mask, masks_by_name
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 
@@ -62,27 +63,35 @@ def kernel_variance(
     return jnp.exp(2 * product) * jnp.expm1(apart) / number
 
 
+@masks_by_name
 def random_feature_attention(
     query: Float[Array, "... q d"],
     keys: Float[Array, "... k d"],
     values: Float[Array, "... k dv"],
     directions: Float[Array, "m d"],
-    mask: Bool[Array, "... k"] | None = None,
+    *,
+    key_mask: Bool[Array, "..."] | None = None,
 ) -> Float[Array, "... q dv"]:
     """Computes context_q = phi(q) . sum_k phi(k) values_k / (phi(q) . sum_k phi(k)), in time linear in the keys.
 
     The weights that it does not make are `kernel_estimate` divided by its sum over the keys, and so those of the score
-    RandomFeatures under softmax. A memory without keys gives zeros.
+    RandomFeatures under softmax. A key where `key_mask` [..., k] is False is as if it were not there; without any key
+    the context is zero.
+
+    Raises:
+        ValueError: the mask is not boolean, or does not fit the keys.
     """
-    mask = jnp.ones(keys.shape[:-1], bool) if mask is None else mask
+    if key_mask is not None:
+        check_key_mask(key_mask, keys)
+    there = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])[..., None]
     of_query, of_keys = log_features(query, directions), log_features(keys, directions)
-    of_keys = jnp.where(mask[..., None], of_keys, -jnp.inf)
+    of_keys = jnp.where(there, of_keys, -jnp.inf)
     # One factor for each query and each feature cancels in the ratio, and keeps the exponentials within range.
     per_feature = jax.lax.stop_gradient(jnp.max(of_keys, axis=-2, keepdims=True))
     per_feature = jnp.where(per_feature > -jnp.inf, per_feature, 0.0)
     of_query = of_query + per_feature
     of_query = jnp.exp(of_query - jax.lax.stop_gradient(jnp.max(of_query, axis=-1, keepdims=True)))
-    of_keys = jnp.where(mask[..., None], jnp.exp(jnp.where(mask[..., None], of_keys - per_feature, 0.0)), 0.0)
+    of_keys = jnp.where(there, jnp.exp(jnp.where(there, of_keys - per_feature, 0.0)), 0.0)
     read = jnp.einsum("...qm,...md->...qd", of_query, jnp.einsum("...km,...kd->...md", of_keys, values))
     total = jnp.einsum("...qm,...m->...q", of_query, jnp.sum(of_keys, axis=-2))[..., None]
     return jnp.where(total > 0, read / jnp.where(total > 0, total, 1.0), 0.0).astype(values.dtype)

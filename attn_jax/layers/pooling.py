@@ -1,6 +1,6 @@
 """Pooling: from the states of a sequence to one vector.
 
-    pooling(states [b, s, d], mask [b, s], train) -> (vector [b, r d], weights [b, r, s], penalty [b])
+    pooling(states [b, s, d], key_mask=[b, s], train) -> (vector [b, r d], weights [b, r, s], penalty [b])
 
 r is `num_queries`. The penalty is a term for the loss, zero unless `has_penalty`.
 """
@@ -11,11 +11,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
+from attn_jax.attention.masks import check_boolean, masks_by_name
 from attn_jax.types import Array, Bool, Float
 
 
 def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
     """Returns the mean of the states where the mask is True; zeros where it is nowhere."""
+    check_boolean(mask)
     count = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
 
@@ -26,10 +28,11 @@ class MeanPooling(nn.Module, kw_only=True):
     num_queries: ClassVar[int] = 1
     has_penalty: ClassVar[bool] = False
 
-    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
+    @masks_by_name
+    def __call__(self, states: Float[Array, "b s d"], *, key_mask: Bool[Array, "b s"], train: bool = False):
         """Returns (vector [b, d], weights [b, 1, s], penalty [b])."""
-        weights = mask / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
-        return mean_state(states, mask), weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
+        weights = key_mask / jnp.maximum(jnp.sum(key_mask, axis=-1, keepdims=True), 1)
+        return mean_state(states, key_mask), weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
 
 
 class StructuredPooling(nn.Module, kw_only=True):
@@ -43,14 +46,15 @@ class StructuredPooling(nn.Module, kw_only=True):
     features: int  # width of a query
     has_penalty: ClassVar[bool] = True
 
+    @masks_by_name
     @nn.compact
-    def __call__(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False):
+    def __call__(self, states: Float[Array, "b s d"], *, key_mask: Bool[Array, "b s"], train: bool = False):
         """Returns (vector [b, r d], weights [b, r, s], penalty [b])."""
         init = nn.initializers.normal(self.features**-0.5)
         queries = self.param("queries", init, (self.num_queries, self.features), jnp.float32).astype(states.dtype)
         queries = jnp.broadcast_to(queries, (len(states), *queries.shape))
         rng = self.make_rng("sample") if train and self.attention.needs_rng else None
-        attended = self.attention(queries, self.attention.prepare(states, mask=mask), rng=rng, train=train)
+        attended = self.attention(queries, self.attention.prepare(states, key_mask=key_mask), rng=rng, train=train)
         weights = attended.weights.astype(jnp.float32)
         overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries)
         vector = attended.context.reshape(len(states), -1)

@@ -80,9 +80,9 @@ class TransformerLayer(nn.Module, kw_only=True):
         self,
         x: Float[Array, "b q d"],
         *,
-        mask: Bool[Array, "b q"],
+        key_mask: Bool[Array, "b q"],
+        mask: PositionFunction | None = None,
         positions: Int[Array, "b q"],
-        allowed: PositionFunction | None = None,
         bias: Float[Array, "..."] | PositionFunction | None = None,
         source: AnyMemory | None = None,
         cache: AnyMemory | None = None,
@@ -90,22 +90,22 @@ class TransformerLayer(nn.Module, kw_only=True):
     ) -> tuple[Float[Array, "b q d"], AnyMemory, Attended]:
         """Returns (x, memory of the self-attention, result of the last attention: to the source, or to x without one).
 
-        `mask` says which positions of x are real, and `allowed` which of them a query may attend to. `bias`, an
-        array or a function of places, is added to the scores of the self-attention. With a `cache`, x is one position,
-        and is written into it.
+        `key_mask` is True for positions of x that are no padding, and `mask`, a function of places, for those that a
+        query may attend to. `bias`, an array or a function of places, is added to the scores of the self-attention.
+        With a `cache`, x is one position, and is written into it.
         """
         turn = partial(rotate, positions=positions) if self.rotary else None
         inner = self.self_norm(x) if self.norm_first else x
         if self.convolution:
             cache, recent = (None, None) if cache is None else (cache.memory, cache.recent)
-            mixed, recent = self.convolve(inner, mask, recent)
+            mixed, recent = self.convolve(inner, key_mask, recent)
             inner = inner + mixed
         memory, attended = self.self_attention.self_attend(
             inner,
-            mask,
+            key_mask=key_mask,
+            mask=mask,
             positions=positions,
             cache=cache,
-            allowed=allowed,
             bias=bias,
             rotate=turn,
             rng=self._sample_rng(self.self_attention, train),
@@ -172,7 +172,7 @@ class TransformerStack(nn.Module, kw_only=True):
 
     def read_source(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"]) -> tuple[AnyMemory, ...]:
         """Returns the memory of the source for each layer."""
-        return tuple(layer.source_attention.prepare(states, mask=mask) for layer in self.layers)
+        return tuple(layer.source_attention.prepare(states, key_mask=mask) for layer in self.layers)
 
     def run(
         self,
@@ -190,9 +190,9 @@ class TransformerStack(nn.Module, kw_only=True):
         length = embedded.shape[1]
         if positions is None:
             positions = jnp.broadcast_to(jnp.arange(length), embedded.shape[:2])
-        allowed = causal if self.causal else None
+        order = causal if self.causal else None
         return self._layers(
-            embedded, mask=mask, positions=positions, allowed=allowed, length=length, source=source, train=train
+            embedded, key_mask=mask, mask=order, positions=positions, length=length, source=source, train=train
         )
 
     def start(self, batch_size: int, length: int) -> tuple[AnyMemory, ...]:
@@ -209,20 +209,23 @@ class TransformerStack(nn.Module, kw_only=True):
         source: tuple[AnyMemory, ...] | None = None,
     ) -> tuple[Float[Array, "b d"], tuple[AnyMemory, ...], Attended]:
         """Computes the position after those in the caches: its state, caches with it, result of the last attention."""
-        mask = jnp.ones((len(embedded), 1), bool)
-        length = caches[0].num_keys
         states, caches, attended = self._layers(
-            embedded[:, None], mask=mask, positions=position[:, None], length=length, source=source, caches=caches
+            embedded[:, None],
+            key_mask=jnp.ones((len(embedded), 1), bool),
+            positions=position[:, None],
+            length=caches[0].num_keys,
+            source=source,
+            caches=caches,
         )
         return states[:, 0], caches, attended
 
-    def _layers(self, embedded, *, mask, positions, length, allowed=None, source=None, caches=None, train=False):
+    def _layers(self, embedded, *, key_mask, positions, length, mask=None, source=None, caches=None, train=False):
         by_blocks = any(layer.self_attention.by_blocks for layer in self.layers)
         bias = self.positions.bias_at(positions) if by_blocks else self.positions.bias(positions, length)
 
         def apply(layer, x, **arguments):
-            # `train`, `allowed` and `bias` are no arguments here: nn.remat traces all arguments.
-            return layer(x, **arguments, allowed=allowed, bias=bias, train=train)
+            # `train`, `mask` and `bias` are no arguments here: nn.remat traces all arguments.
+            return layer(x, **arguments, mask=mask, bias=bias, train=train)
 
         apply = nn.remat(apply) if self.remat else apply
         x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)
@@ -230,6 +233,6 @@ class TransformerStack(nn.Module, kw_only=True):
         caches = caches or (None,) * self.num_layers
         memories, attended = [], None
         for layer, read, cache in zip(self.layers, source, caches, strict=True):
-            x, memory, attended = apply(layer, x, mask=mask, positions=positions, source=read, cache=cache)
+            x, memory, attended = apply(layer, x, key_mask=key_mask, positions=positions, source=read, cache=cache)
             memories.append(memory)
         return (self.norm(x) if self.norm_first else x), tuple(memories), attended

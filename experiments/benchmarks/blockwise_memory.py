@@ -40,7 +40,7 @@ def programs() -> dict[str, Callable]:
 
     def by_blocks(normalize):
         return lambda *x: (
-            blockwise_attention(scaled_dot, *x, causal, normalize=normalize, block_size=BLOCK_SIZE).context
+            blockwise_attention(scaled_dot, *x, mask=causal, normalize=normalize, block_size=BLOCK_SIZE).context
         )
 
     def written(normalize):

@@ -34,10 +34,10 @@ def our_programs(length: int, sizes: Sizes) -> dict[str, tuple[Callable, list[Ar
     batch, heads, width = sizes.attention
     arrays = [jnp.asarray(x, jnp.bfloat16) for x in random_arrays(batch, heads, length, width)]
     plain, kernel = arrays[:4], implementation_of(jnp.bfloat16, width, length)
-    found = {f"ours, fused, {kernel}": (attend(causal), plain)}
+    found = {f"ours, fused, {kernel}": (attend(mask=causal), plain)}
     if length <= DENSE_LENGTH:
-        found["ours, as written"] = as_written(attend(causal)), plain
-    found[f"ours, blocks of {sizes.block} keys"] = attend(causal, sizes.block), plain
+        found["ours, as written"] = as_written(attend(mask=causal)), plain
+    found[f"ours, blocks of {sizes.block} keys"] = attend(sizes.block, mask=causal), plain
     found |= {f"ours, {rule}, chunks of {sizes.chunk}": (written_memory(rule, sizes.chunk), arrays) for rule in RULES}
     of_jax = partial(jax.nn.dot_product_attention, is_causal=True, implementation=kernel)
     turned = [jnp.swapaxes(x, 1, 2) for x in plain]  # [b, n, h, d]

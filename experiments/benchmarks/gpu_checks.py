@@ -36,12 +36,12 @@ class Check(NamedTuple):
 
 def all_checks(sizes: Sizes) -> dict[str, Check]:
     """Returns all checks, each by its name among all programs."""
-    by_blocks, written = attend(causal, max(1, sizes.check[2] // 4)), as_written(attend(causal))
+    by_blocks, written = attend(max(1, sizes.check[2] // 4), mask=causal), as_written(attend(mask=causal))
     found = [
         Check("attention as written, causal", "float32", "causal", written),
         Check("attention as written, causal", "bfloat16", "causal", written),
-        Check(f"{FUSED}, causal", "bfloat16", "causal", attend(causal)),
-        Check(f"{FUSED}, padded keys", "bfloat16", "padded", attend(jnp.asarray(padding_mask(sizes)))),
+        Check(f"{FUSED}, causal", "bfloat16", "causal", attend(mask=causal)),
+        Check(f"{FUSED}, padded keys", "bfloat16", "padded", attend(key_mask=jnp.asarray(padding_mask(sizes)))),
         Check("attention by blocks, causal", "float32", "causal", by_blocks),
         Check("attention by blocks, causal", "bfloat16", "causal", by_blocks),
     ]
@@ -54,7 +54,7 @@ def references(sizes: Sizes) -> dict[str, Callable]:
     """Returns the functions whose values in float64 are right."""
     found = {rule: written_memory(rule) for rule in RULES}
     found["causal"] = softmax_attention(np.tri(sizes.check[2], dtype=bool))
-    return found | {"padded": softmax_attention(padding_mask(sizes))}
+    return found | {"padded": softmax_attention(padding_mask(sizes)[..., None, :])}
 
 
 def softmax_attention(mask: np.ndarray) -> Callable:
@@ -68,10 +68,10 @@ def softmax_attention(mask: np.ndarray) -> Callable:
 
 
 def padding_mask(sizes: Sizes) -> np.ndarray:
-    """Returns a mask of keys [b, 1, 1, k]: row i has i + 1 parts of b + 1 without keys at its end."""
+    """Returns a mask of keys [b, 1, k]: row i has i + 1 parts of b + 1 without keys at its end."""
     batch, _, length, _ = sizes.check
     real = length - length * (1 + np.arange(batch)) // (batch + 1)
-    return (np.arange(length) < real[:, None])[:, None, None]
+    return (np.arange(length) < real[:, None])[:, None]
 
 
 def arrays_of(reference: str, dtype: Dtype, sizes: Sizes) -> list[np.ndarray]:

@@ -28,10 +28,10 @@ def random_arrays(batch: int, heads: int, length: int, width: int) -> list[np.nd
     return [np.asarray(x, jnp.bfloat16).astype(np.float32) for x in arrays]
 
 
-def attend(mask: Any, block_size: int = 0) -> Callable:
+def attend(block_size: int = 0, **masks: Any) -> Callable:
     """Returns (query, keys, values) -> context of our attention, by the fused kernel if block_size is 0."""
     attention = Attention(score="scaled_dot", block_size=block_size)
-    return lambda *arrays: attention.apply({}, *arrays, mask=mask).context
+    return lambda *arrays: attention.apply({}, *arrays, **masks).context
 
 
 def as_written(function: Callable) -> Callable:

@@ -41,7 +41,7 @@ class Reader(nn.Module):
 
     @nn.compact
     def __call__(self, hidden, states, mask):
-        context = Attention(score=Dot())(hidden, states, mask=mask[:, None]).context
+        context = Attention(score=Dot())(hidden, states, key_mask=mask).context
         return jnp.tanh(nn.Dense(SIZE, use_bias=False)(jnp.concatenate([context, hidden], axis=-1)))
 
 

@@ -42,8 +42,8 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         ),
         (check_memory, (KEYS, VALUES[:1], None), "1 values, 7 keys; expected one value for each key"),
         (check_memory, (KEYS, VALUES[:6], None), "6 values, 7 keys; expected one value for each key"),
-        (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"mask of shape \(3,\) does not fit keys"),
-        (check_memory, (KEYS, VALUES, [True] * 7), "mask: expected an array .* got a list"),
+        (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"key_mask of shape \(3,\) does not fit keys"),
+        (check_memory, (KEYS, VALUES, [True] * 7), r"key_mask: expected a boolean array, .* got \[True"),
         (check_bias, (jnp.ones((3, 7)), QUERY, KEYS), r"bias of shape \(3, 7\) does not broadcast .*\(5, 7\)"),
         (check_module, ("window", 3, "LocalP"), r"window is 3; expected a module such as LocalP\(\.\.\.\), or None"),
         (check_module, ("window", None, "LocalP"), None),
@@ -54,7 +54,8 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         (check_rng, (jax.random.PRNGKey(0),), None),
         (check_bias, (jnp.ones((5, 1, 7)), QUERY[None], KEYS[None]), None),
         (check_bias, (jnp.ones((5, 7)), jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))), None),
-        (check_memory, (KEYS, VALUES, jnp.ones((4, 7), bool)), None),
+        (check_memory, (KEYS, VALUES, jnp.ones((4, 7), bool)), r"key_mask of shape \(4, 7\) does not fit keys"),
+        (check_memory, (KEYS[None], VALUES[None], jnp.ones(7, bool)), None),
     ],
 )
 def test_what_does_not_fit_is_told(check, arguments, message):

@@ -62,7 +62,7 @@ def test_the_context_and_all_gradients_are_those_of_the_formula(name, block_size
 
     def ours(query, keys, values, bias):
         found = blockwise_attention(
-            dot, query, keys, values, MASK, normalize=normalize, bias=bias, block_size=block_size
+            dot, query, keys, values, mask=MASK, normalize=normalize, bias=bias, block_size=block_size
         )
         return jnp.sum(found.context * SENSES), (found.context, found.threshold)
 
@@ -92,7 +92,7 @@ def test_second_derivatives_are_those_of_the_formula(normalize):
 
     mask = MASK
     ours = curvature(
-        lambda query: blockwise_attention(dot, query, KEY, VALUE, mask, normalize=form, block_size=4).context
+        lambda query: blockwise_attention(dot, query, KEY, VALUE, mask=mask, normalize=form, block_size=4).context
     )
     formula = curvature(lambda query: written(normalize, query, KEY, VALUE, 0.0, mask)[1])
     np.testing.assert_allclose(ours, formula, atol=5e-4 * np.abs(formula).max())
@@ -107,7 +107,9 @@ def test_parameters_of_the_score_and_of_the_normalizer_get_gradients():
         keys = score.apply(params, KEY, method="project_keys")
         score_of = lambda query, keys: score.apply(params, query, keys)  # noqa: E731
         if blocks:
-            found = blockwise_attention(score_of, QUERY, keys, VALUE, MASK, normalize=entmax_form(alpha), block_size=3)
+            found = blockwise_attention(
+                score_of, QUERY, keys, VALUE, mask=MASK, normalize=entmax_form(alpha), block_size=3
+            )
             return jnp.sum(found.context * SENSES)
         return jnp.sum(entmax(score_of(QUERY, keys), MASK, alpha) @ VALUE * SENSES)
 
@@ -124,7 +126,7 @@ def test_masks_and_biases_by_position_and_parts_of_the_weights(normalize):
 
     def parts(query):
         found = blockwise_attention(
-            dot, query, KEY, VALUE, lambda q, k: k <= q + 2, normalize=normalize,
+            dot, query, KEY, VALUE, mask=lambda q, k: k <= q + 2, normalize=normalize,
             bias=lambda q, k: -slope * jnp.abs(q - k), block_size=4,
         )  # fmt: skip
         assert found.rows([3, 0]).shape == (BATCH, HEADS, 2, KEYS)
@@ -161,7 +163,7 @@ def test_functions_of_positions_in_what_is_traced_before_it_is_differentiated(tr
         real = real > 0
         mask = lambda query, key: (key <= query + 2) & real[key]  # noqa: E731
         bias = lambda query, key: -slope * jnp.abs(query - key)  # noqa: E731
-        return jnp.sum(jnp.sin(blockwise_attention(dot, query, KEY, VALUE, mask, bias=bias, block_size=4).context))
+        return jnp.sum(jnp.sin(blockwise_attention(dot, query, KEY, VALUE, mask=mask, bias=bias, block_size=4).context))
 
     given = QUERY, jnp.float32(0.3), jnp.arange(KEYS) != 2
     expected = compiled(jax.grad(total, argnums=(0, 1)))(*given)
@@ -247,8 +249,8 @@ def test_integers_are_computed_as_numbers(without_type_checks):
     [
         (dict(mask=jnp.where(MASK, 0, -jnp.inf)), r"mask must be boolean \(True = may attend\), got float32"),
         (dict(mask=lambda q, k: jnp.where(k <= q, 0, -jnp.inf)), "mask must be boolean .*, got float32"),
-        (dict(mask=MASK[..., :4]), r"a mask of shape \(2, 1, 5, 4\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
-        (dict(mask=MASK[:, 0]), r"a mask of shape \(2, 5, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
+        (dict(mask=MASK[..., :4]), r"mask of shape \(2, 1, 5, 4\) does not fit scores of shape \(2, 3, 5, 11\)"),
+        (dict(mask=MASK[:, 0]), r"mask of shape \(2, 5, 11\) does not fit scores of shape \(2, 3, 5, 11\)"),
         (dict(bias=BIAS[:, :4]), r"a bias of shape \(3, 4, 11\) does not broadcast to the scores, \(2, 3, 5, 11\)"),
         (
             dict(values=VALUE[..., :8, :]),
@@ -267,7 +269,9 @@ def test_what_does_not_fit_is_told_in_one_line(arguments, message, without_type_
 
 def test_normalizers_by_name_and_a_bias_with_axes_of_its_own():
     query, keys, values = (x[0, 0] for x in (QUERY, KEY, VALUE))
-    found = blockwise_attention(dot, query, keys, values, MASK[0, 0], bias=BIAS, normalize="sparsemax", block_size=4)
+    found = blockwise_attention(
+        dot, query, keys, values, mask=MASK[0, 0], bias=BIAS, normalize="sparsemax", block_size=4
+    )
     expected = compiled(functools.partial(written, sparsemax))(query, keys, values, BIAS, MASK[0, 0])[1]
     np.testing.assert_allclose(found.context, expected, atol=1e-5)
 

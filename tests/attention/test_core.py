@@ -60,7 +60,7 @@ CASES = {
 
 
 def read(attention, query, keys, mask, positions):
-    attended = attention(query, attention.prepare(keys, mask=mask), positions=positions)
+    attended = attention(query, attention.prepare(keys, key_mask=mask), positions=positions)
     return attended.context, attended.weights
 
 
@@ -117,7 +117,7 @@ def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
     params = jax.tree.map(jnp.asarray, params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read))
 
     def both(attention, query, keys, mask, positions):
-        return read(attention, query, keys, mask, positions)[1], attention.window(query, positions, mask)
+        return read(attention, query, keys, mask, positions)[1], attention.window(query, positions, key_mask=mask)
 
     weights, (near, factor) = compiled(lambda *args: attention.apply({"params": params}, *args, method=both))(
         QUERY, MEMORY, MASK, POSITIONS
@@ -132,7 +132,7 @@ def test_a_mask_for_each_query_narrows_the_memory():
     attention = Attention(score=ScaledDot())
 
     def masked(attention, query, keys, mask, causal):
-        return attention(query, attention.prepare(keys, mask=mask), mask=causal).weights
+        return attention(query, attention.prepare(keys, key_mask=mask), mask=causal).weights
 
     call = compiled(lambda *args: attention.apply({}, *args, method=masked))
     weights = call(QUERY, MEMORY, MASK, causal)

@@ -49,7 +49,7 @@ def test_a_position_after_the_last_key_counts_as_that_of_the_last():
 def test_a_masked_key_forgets_nothing_as_if_it_were_not_there():
     heads = heads_of(forgets=True)
     params = {"params": params_of(heads, X, X, positions=PLACES)}
-    masked = heads.apply(params, X, method="prepare", mask=jnp.arange(LENGTH) != 1)
+    masked = heads.apply(params, X, method="prepare", key_mask=jnp.arange(LENGTH) != 1)
     deleted = heads.apply(params, jnp.delete(X, 1, axis=1), method="prepare")
     after = jnp.full((BATCH, 1), LENGTH - 1)
     contexts = [
@@ -75,7 +75,7 @@ def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions
 
     def steps(params, x):
         call = heads.bind({"params": params})
-        cache = call.prepare(jnp.zeros_like(x), mask=jnp.zeros(x.shape[:2], bool))
+        cache = call.prepare(jnp.zeros_like(x), key_mask=jnp.zeros(x.shape[:2], bool))
         contexts = []
         for i in range(LENGTH):
             cache = write(cache, call.prepare(x[:, i : i + 1]), PLACES[:, i])

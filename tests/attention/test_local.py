@@ -19,12 +19,14 @@ POSITIONS = np.tile(np.array([0, 1, 6, 40], np.int32), (BATCH, 1))
 def predictive():
     """(parameters, compiled LocalP)."""
     window = LocalP(size=SIZE, features=3)
-    params = params_of(window, QUERY, POSITIONS, KEY_MASK, scale=1.5)
-    return params, compiled(lambda *args: window.apply({"params": params}, *args))
+    params = params_of(window, QUERY, POSITIONS, key_mask=jax.numpy.asarray(KEY_MASK), scale=1.5)
+    return params, compiled(lambda *args: window.apply({"params": params}, *args[:2], key_mask=args[2]))
 
 
 def test_local_m_keeps_the_keys_around_the_position_of_the_query():
-    mask, factor = compiled(lambda *args: LocalM(size=SIZE).apply({}, *args))(QUERY, POSITIONS, KEY_MASK)
+    mask, factor = compiled(lambda *args: LocalM(size=SIZE).apply({}, *args[:2], key_mask=args[2]))(
+        QUERY, POSITIONS, KEY_MASK
+    )
     for b, q, k in np.ndindex(BATCH, QUERIES, KEYS):
         assert not KEY_MASK[b, k] or mask[b, q, k] == (POSITIONS[b, q] - SIZE <= k <= POSITIONS[b, q] + SIZE)
     np.testing.assert_array_equal(factor, 1)
@@ -69,7 +71,7 @@ def test_masking_a_key_is_deleting_it(window, masked):
 
     @compiled
     def both(keys):
-        memories = attention.prepare(keys, mask=jax.numpy.asarray(real)), attention.prepare(keys[real])
+        memories = attention.prepare(keys, key_mask=jax.numpy.asarray(real)), attention.prepare(keys[real])
         found = [attention.apply(params, query, memory, positions=positions) for memory in memories]
         return [(attended.context, attended.weights) for attended in found]
 
@@ -91,7 +93,8 @@ def test_the_gradient_of_local_p_reaches_its_parameters_through_the_factor(predi
     window = LocalP(size=SIZE, features=3)
 
     def total(params):
-        mask, factor = window.apply({"params": params}, *map(jax.numpy.asarray, (QUERY, POSITIONS, KEY_MASK)))
+        query, positions, real = map(jax.numpy.asarray, (QUERY, POSITIONS, KEY_MASK))
+        mask, factor = window.apply({"params": params}, query, positions, key_mask=real)
         return (mask * factor * np.arange(KEYS)).sum()
 
     gradient = compiled(jax.grad(total))(params)

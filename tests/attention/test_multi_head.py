@@ -35,7 +35,7 @@ class Result(NamedTuple):
 
 
 def read(module, query, keys, mask, narrow=None, **options):
-    attended = module(query, module.prepare(keys, mask=mask), mask=narrow, **options)
+    attended = module(query, module.prepare(keys, key_mask=mask), mask=narrow, **options)
     return Result(attended.context, attended.weights, attended.log_prob)
 
 
@@ -58,7 +58,7 @@ def both(score, grouped, with_bias):
 
     def fused(arrays):
         query, keys, values, bias = arrays
-        context = fused_attention(query, keys, values, jnp.asarray(mask), bias, scale)
+        context = fused_attention(query, keys, values, scale=scale, mask=jnp.asarray(mask), bias=bias)
         return jnp.sum(context * weight), context
 
     def explicit(arrays):
@@ -112,26 +112,28 @@ def written_out(query, keys, values, mask, bias=0.0, scale=0.3):
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(causal, grouped, given):
+@pytest.mark.parametrize("in_order", [None, causal])
+def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(in_order, grouped, given):
     query, keys, values, mask = heads_and_mask(grouped)
     weight = np.random.default_rng(4).normal(size=query.shape).astype(np.float32)
 
     def fused(query, keys, values):
-        context = fused_attention(query, keys, values, mask, None, 0.3, causal)
+        context = fused_attention(query, keys, values, scale=0.3, key_mask=mask[..., 0, :], mask=in_order)
         return jnp.sum(context * weight), context
 
     def explicit(query, keys, values):
-        allowed = mask & causal_mask(5, 6) if causal else mask
+        allowed = mask & causal_mask(5, 6) if in_order else mask
         context = written_out(query, keys, values, allowed)
         return jnp.sum(context * weight), context
 
     (got, wanted) = (jax.value_and_grad(f, (0, 1, 2), has_aux=True)(query, keys, values) for f in (fused, explicit))
-    assert [(options["mask"], options["bias"], options["is_causal"]) for options in given] == [(None, None, causal)]
+    assert [(options["mask"], options["bias"], options["is_causal"]) for options in given] == [
+        (None, None, in_order is causal)
+    ]
     for leaf, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(leaf, other, atol=2e-5)
     np.testing.assert_array_equal(got[0][1][2], 0)
-    assert np.all(got[0][1][1, ..., :2, :] == 0) == causal
+    assert np.all(got[0][1][1, ..., :2, :] == 0) == (in_order is causal)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -139,7 +141,7 @@ def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(causal, grouped, given)
 def test_with_a_bias_the_mask_stays_an_array_of_pairs_on_a_gpu(rows, grouped, given):
     query, keys, values, mask = heads_and_mask(grouped)
     bias = jnp.asarray(np.random.default_rng(5).normal(size=(*query.shape[1:-2], rows, 6)), jnp.float32)
-    found = fused_attention(query, keys, values, mask, bias, 0.3)
+    found = fused_attention(query, keys, values, scale=0.3, key_mask=mask[..., 0, :], bias=bias)
     (options,) = given
     assert options["mask"].shape == (3, 4 if grouped else 2, 5, 6) and options["bias"] is not None
     np.testing.assert_allclose(found, written_out(query, keys, values, mask, bias), atol=2e-5)
@@ -175,7 +177,9 @@ def test_what_all_seeds_share_reaches_the_kernel_of_a_gpu_with_the_batch_of_its_
     monkeypatch.setattr(jax.nn, "dot_product_attention", combined)
     seeds = [jnp.stack([x, x[::-1]]) for x in (query, keys, values)]
     masks, axis = (jnp.stack([mask, mask[::-1]]), 0) if own_mask else (mask, None)
-    found = jax.vmap(lambda *arrays: fused_attention(*arrays, bias, 0.3), (0, 0, 0, axis))(*seeds, masks)
+    found = jax.vmap(lambda *x: fused_attention(*x[:3], scale=0.3, mask=x[3], bias=bias), (0, 0, 0, axis))(
+        *seeds, masks
+    )
     assert batched == [[True] * 4]
     for seed in range(2):
         mask = masks[seed] if own_mask else masks
@@ -187,7 +191,7 @@ def test_what_all_seeds_share_reaches_the_kernel_of_a_gpu_with_the_batch_of_its_
 def test_with_a_scale_of_almost_zero_the_mask_stays_an_array_of_pairs_on_a_gpu(scale, given):
     """Its column would have to be larger than the numbers of float16, or infinite."""
     query, keys, values, mask = heads_and_mask(False)
-    found = fused_attention(query, keys, values, mask, None, scale)
+    found = fused_attention(query, keys, values, scale=scale, key_mask=mask[..., 0, :])
     assert [options["mask"] is None for options in given] == [False]
     np.testing.assert_allclose(found, written_out(query, keys, values, mask, scale=scale), atol=2e-5)
 
@@ -195,19 +199,22 @@ def test_with_a_scale_of_almost_zero_the_mask_stays_an_array_of_pairs_on_a_gpu(s
 def test_attention_hands_a_causal_order_to_the_kernel(monkeypatch):
     given = []
     monkeypatch.setattr(
-        "attn_jax.attention.core.fused_attention", lambda *args: given.append(args) or fused_attention(*args)
+        "attn_jax.attention.core.fused_attention",
+        lambda *args, **options: given.append(options) or fused_attention(*args, **options),
     )
     attention = Attention(score=Dot()).bind({})
     x = jnp.asarray(np.random.default_rng(4).normal(size=(2, 4, 8)), jnp.float32)
     found, expected = (attention(x, x, mask=mask).context for mask in (causal, causal_mask(4)))
-    assert [(args[3].shape, args[6]) for args in given] == [((2, 1, 4), True), ((2, 4, 4), False)]
+    assert given[0]["mask"] is causal and given[1]["mask"].shape == (4, 4)
+    assert all(options["key_mask"].shape == (2, 4) for options in given)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "attn_jax.attention.core.fused_attention", lambda *args: calls.append(1) or fused_attention(*args)
+        "attn_jax.attention.core.fused_attention",
+        lambda *args, **options: calls.append(1) or fused_attention(*args, **options),
     )
     fusible = {
         name: Attention(score=ScaledDot(), normalize=softmax, read=READINGS["expectation"], **options)
@@ -276,7 +283,9 @@ def test_each_head_is_one_attention():
     for head in range(HEADS):
         own = slice(head * width, (head + 1) * width)
         attention = Attention(score=ScaledDot()).bind({})
-        one = attention(query[..., own], attention.prepare(keys[..., own], values[..., own], MASK), mask=NARROW)
+        one = attention(
+            query[..., own], attention.prepare(keys[..., own], values[..., own], key_mask=MASK), mask=NARROW
+        )
         np.testing.assert_allclose(attended.weights[:, head], one.weights, atol=1e-6)
         contexts.append(one.context)
     expected = project("out", np.concatenate(contexts, axis=-1))
@@ -380,9 +389,9 @@ def test_errors():
     with pytest.raises(ValueError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
         head_width(8, 4, 3)
     attention = Attention(score=Dot())
-    with pytest.raises(ValueError, match=r"shape \(3, 4, 6\) does not broadcast with .*\(3, 5\)"):
+    with pytest.raises(ValueError, match=r"mask of shape \(3, 4, 6\) does not fit scores of shape \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
-    with pytest.raises(ValueError, match=r"shape \(3, 2, 5\) does not broadcast to the scores, \(3, 4, 5\)"):
+    with pytest.raises(ValueError, match=r"mask of shape \(3, 2, 5\) does not fit scores of shape \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)
 
 
@@ -393,7 +402,7 @@ def test_with_a_difference_rotary_scores_depend_on_distances_alone():
     params = heads.init(jax.random.key(0), x, x)
 
     def weights(first):
-        turn = lambda x: rotate(x, (jnp.arange(5) + first)[None, None])  # noqa: E731
+        turn = lambda x: rotate(x, (jnp.arange(5) + first)[None])  # noqa: E731
         return heads.apply(params, x, x, rotate=turn).weights
 
     near, far = compiled(weights)(0), compiled(weights)(7)

@@ -71,15 +71,15 @@ def test_the_linear_form_is_the_formula_with_the_score_of_random_features(factor
     query, keys, values = (jnp.asarray(x, jnp.float32) for x in (factor * QUERY, KEYS, VALUES))
     mask = jnp.asarray([True, True, False, True])
     score = RandomFeatures(num_features=6)
-    expected, weights = compiled(lambda v: fields(attend(query, keys, v, mask[None], score=score)))(values)
+    expected, weights = compiled(lambda v: fields(attend(query, keys, v, key_mask=mask, score=score)))(values)
     directions = jnp.asarray(compiled(lambda rng: orthogonal_directions(rng, 6, 2))(jax.random.key(0)))
     scaled = [x / 2**0.25 for x in (query, keys)]
-    context = compiled(lambda v: random_feature_attention(*scaled, v, directions, mask))(values)
+    context = compiled(lambda v: random_feature_attention(*scaled, v, directions, key_mask=mask))(values)
     np.testing.assert_allclose(context, expected, rtol=2e-4, atol=1e-5)
     if factor == 1:
         estimate = np.asarray(kernel_estimate(*scaled, directions)) * np.asarray(mask)
         np.testing.assert_allclose(weights, estimate / estimate.sum(-1, keepdims=True), rtol=1e-4)
-        nothing_of = lambda q: random_feature_attention(q, scaled[1], values, directions, jnp.zeros(4, bool))  # noqa: E731
+        nothing_of = lambda q: random_feature_attention(q, scaled[1], values, directions, key_mask=jnp.zeros(4, bool))  # noqa: E731
         nothing, gradient = compiled(lambda q: (nothing_of(q), jax.grad(lambda q: nothing_of(q).sum())(q)))(scaled[0])
         np.testing.assert_array_equal(nothing, 0)
         np.testing.assert_array_equal(gradient, 0)
@@ -98,7 +98,7 @@ def test_derivatives_in_float64():
     directions, mask = RNG.normal(size=(5, 2)), jnp.asarray([True, False, True, True])
 
     def total(query, keys, values):
-        context = random_feature_attention(query, keys, values, jnp.asarray(directions), mask)
+        context = random_feature_attention(query, keys, values, jnp.asarray(directions), key_mask=mask)
         return jnp.sum(jnp.sin(context)) + jnp.sum(jnp.cos(log_features(query, jnp.asarray(directions))))
 
     check_derivatives(total, QUERY, KEYS, VALUES)

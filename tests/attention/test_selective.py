@@ -61,14 +61,14 @@ def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions
     def whole(params, x):
         mask = jnp.ones(x.shape[:2], bool)
         call = heads.bind({"params": params})
-        memory, attended = call.self_attend(x, mask, positions=PLACES, allowed=causal)
+        memory, attended = call.self_attend(x, key_mask=mask, mask=causal, positions=PLACES)
         return attended.context, memory.selected
 
     def steps(params, x):
         call = heads.bind({"params": params})
         cache, contexts = call.empty_cache(BATCH, LENGTH), []
         for i in range(LENGTH):
-            one = dict(mask=jnp.ones((BATCH, 1), bool), positions=PLACES[:, i : i + 1])
+            one = dict(key_mask=jnp.ones((BATCH, 1), bool), positions=PLACES[:, i : i + 1])
             cache, attended = call.self_attend(x[:, i : i + 1], cache=cache, **one)
             contexts.append(attended.context)
         return jnp.concatenate(contexts, axis=1), cache.selected
@@ -111,7 +111,7 @@ def test_derivatives_in_float64():
 def test_what_cannot_select():
     heads, mask = heads_of(selective=True), jnp.ones((BATCH, LENGTH), bool)
     with pytest.raises(ValueError, match="selective attention needs causal keys"):
-        heads.init(jax.random.key(0), X, mask, positions=PLACES, method="self_attend")
+        heads.init(jax.random.key(0), X, key_mask=mask, positions=PLACES, method="self_attend")
     with pytest.raises(ValueError, match="selective attention needs the positions of the queries"):
         heads.init(jax.random.key(0), X, X)
     two = MultiHead(

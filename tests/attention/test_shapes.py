@@ -41,14 +41,14 @@ def test_a_cache_takes_one_position_and_no_order():
     heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4)
     x, on, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
     causal = lambda q, k: k <= q  # noqa: E731
-    attend_to = {"positions": positions, "allowed": causal, "method": "self_attend"}
-    params = heads.init(jax.random.key(0), x, on, **attend_to)
+    attend_to = {"key_mask": on, "positions": positions, "mask": causal, "method": "self_attend"}
+    params = heads.init(jax.random.key(0), x, **attend_to)
     cache = heads.apply(params, 1, 3, method="empty_cache")
-    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .*allowed=None, got \(1, 3, 4\)"):
-        heads.apply(params, x, on, positions=positions, cache=cache, method="self_attend")
-    first = (x[:, :1], on[:, :1])
-    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .*allowed=<function"):
-        heads.apply(params, *first, **(attend_to | {"positions": positions[:, :1], "cache": cache}))
+    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .* mask=None, got \(1, 3, 4\)"):
+        heads.apply(params, x, **(attend_to | {"mask": None, "cache": cache}))
+    first = {"key_mask": on[:, :1], "positions": positions[:, :1], "cache": cache}
+    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .* mask=<function"):
+        heads.apply(params, x[:, :1], **(attend_to | first))
 
 
 def test_the_last_row_of_blocks_is_that_of_the_last_query():
@@ -76,9 +76,9 @@ def test_a_memory_without_positions_has_no_context():
 )
 def test_heads_of_an_empty_batch_or_of_no_position(heads, batch, length):
     x, real, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
-    order = {"allowed": causal, "method": "self_attend"}
-    params = heads.init(jax.random.key(0), x, real, positions=positions, **order)
+    order = {"mask": causal, "method": "self_attend"}
+    params = heads.init(jax.random.key(0), x, key_mask=real, positions=positions, **order)
     shape = (batch, length)
     nothing = {"positions": jnp.zeros(shape, int), **order}
-    _, attended = heads.apply(params, jnp.zeros((*shape, 4)), jnp.ones(shape, bool), **nothing)
+    _, attended = heads.apply(params, jnp.zeros((*shape, 4)), key_mask=jnp.ones(shape, bool), **nothing)
     assert attended.context.shape == (*shape, 4) and attended.weights.shape == (batch, 2, length, length)

@@ -132,16 +132,16 @@ def test_masking_a_key_is_deleting_it(fields):
     keep = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], bool)
 
     def read(params, query, keys, values, mask):
-        attended = attention.apply({"params": params}, query, keys, values, mask)
+        attended = attention.apply({"params": params}, query, keys, values, key_mask=mask)
         return attended.context, attended.weights
 
     rubbish = jnp.where(keep[:, None], keys, 100.0)
-    context, weights = compiled(read)(params, query, rubbish, values, keep[None])
-    alone = compiled(read)(params, query, keys[keep], values[keep], np.ones((1, keep.sum()), bool))
+    context, weights = compiled(read)(params, query, rubbish, values, keep)
+    alone = compiled(read)(params, query, keys[keep], values[keep], np.ones(keep.sum(), bool))
     np.testing.assert_allclose(context, alone[0], rtol=1e-4, atol=1e-5)
     assert np.all(weights[:, ~keep] == 0)
     np.testing.assert_allclose(context, weights @ values, rtol=1e-4, atol=1e-5)
-    nothing = compiled(read)(params, query, keys, values, np.zeros((1, KEYS), bool))
+    nothing = compiled(read)(params, query, keys, values, np.zeros(KEYS, bool))
     assert all(np.all(x == 0) for x in nothing)
 
 

@@ -110,7 +110,7 @@ def test_a_bias_of_all_heads_goes_to_heads_that_share_keys(shape):
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.float32])
 def test_a_mask_that_is_not_boolean_is_told(dtype):
     with pytest.raises(ValueError, match=rf"mask must be boolean \(True = may attend\), got {jnp.dtype(dtype).name}$"):
-        joint_mask(jnp.ones(3, bool), jnp.ones((2, 3), dtype))
+        joint_mask(jnp.ones(3, bool), jnp.ones((2, 3), dtype), (2, 3))
 
 
 def test_a_bias_of_another_number_of_heads_is_told():

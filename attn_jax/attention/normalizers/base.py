@@ -6,7 +6,8 @@ parameters or options that is also given the query, normalize(scores, mask, quer
 - weights >= 0, exactly 0 where the mask is False, and each row sums to one. A normalizer that does not promise the
   sum has the attribute `sums_to_one` = False, and one whose weights may be negative `is_negative` = True.
 - A row with no key left gives zeros with a zero gradient, never NaN.
-- A mask is boolean, and True means "may attend"; whatever score a masked key has, even NaN, changes nothing.
+- A mask is boolean, and True means "may attend"; whatever score a masked key has, even NaN, changes nothing. It has as
+  many axes as the scores, each of their size or 1, or is [k], for all rows; `Attention` gives one of as many axes.
 - float16 and bfloat16 scores are computed in float32, and give weights of their own type. `Attention` hands over
   float32 scores, which are not rounded before, and casts the weights.
 - Scores are finite, except for a normalizer with the attribute `takes_infinite` = True, where a score of -inf is a key
@@ -20,7 +21,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_boolean, check_fits
+from attn_jax.attention.masks import check_mask
 from attn_jax.types import Array, Bool, Float, floating
 
 Scores = Float[Array, "... k"]
@@ -61,22 +62,10 @@ def _property(normalize: Callable, name: str, default: bool) -> bool:
     return getattr(normalize, name, getattr(inside, name, default))
 
 
-def check_key_mask(scores: Array, mask: Array | None) -> None:
-    """Checks that a mask is boolean and broadcasts to the scores [..., k].
-
-    A mask of numbers, such as 0 and -inf that are meant to be added, would be read the other way round.
-
-    Raises:
-        ValueError: it is not, or does not.
-    """
-    if mask is not None:
-        check_boolean(mask)
-        check_fits("mask", mask.shape, scores.shape)
-
-
 def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
-    """Returns the mask in the shape of the scores, True everywhere for None; raises as `check_key_mask` does."""
-    check_key_mask(scores, mask)
+    """Returns the mask in the shape of the scores, True everywhere for None; raises as `masks.check_mask` does."""
+    if mask is not None:
+        check_mask(mask, scores.shape, axes=1)
     return jnp.ones(scores.shape, bool) if mask is None else jnp.broadcast_to(mask, scores.shape)
 
 
@@ -88,7 +77,8 @@ def normalizer(normalize: Callable) -> Callable:
 
     @functools.wraps(normalize)
     def wide(scores, mask=None, *args, **kwargs):
-        check_key_mask(scores, mask)
+        if mask is not None:
+            check_mask(mask, scores.shape, axes=1)
         scores = floating(scores)
         if not scores.size:  # not every step below can be taken without a key
             return scores

@@ -12,7 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, check_key_mask, softmax
+from attn_jax.attention.masks import check_mask
+from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
 from attn_jax.attention.normalizers.entmax import entmax
 from attn_jax.attention.normalizers.forms import Form, entmax_form
 from attn_jax.attention.normalizers.fusedmax import fusedmax
@@ -154,8 +155,10 @@ def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:
 
     A single key has weight 1 with any scale, but log(1)^gamma need not be finite.
     """
-    check_key_mask(scores, mask)
-    mask = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
+    if mask is None:
+        mask = jnp.ones((1,) * scores.ndim, bool)
+    else:
+        check_mask(mask, scores.shape, axes=1)
     number = jnp.sum(jnp.broadcast_to(mask, (*mask.shape[:-1], scores.shape[-1])), axis=-1, keepdims=True)
     return jnp.log(jnp.maximum(number, 2).astype(jnp.float32))
 

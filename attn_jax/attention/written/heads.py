@@ -13,6 +13,7 @@ from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.core import Attended
 from attn_jax.attention.gates import ContextGate
 from attn_jax.attention.masks import causal as causal_order
+from attn_jax.attention.masks import masks_by_name
 from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written.delta import Delta
@@ -143,14 +144,15 @@ class WrittenHeads(nn.Module, kw_only=True):
         _, writes, recent = self._project(x, jnp.zeros((batch_size, 1), bool))
         return WrittenMemory(self._rule().start(writes), recent)
 
+    @masks_by_name
     def self_attend(
         self,
         x: Float[Array, "b n d"],
-        mask: Bool[Array, "b n"],
         *,
+        key_mask: Bool[Array, "b n"],
+        mask: PositionFunction | None = None,
         positions: Int[Array, "b n"] | None = None,
         cache: WrittenMemory | None = None,
-        allowed: PositionFunction | None = None,
         bias: Float[Array, "..."] | PositionFunction | None = None,
         rotate: Callable | None = None,
         rng: PRNGKeyArray | None = None,
@@ -160,22 +162,22 @@ class WrittenHeads(nn.Module, kw_only=True):
 
         Args:
             x: inputs; with a convolution, padding is at the end.
-            mask: True for inputs that are written.
+            key_mask: [b, n], True for inputs that are written.
+            mask: causal, or None: a query reads all of x.
             positions, rng, train: without effect; MultiHead.self_attend has them.
             cache: the memory of earlier inputs, which are then followed by x position by position.
-            allowed: causal, or None: a query reads all of x.
             bias, rotate: None, since a written memory has no score of single keys that they could change.
 
         Raises:
             ValueError: a memory that depends on the order of the keys, without a causal mask; another mask; a bias or a
                 rotation.
         """
-        if allowed not in (None, causal_order):
-            raise ValueError("a written memory is read in causal order or as a whole; expected allowed=causal or None")
+        if mask not in (None, causal_order):
+            raise ValueError("a written memory is read in causal order or as a whole; expected mask=causal or None")
         if bias is not None or rotate is not None:
             raise ValueError("a written memory has no scores of single keys; expected no bias and no rotation")
-        query, writes, recent = self._project(x, mask, None if cache is None else cache.recent)
-        rule, causal = self._rule(), allowed is not None or cache is not None
+        query, writes, recent = self._project(x, key_mask, None if cache is None else cache.recent)
+        rule, causal = self._rule(), mask is not None or cache is not None
         if cache is not None:
             state, context = recurrent(rule, query, writes, cache.state)
         elif causal:
@@ -187,14 +189,15 @@ class WrittenHeads(nn.Module, kw_only=True):
         attended = self._attended(x, context, rule.weights(query, writes, causal))
         return WrittenMemory(state, recent), attended
 
-    def prepare(self, keys: Float[Array, "b k d"], mask: Bool[Array, "b k"]) -> WrittenMemory:
+    @masks_by_name
+    def prepare(self, keys: Float[Array, "b k d"], *, key_mask: Bool[Array, "b k"]) -> WrittenMemory:
         """Writes keys without causal order, such as the states of a source.
 
         Raises:
             ValueError: a memory that depends on the order of the keys.
         """
         self._check_order()
-        _, writes, recent = self._project(keys, mask)
+        _, writes, recent = self._project(keys, key_mask)
         return WrittenMemory(write_all(self._rule(), writes), recent, writes)
 
     def __call__(
@@ -222,16 +225,16 @@ class WrittenHeads(nn.Module, kw_only=True):
         return self.kind.rule()
 
     def _project(
-        self, x: Float[Array, "b n d"], mask: Bool[Array, "b n"], recent: Float[Array, "b r c"] | None = None
+        self, x: Float[Array, "b n d"], key_mask: Bool[Array, "b n"], recent: Float[Array, "b r c"] | None = None
     ) -> tuple[Float[Array, "b h n w"], Writes, Float[Array, "b r c"]]:
         """Returns (queries, what is written, last inputs of the convolution)."""
         inputs = jnp.concatenate([self.query(x), self.key(x), self.value(x)], axis=-1)
-        inputs, recent = self.convolve(inputs, mask, recent) if self.convolution else (inputs, inputs[:, :0])
+        inputs, recent = self.convolve(inputs, key_mask, recent) if self.convolution else (inputs, inputs[:, :0])
         query, keys, values = (self._split(part) for part in jnp.split(inputs, 3, axis=-1))
         writes = make_writes(
             self._features(keys),
             values,
-            jnp.broadcast_to(mask[:, None], keys.shape[:-1]),
+            key_mask=jnp.broadcast_to(key_mask[:, None], keys.shape[:-1]),
             rates=self.rates(x) if self.kind.rated else None,
             log_decay=self.decay(x) if self.kind.decay is not None else None,
         )

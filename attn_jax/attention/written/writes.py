@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import check_key_mask, masks_by_name
 from attn_jax.types import Array, Bool, Float
 
 # Log decay: e^-30 is less than the last digit of float32. Cumulated sums of n of them have an error of about 2e-6 n in
@@ -24,11 +25,12 @@ class Writes(NamedTuple):
     log_decay: Float[Array, "... k g"]  # at most 0; before a write the memory is multiplied by its exp; g: 1 or dk
 
 
+@masks_by_name
 def make_writes(
     keys: Float[Array, "... k dk"],
     values: Float[Array, "... k dv"],
-    mask: Bool[Array, "... k"] | None = None,
     *,
+    key_mask: Bool[Array, "..."] | None = None,
     rates: Float[Array, "... k"] | None = None,
     log_decay: Float[Array, "... k g"] | None = None,
 ) -> Writes:
@@ -37,13 +39,13 @@ def make_writes(
     Args:
         keys: [..., k, dk].
         values: [..., k, dv].
-        mask: True for keys that are written; None: all.
+        key_mask: [..., k], True for keys that are written; None: all.
         rates: how strongly each is written; None: 1.
         log_decay: log of what is kept of the memory at each position, for all columns of the keys together (g = 1) or
             for each (g = dk); None: all is kept. Below -100, such as -inf, nothing is kept.
 
     Raises:
-        ValueError: the last axis of log_decay is neither 1 nor dk.
+        ValueError: the last axis of log_decay is neither 1 nor dk; the mask is not boolean, or does not fit the keys.
     """
     wide = jnp.promote_types(jnp.promote_types(keys.dtype, values.dtype), jnp.float32)
     keys, values = keys.astype(wide), values.astype(wide)
@@ -52,9 +54,11 @@ def make_writes(
     if log_decay.shape[-1] not in (1, keys.shape[-1]):
         raise ValueError(f"log_decay has {log_decay.shape[-1]} columns; expected 1, or {keys.shape[-1]} as the keys")
     log_decay = jnp.maximum(log_decay, STRONGEST)
-    if mask is not None:
-        keys, values, log_decay = (jnp.where(mask[..., None], x, 0) for x in (keys, values, log_decay))
-        rates = jnp.where(mask, rates, 0)
+    if key_mask is not None:
+        check_key_mask(key_mask, keys)
+        written = jnp.broadcast_to(key_mask, keys.shape[:-1])
+        keys, values, log_decay = (jnp.where(written[..., None], x, 0) for x in (keys, values, log_decay))
+        rates = jnp.where(written, rates, 0)
     return Writes(keys, values, rates, log_decay)
 
 

@@ -58,7 +58,7 @@ class Classifier(nn.Module, kw_only=True):
         else:
             embedded, mask = self.picture(source)
         _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train=train)
-        vector, weights, penalty = self.pooling(states, mask, train=train)
+        vector, weights, penalty = self.pooling(states, key_mask=mask, train=train)
         hidden = nn.relu(self.inner(self.drop(vector, deterministic=not train)))
         return self.drop(hidden, deterministic=not train), weights, penalty
 

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
+from attn_jax.attention.masks import masks_by_name
 from attn_jax.models.kernel_regression.criteria import CRITERIA, SMALLEST_ERROR, Criterion
 from attn_jax.models.kernel_regression.local_polynomial import effective_weights, read, streamed_moments
 from attn_jax.models.metrics import Mean
@@ -160,10 +161,11 @@ class KernelRegression:
     ) -> Float[Array, "q n"]:
         """Weights of the training points in each prediction: prediction = weights @ targets; see `predict`."""
         mask = _others(len(inputs), exclude)
-        smoother = lambda degree, factor: self.component_smoother(params, query, inputs, degree, factor, mask)  # noqa: E731
+        smoother = lambda degree, factor: self.component_smoother(params, query, inputs, degree, factor, mask=mask)  # noqa: E731
         found = self.each(smoother, len(inputs))
         return jnp.einsum("mq,mqn->qn", shares_in_reach(mixture, jnp.any(found != 0, axis=-1)), found)
 
+    @masks_by_name
     def component_smoother(
         self,
         params: Params,
@@ -171,6 +173,7 @@ class KernelRegression:
         inputs: Float[Array, "n d"],
         degree: int,
         factor: Scalar,
+        *,
         mask: Bool[Array, "q n"] | None = None,
     ) -> Float[Array, "q n"]:
         """Returns `weights` of one component."""
@@ -193,7 +196,7 @@ class KernelRegression:
         if len(inputs) > self.chunk:
             moments = self._moments(params, query, inputs, targets, degree, factor, exclude)
             return read(moments), moments.max_score > -jnp.inf
-        weights = self.component_smoother(params, query, inputs, degree, factor, _others(len(inputs), exclude))
+        weights = self.component_smoother(params, query, inputs, degree, factor, mask=_others(len(inputs), exclude))
         return weights @ targets, jnp.any(weights != 0, axis=-1)
 
     def log_density(self, params: Params, query: Float[Array, "q d"], inputs: Float[Array, "n d"]) -> Float[Array, "q"]:

@@ -96,7 +96,7 @@ class DynamicMemoryNetwork(nn.Module, kw_only=True):
         layout = find_sentences(source, self.memory_size, self.shortest)
         facts, question = self.encoder(source, layout, train=train)
         mask = layout.mask()
-        memory = self.attention.prepare(facts, mask=mask)
+        memory = self.attention.prepare(facts, key_mask=mask)
         prepared = self.episode.prepare(facts)
         state, gates, scores = question, [], []
         for index in range(self.num_passes):

@@ -64,7 +64,7 @@ class EntityCell(nn.Module, kw_only=True):
             projected_keys: V w_j.
         """
         vector, bias, candidate, is_statement = statement
-        memory = self.write.prepare(slots, mask=jnp.broadcast_to(is_statement[:, None], slots.shape[:-1]))
+        memory = self.write.prepare(slots, key_mask=jnp.broadcast_to(is_statement[:, None], slots.shape[:-1]))
         gates = self.write(vector[:, None], memory, bias=bias[:, None]).weights[:, 0]
         change = self.activation(self.old(slots) + projected_keys + candidate[:, None])
         # Without a statement the gates are zero and the slots, which have unit length, do not change.

@@ -90,10 +90,10 @@ class MemN2N(nn.Module, kw_only=True):
         layout = find_sentences(source, self.memory_size)
         memories, u = self.embed(source, layout, train=train)
         # The keys and values of an empty slot are zero: it has neither words nor an age.
-        mask, hops = None if self.attend_empty else layout.mask(), []
+        key_mask, hops = None if self.attend_empty else layout.mask(), []
         for hop in range(self.num_hops):
             keys, values = (memories[hop], memories[hop + 1]) if self.adjacent else memories
-            memory = self.attention.prepare(keys, values=values, mask=mask)
+            memory = self.attention.prepare(keys, values, key_mask=key_mask)
             attended = self.attention(u[:, None], memory)
             context = attended.context[:, 0]
             if train and self.linear_steps:

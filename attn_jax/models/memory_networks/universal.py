@@ -95,7 +95,7 @@ class UniversalStack(nn.Module, kw_only=True):
                 probability = jnp.zeros(mask.shape)
             next_state, weight = state.advance(probability, self.threshold if self.halting else 1.0, last)
             changed, _, attended = self.layer(
-                x, mask=mask, positions=positions, allowed=None, bias=bias, source=None, cache=None, train=train
+                x, key_mask=mask, positions=positions, bias=bias, source=None, cache=None, train=train
             )
             x = jnp.where(state.running[..., None], changed, previous)
             output = output + weight[..., None] * x

@@ -158,7 +158,7 @@ class Decoder(nn.Module, kw_only=True):
         position = jnp.zeros(batch_size, jnp.int32)
         tags = encoded.tags
         if self.tag_attention is not None:
-            tags = self.tag_attention.prepare(tags.embedded, mask=tags.mask)
+            tags = self.tag_attention.prepare(tags.embedded, key_mask=tags.mask)
         layers = self.stack.start(encoded)
         state = DecodeState(layers=layers, fed=fed, position=position, weights=weights, tags=tags)
         if self.coverage:
@@ -171,7 +171,7 @@ class Decoder(nn.Module, kw_only=True):
 
     def remember(self, encoded: EncoderStates) -> PyTree:
         """Returns the memory that the steps read."""
-        return self.attention.prepare(encoded.states, mask=encoded.mask)
+        return self.attention.prepare(encoded.states, key_mask=encoded.mask)
 
     def step(
         self, memory: PyTree, state: DecodeState, embedded: Float[Array, "b e"]

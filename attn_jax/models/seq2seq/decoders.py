@@ -108,7 +108,7 @@ class LuongDecoder(Decoder, kw_only=True):
             return memory, state
         batch_size = encoded.states.shape[0]
         empty = jnp.zeros((batch_size, length, self.stack.features), self.stack.dtype)
-        past = self.self_attention.prepare(empty, mask=jnp.zeros(empty.shape[:2], bool))
+        past = self.self_attention.prepare(empty, key_mask=jnp.zeros(empty.shape[:2], bool))
         return memory, state.replace(past=past)
 
     def advance(self, memory, state, projected, *, masks=(), train=False):

@@ -165,7 +165,7 @@ class Seq2SeqModule(nn.Module, kw_only=True):
         if self.penalties is None:
             return losses
         n = self.objective.num_trajectories
-        terms = self.penalties(steps.weights, real=jnp.repeat(real, n, axis=0), mask=memory.mask)
+        terms = self.penalties(steps.weights, real=jnp.repeat(real, n, axis=0), key_mask=memory.key_mask)
         return losses._replace(loss=losses.loss + gradient_only(jnp.mean(terms.reshape(-1, n, real.shape[1]), axis=1)))
 
     def evaluate(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):

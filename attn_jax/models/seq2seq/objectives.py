@@ -323,9 +323,9 @@ class MarkovObjective(MixtureObjective, kw_only=True):
         return aligned.nll, correct, jnp.exp(aligned.log_posterior)
 
     def start(self, readout, memory):
-        batch_size, num_keys = memory.mask.shape
+        batch_size, num_keys = memory.key_mask.shape
         log_probs = jnp.zeros((batch_size, num_keys, readout.vocab_size))
-        return jnp.log(initial_weights(memory.mask)), log_probs, jnp.ones(batch_size, bool)
+        return jnp.log(initial_weights(memory.key_mask)), log_probs, jnp.ones(batch_size, bool)
 
     def step(self, readout, memory, state, token, steps):
         """Updates the posterior over the keys by `token`, then predicts the key and the token of the next step."""
@@ -344,7 +344,7 @@ class MarkovObjective(MixtureObjective, kw_only=True):
     def _transitions(self, readout, memory, steps, *, first):
         scores = readout.scores(steps.query, memory)
         jumps = self.jumps(steps.query) if self.jump_size else None
-        return log_transition(scores, memory.mask[:, None], monotonic=self.monotonic, jumps=jumps, first=first)
+        return log_transition(scores, memory.key_mask[:, None], monotonic=self.monotonic, jumps=jumps, first=first)
 
 
 class InferenceNetwork(nn.Module, kw_only=True):
@@ -370,7 +370,7 @@ class InferenceNetwork(nn.Module, kw_only=True):
         embedded = readout.embed(targets)
         _, states = self.rnn(embedded, real)
         scores = self.score(states, self.score.project_keys(memory.values))
-        return log_transition(scores, memory.mask[:, None] & possible)[..., 0, :]
+        return log_transition(scores, memory.key_mask[:, None] & possible)[..., 0, :]
 
 
 def mixture(log_weights: Float[Array, "... n"], log_probs: Float[Array, "... n v"]) -> Float[Array, "... v"]:

@@ -8,6 +8,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from attn_jax.attention.information import entropy
+from attn_jax.attention.masks import masks_by_name
 from attn_jax.outputs.pointer import coverage_loss
 from attn_jax.types import Array, Bool, Float
 
@@ -29,12 +30,13 @@ class Penalties:
     entropy: float = 0.0
     coverage: float = 0.0
 
+    @masks_by_name
     def __call__(
-        self, weights: Float[Array, "b t s"], *, real: Bool[Array, "b t"], mask: Bool[Array, "b s"]
+        self, weights: Float[Array, "b t s"], *, real: Bool[Array, "b t"], key_mask: Bool[Array, "b s"]
     ) -> Float[Array, "b t"]:
         """Computes the terms; that of the whole target stands at its first token, so that their sum is right."""
         weights = jnp.where(real[..., None], weights.astype(jnp.float32), 0)  # they are part of the loss
-        missing = jnp.where(mask, 1 - jnp.sum(weights, axis=1), 0)
+        missing = jnp.where(key_mask, 1 - jnp.sum(weights, axis=1), 0)
         whole = self.doubly_stochastic * jnp.sum(jnp.square(missing), axis=-1)
         first = (jnp.arange(weights.shape[1]) == 0) & real
         terms = jnp.where(first, whole[:, None], 0) - self.entropy * jnp.where(real, entropy(weights), 0)

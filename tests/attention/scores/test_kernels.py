@@ -32,7 +32,7 @@ def weights_of(score, query=QUERY, keys=KEYS, normalize=kernel_sum):
 
 def weights_of_masked(query, keys, mask):
     attention = Attention(score=kernel("gaussian", (1.0,)), normalize=kernel_sum)
-    call = lambda q, k: attention.apply({}, q, attention.prepare(k, k, mask)).weights  # noqa: E731
+    call = lambda q, k: attention.apply({}, q, attention.prepare(k, k, key_mask=mask)).weights  # noqa: E731
     return compiled(call)(query, keys)
 
 

@@ -45,7 +45,7 @@ def arrays(lead=(2,)):
 def writes_of(name, query, keys, values, rates, gates, mask=None):
     rule, turn, decay = RULES[name]
     rates = 2 * jax.nn.sigmoid(rates[..., 0])
-    return rule, turn(query), make_writes(turn(keys), values, mask, rates=rates, log_decay=decay(gates))
+    return rule, turn(query), make_writes(turn(keys), values, key_mask=mask, rates=rates, log_decay=decay(gates))
 
 
 def forms_of(rule, query, writes):
@@ -182,7 +182,7 @@ def test_what_is_before_a_reset_is_gone_and_later_decays_are_kept(reset):
 def test_the_value_of_a_masked_key_may_be_anything():
     _, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
     mask = jnp.arange(LENGTH) != 2
-    writes = make_writes(keys, jnp.where(mask[:, None], values, jnp.nan), mask)
+    writes = make_writes(keys, jnp.where(mask[:, None], values, jnp.nan), key_mask=mask)
     assert np.all(np.isfinite(writes.values))
 
 

@@ -117,10 +117,10 @@ def test_heads_are_their_formula_from_the_input_to_the_output(name):
     """f(q), f(k), v, rate and decay of the input; a write and a read at each position; norm, gate, projection."""
     kind, n, width = WRITTEN[name], 5, 3
     heads = WrittenHeads(kind=kind, num_heads=2, features=2 * width, chunk_size=2, gate=True)
-    x, mask = np.random.default_rng(0).normal(size=(1, n, 2 * width)).astype(np.float32), np.ones((1, n), bool)
-    options = dict(allowed=causal, method="self_attend")
-    params = params_of(heads, x, mask, scale=1.0, **options)
-    found = compiled(lambda x, mask: heads.apply({"params": params}, x, mask, **options)[1].context)(x, mask)
+    x, real = np.random.default_rng(0).normal(size=(1, n, 2 * width)).astype(np.float32), jnp.ones((1, n), bool)
+    options = dict(mask=causal, method="self_attend")
+    params = params_of(heads, x, key_mask=real, scale=1.0, **options)
+    found = compiled(lambda x, real: heads.apply({"params": params}, x, key_mask=real, **options)[1].context)(x, real)
 
     def dense(layer, y=x[0]):
         return y @ layer["kernel"] + layer.get("bias", 0)
@@ -159,11 +159,12 @@ def test_heads_are_their_formula_from_the_input_to_the_output(name):
 
 
 def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():
-    x, mask = jax.random.normal(jax.random.key(0), (1, 9, 8)), jnp.ones((1, 9), bool)
+    x = jax.random.normal(jax.random.key(0), (1, 9, 8))
+    options = dict(key_mask=jnp.ones((1, 9), bool), mask=causal, method="self_attend")
     heads = lambda **steps: WrittenHeads(kind=WRITTEN["mesa"], num_heads=2, features=8, **steps)  # noqa: E731
-    params = heads().init(jax.random.key(1), x, mask, allowed=causal, method="self_attend")
+    params = heads().init(jax.random.key(1), x, **options)
     default, exact, few = (
-        compiled(lambda x, h=h: h.apply(params, x, mask, allowed=causal, method="self_attend")[1].context)(x)
+        compiled(lambda x, h=h: h.apply(params, x, **options)[1].context)(x)
         for h in (heads(), heads(steps=0), heads(steps=1))
     )
     np.testing.assert_array_equal(default, exact)
@@ -174,14 +175,16 @@ def test_the_module_refuses_what_the_options_refuse():
     with pytest.raises(ValueError, match="chunk_size is 0; expected at least 1"):
         WrittenHeads(kind=WRITTEN["delta"], num_heads=1, features=4, chunk_size=0)
     heads = WrittenHeads(kind=WRITTEN["retention"], num_heads=1, features=4)
-    arguments = jax.random.key(0), jnp.ones((1, 3, 4)), jnp.ones((1, 3), bool)
+    init = functools.partial(
+        heads.init, jax.random.key(0), jnp.ones((1, 3, 4)), key_mask=jnp.ones((1, 3), bool), method="self_attend"
+    )
     with pytest.raises(ValueError, match="needs causal keys"):
-        heads.init(*arguments, method="self_attend")
-    with pytest.raises(ValueError, match="expected allowed=causal or None"):
-        heads.init(*arguments, allowed=lambda q, k: abs(q - k) < 2, method="self_attend")
+        init()
+    with pytest.raises(ValueError, match="expected mask=causal or None"):
+        init(mask=lambda q, k: abs(q - k) < 2)
     for name, value in {"bias": jnp.ones((3, 3)), "rotate": lambda x: x}.items():
         with pytest.raises(ValueError, match="expected no bias and no rotation"):
-            heads.init(*arguments, allowed=causal, method="self_attend", **{name: value})
+            init(mask=causal, **{name: value})
 
 
 def test_other_features_reach_the_model():

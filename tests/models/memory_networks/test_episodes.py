@@ -91,7 +91,7 @@ def test_soft_attention_to_one_fact_is_that_fact():
     def run(query, facts, mask):
         attention = Attention(score=GateNetwork(features=4), normalize=hardmax)
         variables = {"params": {"score": params}}
-        memory = attention.apply(variables, facts, mask=mask, method="prepare")
+        memory = attention.apply(variables, facts, key_mask=mask, method="prepare")
         attended = attention.apply(variables, query, memory)
         return (
             SoftEpisode().apply({}, facts, attended, mask),

@@ -107,7 +107,7 @@ def test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays():
 
     @compiled
     def one_step(own, x):
-        return layer(False).apply({"params": own}, x, mask=MASK, positions=places)[0]
+        return layer(False).apply({"params": own}, x, key_mask=MASK, positions=places)[0]
 
     states, _, weights, _ = run(params)
     x, expected, total, running = np.array(X), np.zeros(X.shape), np.zeros((B, N)), np.ones((B, N), bool)

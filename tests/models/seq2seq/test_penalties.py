@@ -23,7 +23,7 @@ def total(weights, penalties):
     """The terms of one target whose tokens and keys are all real."""
     weights = jnp.asarray(weights, jnp.float32)[None]
     real, mask = jnp.ones(weights.shape[:2], bool), jnp.ones((1, weights.shape[2]), bool)
-    return penalties(weights, real=real, mask=mask).sum()
+    return penalties(weights, real=real, key_mask=mask).sum()
 
 
 @pytest.mark.parametrize(("keys", "tokens"), [(36, 5), (196, 12)])
@@ -53,7 +53,7 @@ def test_the_terms_of_weights_in_bfloat16_are_computed_in_float32(name):
     half = jax.nn.softmax(jnp.asarray(scores)).astype(jnp.bfloat16)
     real = mask = jnp.ones((2, 10), bool)
     found, expected = (
-        Penalties(**{name: 1.0})(weights, real=real, mask=mask) for weights in (half, half.astype(jnp.float32))
+        Penalties(**{name: 1.0})(weights, real=real, key_mask=mask) for weights in (half, half.astype(jnp.float32))
     )
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -63,16 +63,16 @@ def test_padding_of_tokens_and_keys_counts_nothing():
     weights = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(4), (1, 3)), jnp.float32)
     penalties = Penalties(doubly_stochastic=1.0, entropy=0.5)
     real, mask = jnp.ones((1, 3), bool), jnp.ones((1, 4), bool)
-    alone = penalties(weights, real=real, mask=mask)
+    alone = penalties(weights, real=real, key_mask=mask)
     padded = penalties(
         jnp.pad(weights, ((0, 0), (0, 2), (0, 3))),
         real=jnp.pad(real, ((0, 0), (0, 2))),
-        mask=jnp.pad(mask, ((0, 0), (0, 3))),
+        key_mask=jnp.pad(mask, ((0, 0), (0, 3))),
     )
     np.testing.assert_allclose(padded[:, :3], alone, rtol=1e-6)
     assert not np.any(padded[:, 3:])
     flat = jnp.full((1, 1, 4), 0.25)
-    np.testing.assert_allclose(Penalties(entropy=2.0)(flat, real=real[:, :1], mask=mask), -2 * np.log(4), rtol=1e-6)
+    np.testing.assert_allclose(Penalties(entropy=2.0)(flat, real=real[:, :1], key_mask=mask), -2 * np.log(4), rtol=1e-6)
 
 
 def gradients(model, params):
@@ -101,7 +101,7 @@ def test_the_loss_has_the_gradient_of_the_terms_and_its_own_value(soft):
         def of(params):
             weights = model.attention_weights(params, BATCH)
             real, mask = BATCH["target_out"] != 0, BATCH["source"] != 0
-            return penalties(weights, real=real, mask=mask).sum()
+            return penalties(weights, real=real, key_mask=mask).sum()
 
         return jax.grad(of)(params)
 

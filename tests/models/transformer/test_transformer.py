@@ -236,8 +236,8 @@ def test_what_dropout_takes_out():
         )
 
     def of_layer(module, x, source, train=False):
-        memory = module.source_attention.prepare(source, mask=mask)
-        return module(x, mask=mask, positions=places, source=memory, train=train)[0]
+        memory = module.source_attention.prepare(source, key_mask=mask)
+        return module(x, key_mask=mask, positions=places, source=memory, train=train)[0]
 
     params = params_of(layer(0.0), x, x, method=of_layer)
     # The feed forward hands on what is positive in it, and all of that comes from a bias.
@@ -405,7 +405,7 @@ def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     parts = dict(make_attention=lambda: heads, features=width, feed_forward_size=12, norm_first=False)
     x = jax.random.normal(jax.random.key(0), (2, 5, width))
     real = jnp.arange(5) < jnp.array([[5], [3]])
-    arguments = dict(mask=real, positions=jnp.broadcast_to(jnp.arange(5), (2, 5)), allowed=causal)
+    arguments = dict(key_mask=real, mask=causal, positions=jnp.broadcast_to(jnp.arange(5), (2, 5)))
     params = params_of(TransformerLayer(**parts, convolution=convolution), x, **arguments)
     params["convolve"]["kernel"] = jnp.array([0.5, 2.0, 0.0])[:, None] * jnp.ones(width)
     plain = {name: value for name, value in params.items() if name != "convolve"}
@@ -415,7 +415,7 @@ def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     mixed = 1.5 * x + 2 * jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
     _, expected_memory, expected = TransformerLayer(**parts).apply({"params": plain}, mixed, **arguments)
     np.testing.assert_allclose(attended.context[real], expected.context[real], atol=1e-5)
-    np.testing.assert_array_equal(memory.memory.mask, expected_memory.mask)
+    np.testing.assert_array_equal(memory.memory.key_mask, expected_memory.key_mask)
     np.testing.assert_array_equal(memory.recent, jnp.stack([x[0, 3:5], x[1, 1:3]]))
 
 
@@ -441,7 +441,7 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     x = np.random.default_rng(0).normal(size=(2, 5, width)).astype(np.float32)
     mask = np.arange(5) < np.array([[5], [3]])
     positions = jnp.zeros((2, 5), jnp.int32)
-    arguments = dict(mask=jnp.asarray(mask), positions=positions)
+    arguments = dict(key_mask=jnp.asarray(mask), positions=positions)
     params = params_of(layer, jnp.asarray(x), **arguments)
     theirs = torch.nn.TransformerEncoderLayer(width, heads, inner, 0.0, batch_first=True, norm_first=norm_first).eval()
     tensor = lambda x: torch.tensor(np.asarray(x))  # noqa: E731
@@ -526,7 +526,7 @@ def test_each_attention_of_a_layer_samples_if_it_does():
         feed_forward_size=8,
     )
     x = jax.random.normal(jax.random.key(0), (1, 5, 8))
-    arguments = dict(mask=jnp.ones((1, 5), bool), positions=jnp.arange(5)[None])
+    arguments = dict(key_mask=jnp.ones((1, 5), bool), positions=jnp.arange(5)[None])
 
     def run(layer, x, train):
         source = layer.source_attention.prepare(x)

@@ -32,16 +32,17 @@ class Resumable:
     """A downloader for pooch that stores received bytes in `part` and requests only the missing ones.
 
     The request has a Range header (RFC 9110, section 14) and, if the server gave a strong ETag, an If-Range condition
-    that the file has not changed. A server without ranges sends the whole file, which then replaces the part.
+    that the file has not changed. A server without ranges sends the whole file, which then replaces the part. Where
+    nothing tells whether the rest belongs to the part, neither an ETag nor a known checksum, the part is not used.
     """
 
-    def __init__(self, part: pathlib.Path):
-        self.part = part
+    def __init__(self, part: pathlib.Path, known: bool):
+        self.part, self.known = part, known
         self.etag = part.with_name(part.name + ".etag")
 
     def __call__(self, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
         """Downloads `url` into the part, which then becomes `output_file`."""
-        offset = self.part.stat().st_size if self.part.exists() else 0
+        offset = self.part.stat().st_size if self.goes_on(url) else 0
         response = self._get(url, offset)
         if response.status_code == 416:  # nothing there from `offset` on: the part is whole, or not of this file
             size = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", ""))
@@ -54,12 +55,21 @@ class Resumable:
         self.part.replace(output_file)
         self.etag.unlink(missing_ok=True)
 
+    def goes_on(self, url: str) -> bool:
+        """Tells whether there is a part that the rest of this URL can follow."""
+        return self.part.exists() and (self.known or bool(self._validator(url)))
+
+    def _validator(self, url: str) -> str:
+        """Returns the ETag that this URL had when the part began; "" if it is not known."""
+        kept = self.etag.read_text().splitlines() if self.etag.exists() else []
+        return kept[0] if kept and kept[1:] in ([], [url]) else ""  # earlier versions kept no URL
+
     def _get(self, url: str, offset: int) -> requests.Response:
         headers = {"Accept-Encoding": "identity"}  # a range of a compressed answer would be of no use
         if offset:
             headers["Range"] = f"bytes={offset}-"
-            if self.etag.exists():
-                headers["If-Range"] = self.etag.read_text()
+            if etag := self._validator(url):
+                headers["If-Range"] = etag
         return requests.get(url, headers=headers, stream=True, timeout=TIMEOUT)
 
     def _save(self, url: str, response: requests.Response, offset: int) -> None:
@@ -67,10 +77,12 @@ class Resumable:
         resumed = response.status_code == 206 and start is not None and int(start[1]) == offset
         if response.status_code == 206 and not resumed:
             raise UserError(f"{url}: the server sent another range than the asked one, from byte {offset} on")
-        offset = offset if resumed else 0
+        if not resumed:  # before there is another ETag, which would be taken for that of this part
+            self.part.unlink(missing_ok=True)
+            offset = 0
         etag = response.headers.get("ETag", "")
         if etag.startswith('"'):  # weak ones, W/"...", do not promise the same bytes
-            self.etag.write_text(etag)
+            self.etag.write_text(f"{etag}\n{url}\n")
         elif not resumed:
             self.etag.unlink(missing_ok=True)
         length = response.headers.get("Content-Length")
@@ -138,15 +150,17 @@ def _retrieve(url: str, known: str | None, path: pathlib.Path) -> None:
         host = urlsplit(url).netloc
     except ValueError:  # such as http://[::1
         raise UserError(f"{url}: not a URL such as https://host/folder/") from None
+    downloader = Resumable(part, known is not None)
     known_hash = None if known is None else f"sha256:{known}"
     try:
-        pooch.retrieve(url, known_hash=known_hash, fname=path.name, path=path.parent, downloader=Resumable(part))
+        pooch.retrieve(url, known_hash=known_hash, fname=path.name, path=path.parent, downloader=downloader)
     except requests.HTTPError as error:
         raise UserError(f"{url}: the server answered {error.response.status_code} {error.response.reason}") from None
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema):
         raise UserError(f"{url}: not a URL such as https://host/folder/") from None
     except requests.RequestException as error:
-        kept = f"; {part.stat().st_size} bytes are kept, run the same command again to go on" if part.exists() else ""
+        goes_on = f"; {part.stat().st_size} bytes are kept" if downloader.goes_on(url) else ""
+        kept = f"{goes_on}, run the same command again to go on" if goes_on else ""
         raise UserError(f"{url}: no data from {host} ({_reason(error)}){kept}") from None
     except UserError:
         raise

@@ -125,6 +125,50 @@ def test_a_changed_file_is_not_joined_to_the_old_part(site, dataset, tmp_path):
     assert (tmp_path / "x.bin").read_bytes() == DATA
 
 
+@pytest.mark.parametrize("etags", [('"1"', '"2"'), ('W/"1"', 'W/"2"'), ("", "")], ids=["strong", "weak", "none"])
+def test_a_part_of_unknown_checksum_is_never_joined_to_another_file_of_its_size(site, tmp_path, etags):
+    dataset = Dataset("test", site.url, (Remote("x", "x.bin"),), unpack.nothing)
+    site.etag, site.break_after = etags[0], 100_000
+    with pytest.raises(UserError, match="no data from"):
+        download(dataset, tmp_path)
+    assert (tmp_path / "x.bin.part").exists()
+    site.files["/x"], site.etag, site.break_after = DATA[::-1], etags[1], None
+    download(dataset, tmp_path)
+    assert (tmp_path / "x.bin").read_bytes() == DATA[::-1] and names(tmp_path) == [SUMS, "x.bin"]
+
+
+def test_a_part_is_never_joined_to_a_file_of_another_server(site, tmp_path):
+    """That has the same ETag, such as the number of a version."""
+    site.files["/other/x"], site.break_after = DATA[::-1], 100_000
+    dataset = Dataset("test", site.url, (Remote("x", "x.bin"),), unpack.nothing)
+    with pytest.raises(UserError, match="no data from"):
+        download(dataset, tmp_path)
+    site.break_after = None
+    download(dataset, tmp_path, base_url=f"{site.url}/other")
+    assert (tmp_path / "x.bin").read_bytes() == DATA[::-1]
+
+
+def test_a_part_never_has_the_etag_of_another_file(site, tmp_path, monkeypatch):
+    """Of a download that is interrupted between the answer of the server and the first byte."""
+    dataset, path = Dataset("test", site.url, (Remote("x", "x.bin"),), unpack.nothing), tmp_path / "x.bin.part"
+    path.write_bytes(DATA[:1000])
+    (tmp_path / "x.bin.part.etag").write_text('"1"')
+    site.files["/x"], site.etag = DATA[::-1], '"2"'
+
+    opens = type(path).open
+
+    def interrupted(self, *args, **options):
+        if self == path:
+            raise KeyboardInterrupt
+        return opens(self, *args, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(path), "open", interrupted)
+        download(dataset, tmp_path)
+    download(dataset, tmp_path)
+    assert (tmp_path / "x.bin").read_bytes() == DATA[::-1]
+
+
 @pytest.mark.parametrize("part", [DATA, DATA + b"more"], ids=["whole", "too long"])
 def test_a_part_that_is_no_part(site, dataset, tmp_path, part):
     (tmp_path / "x.bin.part").write_bytes(part)

@@ -17,7 +17,7 @@ from attn_jax.cli.options import resolve
 from attn_jax.cli.start import Source
 from attn_jax.cli.workdir import plain
 from attn_jax.errors import UserError
-from attn_jax.tasks import Pairs, PointsTask, Task
+from attn_jax.tasks import PointsTask, Task
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.data_files import data_checksums
 from attn_jax.tasks.files import text_checksum
@@ -30,6 +30,23 @@ from attn_jax.training.optimizers import SCHEDULES, SinceBest, halve, plateau_sc
 from attn_jax.training.parallel import Parallel
 from attn_jax.training.progress import Progress, notice
 from attn_jax.types import Params, PyTree
+
+
+def check_processes(task: Task | PointsTask) -> None:
+    """Checks that every process reads the same data; each reads its own files.
+
+    Raises:
+        UserError: one reads other data than the first. All processes raise it.
+    """
+    if jax.process_count() == 1:
+        return
+    from jax.experimental import multihost_utils
+
+    sums = multihost_utils.process_allgather(np.uint32(text_checksum(task.checksums())))
+    if len(others := np.flatnonzero(sums != sums[0])):
+        raise UserError(
+            f"process {others[0]} reads other data than process 0 (wrong checksum); give all the same files"
+        )
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -54,11 +71,7 @@ class Run:
         self.schedule = resolve(self.config).optimizer.build_schedule(self.num_steps)
         self.begin_again()
         self.data = data_checksums(self.workdir)
-        self.splits = {
-            name: text_checksum([split.source, split.target])
-            for name, split in self.task.splits.items()
-            if isinstance(split, Pairs) and name != "test"
-        }
+        self.splits = self.task.checksums()
         self.skipped: set[int] = set()  # steps whose batches are left out, since their loss was not finite
 
     @property
@@ -100,6 +113,7 @@ class Run:
                     f"{self.workdir} was trained with other {name} data than is there now (wrong checksum): put the "
                     "files back as they were, or choose another --workdir"
                 )
+        self.splits = extra.get("splits", {}) | self.splits  # what a run reads at its beginning alone is there
         self.meter.state, self.best.state, self.plateau.state = extra["meter"], extra["best"], extra["plateau"]
         self.seconds, self.finished = extra["seconds"], extra["finished"]
         self.skipped |= set(extra.get("skipped", ()))  # earlier versions never left out a batch

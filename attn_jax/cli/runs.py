@@ -15,7 +15,7 @@ from attn_jax.cli.checks import best_metric, check, check_num_samples, seeds_of
 from attn_jax.cli.locks import claim
 from attn_jax.cli.options import resolve
 from attn_jax.cli.results import remove_results
-from attn_jax.cli.run_state import Callbacks, Run, params_of_seeds
+from attn_jax.cli.run_state import Callbacks, Run, check_processes, params_of_seeds
 from attn_jax.cli.start import Source, announcement, check_seeds, check_tokens, take
 from attn_jax.cli.vectors import vectors_of, with_vectors
 from attn_jax.cli.workdir import check_checkpoint, holds, load_config, save_config
@@ -24,7 +24,7 @@ from attn_jax.evaluation.base import Evaluator
 from attn_jax.models.base import RowLoss
 from attn_jax.tasks import PointsTask, Task, task_class
 from attn_jax.tasks.data_files import has_checksums
-from attn_jax.tasks.files import check_links
+from attn_jax.tasks.files import check_links, checksum
 from attn_jax.training import model_size
 from attn_jax.training.checkpoints import Checkpoints
 from attn_jax.training.loop import (
@@ -90,6 +90,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         if stored is None and options.train.start_from:
             source = read_source(options.train.start_from, seeds)
         task = build_task(config, stored)
+        check_processes(task)
         if options.model.reads_stories and options.model.learns_from_facts:
             check_facts(task, options.model.learns_from_facts)
         if source is not None:
@@ -274,8 +275,10 @@ def _train(run: Run, should_stop: Callable[[int], int]) -> FitResult:
     begins = restored is None and run.source is not None
     if begins:
         notice(announcement(run.source, jax.eval_shape(create, rngs[0]).params))
+        run.splits["start_from"] = run.source.checksum
     vectors = {} if restored is not None else vectors_of(config, run.task.kept)
     for side, found in vectors.items():
+        run.splits[f"{side}_vectors"] = checksum(found.rows)
         notice(f"{'word vectors':<14}{found} of the {side} from {config.train[f'{side}_vectors']}")
     if vectors:  # do they fit? before anything is compiled
         jax.eval_shape(lambda rng: with_vectors(create(rng).params, vectors), rngs[0])

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from attn_jax.cli.build import output_of
 from attn_jax.cli.options import resolve
 from attn_jax.errors import UserError
+from attn_jax.tasks.files import checksum, text_checksum
 from attn_jax.tasks.vocabulary import Vocabulary
 from attn_jax.training.pytrees import describe, flatten
 from attn_jax.types import Params, PyTree
@@ -34,6 +35,11 @@ class Source(NamedTuple):
     vocabularies: tuple[Vocabulary, Vocabulary]
     params: list[Params]  # one set per seed, on the host
     used: str  # description of the checkpoints used
+
+    @property
+    def checksum(self) -> int:
+        """Of the parameters."""
+        return text_checksum([checksum(x) for one in self.params for x in jax.tree.leaves(one)])
 
     def of_seed(self, index: int) -> Params:
         """Returns the parameters to start the seed number `index` from."""

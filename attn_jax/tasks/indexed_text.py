@@ -30,6 +30,10 @@ class IndexedTask(Task):
 
     index: TokenIndex | None = None
 
+    def checksums(self) -> dict[str, int]:
+        """Returns those of the splits and of the index; see Task.checksums."""
+        return super().checksums() | {"index": self.index.checksum}
+
     def batches(
         self,
         *,

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from attn_jax.errors import UserError
+from attn_jax.tasks.files import text_checksum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def checksum(self) -> int:
+        """Of the texts."""
+        return text_checksum([self.source, self.target])
 
     def select(self, indices: Iterable) -> "Pairs":
         """Returns the pairs at `indices`, in that order."""

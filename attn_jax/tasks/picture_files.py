@@ -11,11 +11,12 @@ A box is left,top,right,bottom in pixels, right and bottom outside; several are 
 import dataclasses
 import os
 import pathlib
+import zlib
 from typing import Any
 
 from attn_jax.errors import UserError
 from attn_jax.options import option, user_path
-from attn_jax.tasks.files import short
+from attn_jax.tasks.files import short, text_checksum
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.picture_options import PictureTaskOptions
 from attn_jax.tasks.pictures import PictureTask, check_image, read_image
@@ -75,7 +76,7 @@ def picture_files(
     splits = {"train": cut.train, "valid": cut.valid}
     if test:
         splits["test"] = read_captions(folder, test, questions)
-    image = check_images([image_of(source) for split in splits.values() for source in split.source], channels)
+    image, sums = check_images([image_of(source) for split in splits.values() for source in split.source], channels)
     for split in splits.values():
         check_boxes(split, image)
     if vocabularies is None:
@@ -89,7 +90,12 @@ def picture_files(
     if cut.equal:
         stats["training captions of a held-out image"] = cut.equal
     stats |= seen_in_training(splits, _images, "captions with an image")
-    return PictureTask("pictures", splits, *vocabularies, stats=stats)
+    files = {
+        f"{name} images": text_checksum([sums[image_of(source)] for source in split.source])
+        for name, split in splits.items()
+        if name != "test"
+    }
+    return PictureTask("pictures", splits, *vocabularies, stats=stats, files=files)
 
 
 def _images(pairs: Pairs) -> list[str]:
@@ -151,21 +157,22 @@ def read_boxes(text: str, num_words: int, where: str) -> tuple[tuple[Box, ...], 
     return tuple(found)
 
 
-def check_images(names: list[str], channels: int) -> tuple[int, int, int]:
-    """Returns the shape of the images, after a look at each: one that is damaged would stop a training later.
+def check_images(names: list[str], channels: int) -> tuple[tuple[int, int, int], dict[str, int]]:
+    """Returns (shape of the images, crc32 of each file), after a look at each: a damaged one would stop a training.
 
     Raises:
         UserError: there is a file that is no image, or an image of another size than the first.
     """
-    first, size = names[0], None
+    first, size, sums = names[0], None, {}
     read_image(pathlib.Path(first), channels)
     for name in dict.fromkeys(names):
         own = check_image(pathlib.Path(name))
+        sums[name] = zlib.crc32(pathlib.Path(name).read_bytes())
         size = size or own
         if own != size:
             found = f"{own[1]} x {own[0]} pixels, but {first} has {size[1]} x {size[0]}"
             raise UserError(f"{name}: {found}; expected images of one size")
-    return *size, channels
+    return (*size, channels), sums
 
 
 def check_boxes(pairs: Pairs, image: tuple[int, int, int]) -> None:

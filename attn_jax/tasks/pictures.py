@@ -5,10 +5,12 @@ batch is made when it is needed, so memory holds no more images than KEPT_BYTES 
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import pathlib
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -60,6 +62,14 @@ class FileGallery:
             raise UserError(f"{name}: {width} x {height} pixels; expected {self.image[1]} x {self.image[0]}, as others")
         return found
 
+    def version(self, name: str) -> Any:
+        """Returns what changes when the file of a name is written anew; None where there is no such file."""
+        try:
+            found = user_path(name).stat()
+        except (OSError, ValueError):
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
 
 class SceneGallery(FileGallery):
     """Generated scenes, named by split and number, such as "test:17"; any other name is that of a file."""
@@ -70,10 +80,19 @@ class SceneGallery(FileGallery):
 
     def scene(self, name: str) -> Scene | None:
         """Samples the scene of a name; None if the name is no scene's."""
-        split, _, number = name.partition(":")
-        if split not in SPLITS or not number.isdecimal() or len(number) > MOST_DIGITS:
+        if not self.names_scene(name):
             return None
+        split, _, number = name.partition(":")
         return self.world.sample((self.seed, SPLITS.index(split), int(number)), new=split != "train")
+
+    def names_scene(self, name: str) -> bool:
+        """Tells whether a name is that of a scene."""
+        split, _, number = name.partition(":")
+        return split in SPLITS and number.isdecimal() and len(number) <= MOST_DIGITS
+
+    def version(self, name: str) -> Any:
+        """Returns None of a scene, which never changes, else as that of a file."""
+        return None if self.names_scene(name) else super().version(name)
 
     def pixels(self, name: str) -> UInt8[np.ndarray, "h w c"]:
         """Draws a scene or reads a file; see Gallery."""
@@ -176,18 +195,24 @@ def _gallery(world: str, image: tuple[int, int, int]) -> "Kept":
 
 
 class Kept:
-    """A gallery that keeps the images it has found, as many as KEPT_BYTES hold."""
+    """A gallery that keeps the images it has found, as many as KEPT_BYTES hold, until their files change.
 
-    def __init__(self, gallery: Gallery):
-        self.gallery = gallery
-        self._found: dict[str, np.ndarray] = {}
+    `sums` has the crc32 of the pixels of each, by its name.
+    """
+
+    def __init__(self, gallery: FileGallery):
+        self.gallery, self.sums = gallery, dict[str, int]()
+        self._found: dict[str, tuple[Any, np.ndarray]] = {}
 
     def pixels(self, name: str) -> UInt8[np.ndarray, "h w c"]:
         """Returns an image; see Gallery."""
-        if (found := self._found.get(name)) is None:
+        version = self.gallery.version(name)
+        before, found = self._found.get(name, (None, None))
+        if found is None or before != version:
             found = self.gallery.pixels(name)
+            self.sums[name] = zlib.crc32(np.ascontiguousarray(found))
             if (len(self._found) + 1) * found.nbytes <= KEPT_BYTES:
-                self._found[name] = found
+                self._found[name] = version, found
         return found
 
 
@@ -237,5 +262,15 @@ def encode_pictures(pairs: Pairs, source_vocabulary: PictureQuestions, target_vo
     return EncodedPairs(rows, encode_targets(pairs, target_vocabulary))
 
 
+@dataclasses.dataclass(frozen=True)
 class PictureTask(Task):
-    """A task whose sources are images."""
+    """A task whose sources are images; `files` are the checksums of those that are read from files, by what they are.
+
+    What names images of a split has its name, such as "train images".
+    """
+
+    files: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def checksums(self) -> dict[str, int]:
+        """Returns those of the splits and of the files; see Task.checksums."""
+        return super().checksums() | self.files

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from attn_jax.errors import UserError
 from attn_jax.tasks.data_files import load_points, save_points
-from attn_jax.tasks.files import is_text
+from attn_jax.tasks.files import checksum, is_text, text_checksum
 from attn_jax.tasks.point_batches import LARGEST, PointBatches, StandardPoints, standardize
 
 
@@ -39,6 +39,11 @@ class Points:
     def __len__(self) -> int:
         return self.inputs.shape[1]
 
+    @property
+    def checksum(self) -> int:
+        """Of the numbers."""
+        return text_checksum([checksum(self.inputs), checksum(self.targets)])
+
 
 @dataclasses.dataclass(frozen=True)
 class PointsTask:
@@ -56,6 +61,10 @@ class PointsTask:
     def kept(self) -> "PointsTask":
         """The part of the data that a work directory stores: everything, since the model reads the training points."""
         return self
+
+    def checksums(self) -> dict[str, int]:
+        """Returns that of the training points; see Task.checksums. One that goes on has those of its work directory."""
+        return {"train": self.splits["train"].checksum}
 
     def save(self, workdir: pathlib.Path) -> None:
         """Writes what `load` reads: points.npz, the training and the test points of each seed."""

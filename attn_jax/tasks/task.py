@@ -10,6 +10,7 @@ from typing import ClassVar
 from attn_jax.tasks.batching import Batches, EncodedPairs, check_labels, encode_pairs
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.data_files import load_vocabularies, save_vocabularies
+from attn_jax.tasks.files import text_checksum
 from attn_jax.tasks.frequencies import count_targets, read_counts
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.sampled_pieces import PieceSampler, SampledBatches
@@ -61,6 +62,15 @@ class Task:
         else:
             vocabulary.counts = read_counts(path, vocabulary)
         return dataclasses.replace(self, target_vocabulary=vocabulary)
+
+    def checksums(self) -> dict[str, int]:
+        """Returns {what it is: checksum} of the data that a training reads, from which it cannot go on with others."""
+        found = {}
+        for name, split in self.splits.items():
+            if name != "test":
+                found[name] = split.checksum
+                found |= {} if split.evidence is None else {f"{name} facts": text_checksum(split.evidence)}
+        return found
 
     def save(self, workdir: pathlib.Path) -> None:
         """Writes what `load` reads: vocabularies.json."""

@@ -1,6 +1,14 @@
 """A process reads the rows of its own devices, where these are neighbours in the mesh."""
 
+import jax
+import numpy as np
+import pytest
+from jax.experimental import multihost_utils
+
 from attn_jax.cli.build import share_of_rows
+from attn_jax.cli.run_state import check_processes
+from attn_jax.errors import UserError
+from attn_jax.tasks import TASKS
 
 
 def test_a_process_reads_the_rows_of_its_devices():
@@ -12,3 +20,15 @@ def test_a_process_reads_the_rows_of_its_devices():
 def test_a_process_reads_all_rows_where_its_devices_are_apart_or_more_than_others():
     assert share_of_rows([0, 1, 0, 1], 1) == (0, 1)
     assert share_of_rows([0, 0, 0, 1], 1) == (0, 1)
+
+
+def test_processes_that_read_other_files_of_the_same_names_are_told(monkeypatch):
+    task = TASKS["dates"](num_examples=20, valid_size=5).build(data_dir="", kept=None, seeds=(0,))
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    for others, told in ((0, False), (1, True)):
+        monkeypatch.setattr(multihost_utils, "process_allgather", lambda x, k=others: np.array([x, x, x + k]))
+        if not told:
+            check_processes(task)
+            continue
+        with pytest.raises(UserError, match="process 2 reads other data than process 0"):
+            check_processes(task)

@@ -190,6 +190,28 @@ def test_the_command_and_a_training(folder, texts, tmp_path, capsys):
     assert fitted.step == 2
 
 
+def test_a_run_never_goes_on_over_another_index(texts, tmp_path, monkeypatch):
+    """Of the same vocabularies, sizes and first pairs."""
+    monkeypatch.setattr("attn_jax.tasks.indexed_text.SHOWN", 10)
+    other = [tmp_path / path.name for path in texts]
+    for path, copy in zip(texts, other, strict=True):
+        *lines, before, last = path.read_text().splitlines(keepends=True)
+        copy.write_text("".join([*lines, last, before]))
+    for paths in (texts, other):
+        folder = tmp_path / "index"
+        shutil.rmtree(folder, ignore_errors=True)
+        write_index(*paths, folder, OPTIONS)
+        for path in texts:
+            shutil.copy(path, folder / path.name.replace("train", "valid"))
+        options = dict(task__num_examples=0, task__buckets=(), task__batch_size=32, train__num_steps=2)
+        config = tiny_config(data_dir=str(folder), task__name="indexed_text", **options)
+        if paths is texts:
+            train(config, tmp_path / "run")
+        else:
+            with pytest.raises(UserError, match="was trained with other index data than is there now"):
+                train(config, tmp_path / "run")
+
+
 def test_a_file_of_frequencies_beside_the_counts_of_an_index_is_refused(folder, tmp_path):
     """It would not be read. A run of before goes on with the counts that it has stored."""
     options = dict(task__num_examples=0, task__buckets=(), model__output__name="hierarchical")

@@ -23,11 +23,12 @@ MAGIC = {"images-idx3": 0x803, "labels-idx1": 0x801}
 
 
 class Digits(NamedTuple):
-    """Images of digits."""
+    """Images of digits; `checksum` is that of the files that they are from."""
 
     images: Float[np.ndarray, "n h w"]
     labels: Int[np.ndarray, " n"]
     held_out: Bool[np.ndarray, " n"]
+    checksum: int = 0
 
     def numbers(self, digit: int, held_out: bool) -> Int[np.ndarray, " m"]:
         """Returns the numbers of the images of a digit."""
@@ -64,12 +65,13 @@ def of_mnist(folder: str) -> Digits:
     Raises:
         UserError: no file is there, one is damaged, or an image is blank.
     """
-    found = []
+    found, crc32 = [], 0
     for part, held_out in PARTS.items():
         paths = [_find(pathlib.Path(folder), f"{part}-{kind}-ubyte") for kind in MAGIC]
         if None in paths:
             continue
         images, labels = (read_idx(path, magic) for path, magic in zip(paths, MAGIC.values(), strict=True))
+        crc32 = zlib.crc32(labels, zlib.crc32(images, crc32))
         if len(images) != len(labels):
             raise UserError(f"{paths[1]}: {len(labels)} labels for the {len(images)} images of {paths[0].name}")
         if labels.max(initial=0) > 9:
@@ -79,13 +81,13 @@ def of_mnist(folder: str) -> Digits:
             raise UserError(
                 f"{paths[0]}, image {np.argmax(blank) + 1}: blank, no pixel is above {int(255 * INK)}; expected ink"
             )
-        found.append(Digits(images / 255, labels.astype(int), np.full(len(labels), held_out)))
+        found.append((images / 255, labels.astype(int), np.full(len(labels), held_out)))
     if not found:
         raise UserError(
             f"task.glyphs mnist needs t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, or train-..., packed or not, "
             f"in config.data_dir, which is {folder or 'empty'}"
         )
-    digits = Digits(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    digits = Digits(*(np.concatenate(parts) for parts in zip(*found, strict=True)), checksum=crc32)
     if len(found) == 1:
         digits = digits._replace(held_out=every_fifth(len(digits.labels)))
     for digit in range(10):

@@ -69,7 +69,9 @@ def scenes(
     stats: dict[str, int | float] = {name: len(split) for name, split in splits.items()}
     if form == "questions":
         stats["percent of test answers right that see the question alone"] = round(100 * blind(splits), 1)
-    return PictureTask("scenes", splits, *vocabularies, stats=stats, examples=tuple(splits["test"].source[:3]))
+    files = {"digits": REAL[world.glyphs](world.folder).checksum} if world.glyphs == "mnist" else {}
+    examples = tuple(splits["test"].source[:3])
+    return PictureTask("scenes", splits, *vocabularies, stats=stats, examples=examples, files=files)
 
 
 def check_world(world: World) -> None:

@@ -32,6 +32,7 @@ from attn_jax.evaluation import plots
 from attn_jax.evaluation.base import Split
 from attn_jax.evaluation.files import float32_text
 from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.evaluation.paired import MEASURED
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.options import flatten, options_of
 from attn_jax.tasks import Pairs, task_class
@@ -80,6 +81,7 @@ def train(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         snapshot = ensembled(config, Snapshot(run.setup, params, used, index), run.task.kept, workdir)
         name, split = own_split(run.task)
         result, of_each = measure(config, snapshot, split, name, files.overrides)
+        result["checksums"] |= run.splits
         result |= {"steps": ended.step, "train_seconds": round(run.trained_seconds, 1)}
         if run.skipped:
             result["skipped_steps"] = sorted(run.skipped)  # their loss was not finite
@@ -137,6 +139,8 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     before = load_json(path) if path.exists() else {}
     result, of_each = measure(config, snapshot, split, name, files.overrides)
     result |= {key: before[key] for key in ("chosen_seed", "steps", "train_seconds") if key in before}
+    trained = before.get("checksums", {})
+    result["checksums"] |= {key: value for key, value in trained.items() if key not in MEASURED}
     say_examples(result)
     say(table(result, workdir / "eval.json"))
     sentences.save_sentences(workdir / sentences.EVAL_FILE, of_each)

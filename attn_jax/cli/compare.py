@@ -20,9 +20,11 @@ from attn_jax.evaluation.paired import (
     Result,
     by_seed,
     can_compare,
+    changed_data,
     measured_alike,
     over_seeds,
     over_sentences,
+    same_examples,
     signature_of,
 )
 from attn_jax.evaluation.statistics import LEVEL, Comparison, almost_stochastic_order, holm, seeds_needed
@@ -38,7 +40,8 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
 
     Returns:
         {"workdir", "baseline", "split", "seeds": those in common, "without_sentences": folders without statistics of
-        sentences, "left_out": {metric: how each run measured it}, "decode": {option: its values} where they differ,
+        sentences, "left_out": {metric: how each run measured it}, "data": lines on data that was changed,
+        "decode": {option: its values} where they differ,
         "rows": [{"metric", "value", "baseline", "seeds", "order", "sentences"}]}. In a row, "seeds" and
         "sentences" are comparisons or None, {"difference", "low", "high", "p_value", "adjusted" (by Holm),
         "effect_size", "concludes"}; "order" is the bound of almost stochastic order that the run is better, None for
@@ -54,13 +57,14 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
             raise UserError(f"{folder} has no {name} yet; run --workdir={folder} {first} before")
     ours, theirs = (read_result(folder / name) for folder in (workdir, baseline))
     paths = {folder: folder / statistics for folder in (workdir, baseline)}
-    found = {folder: read_sentences(path) for folder, path in paths.items() if path.exists()}
+    given = {workdir: ours, baseline: theirs}
+    found = {folder: read_sentences(path, given[folder]) for folder, path in paths.items() if path.exists()}
     mine, other = found.get(workdir), found.get(baseline)
-    if mine and other:
-        if mine["checksum"] != other["checksum"]:
-            raise UserError(f"{workdir} and {baseline} were measured on other sentences; expected the same")
-    else:
+    if not (mine and other):
         check_same_split(workdir, ours, baseline, theirs)
+    if not same_examples(ours, theirs) or (mine and other and mine["checksum"] != other["checksum"]):
+        unit = next((unit for unit in UNITS if unit in ours), "examples")
+        raise UserError(f"{workdir} and {baseline} were measured on other {unit}; expected the same")
     common = [metric for metric in ours["metrics"] if metric in theirs["metrics"]]
     metrics = [metric for metric in common if measured_alike(ours, theirs, metric)]
     if not metrics:
@@ -89,6 +93,7 @@ def compare_runs(workdir: pathlib.Path, baseline: pathlib.Path, measured: str = 
     about = {"workdir": str(workdir), "baseline": str(baseline), "split": ours.get("split"), "seeds": seeds}
     left_out = [metric for metric in common if metric not in metrics]
     about |= {"left_out": {metric: [signature_of(result, metric) for result in (theirs, ours)] for metric in left_out}}
+    about |= {"data": changed_data({str(baseline): theirs, str(workdir): ours})}
     about |= {"decode": _differing(theirs.get("decode") or {}, ours.get("decode") or {})}
     return about | {"without_sentences": [str(path) for path in paths if path not in found], "rows": rows}
 
@@ -147,6 +152,7 @@ def comparison_lines(found: dict[str, Any]) -> list[str]:
     lines = [*markdown(rows).splitlines(), ""]
     for metric, (theirs, ours) in found["left_out"].items():
         lines.append(f"{metric} is left out: it was measured with {theirs or 'none'} and with {ours or 'none'}")
+    lines += found["data"]
     for option, (theirs, ours) in found["decode"].items():
         lines.append(f"decoding differs: decode.{option} is {theirs!r} in the baseline, {ours!r} in the run")
     count = len(found["seeds"])

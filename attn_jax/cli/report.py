@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -18,16 +19,18 @@ from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.base import Evaluator, Predictor, Split
 from attn_jax.evaluation.collect import collector_of
+from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.report.page import render
 from attn_jax.evaluation.report.run import curves_of, examples_of, run_data
 from attn_jax.evaluation.report.sweep import sweep_data
 from attn_jax.options import flatten
 from attn_jax.tasks import Pairs
-from attn_jax.tasks.files import check_links, is_finite, reason, write
+from attn_jax.tasks.files import check_links, is_finite, reason, text_checksum, write
 from attn_jax.training.progress import notice
 from attn_jax.types import Params
 
 FILE = "report.html"
+SOURCES = ("config.json", "result.json", "metrics.jsonl", "analysis.json")  # files of a run that its page shows
 
 
 class Written(NamedTuple):
@@ -58,7 +61,7 @@ def write_report(
     Raises:
         UserError: a file of the work directory is damaged, or the report cannot be written.
     """
-    path = workdir / "result.json"
+    path, sources = workdir / "result.json", sources_of(workdir)
     result = read_result(path) if path.exists() else {"metrics": {}, "seeds": []}
     metrics = workdir / "metrics.jsonl"
     try:
@@ -80,7 +83,7 @@ def write_report(
         examples=examples,
         analysis=analysis_in(workdir),
     )
-    return save(workdir / FILE, data, len(examples["items"]))
+    return save(workdir / FILE, data, len(examples["items"]), sources)
 
 
 def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
@@ -103,7 +106,7 @@ def analysis_in(workdir: pathlib.Path) -> dict[str, Any] | None:
 def write_sweep_report(
     folder: pathlib.Path, report_run: Callable[[ConfigDict, pathlib.Path], None], anew: bool = False
 ) -> Written:
-    """Writes the report of a folder of runs, and with `report_run` that of each run that has none or an older one.
+    """Writes the report of a folder of runs, and with `report_run` that of each run without one of its present files.
 
     With `anew` the report of every run is written.
 
@@ -132,13 +135,21 @@ def write_sweep_report(
             raise UserError(f"{folder}: {baseline} was measured on {split!r}, {name} on {other!r}; expected one split")
     check_seeds(folder, results)
     for name in results:
-        if anew or not _is_newer(folder / name / FILE, folder / name / "result.json"):
+        path = folder / name / FILE
+        if anew or not (path.exists() and path.read_bytes().endswith(sources_of(folder / name))):
             report_run(load_config(folder / name), folder / name)
     links = {name: f"{quote(name)}/{FILE}" for name in results if (folder / name / FILE).exists()}
     missing = [run.name for run in runs if run.name not in results]
-    notes = (f"Without a result yet: {', '.join(missing)}",) if missing else ()
+    notes = ((f"Without a result yet: {', '.join(missing)}",) if missing else ()) + tuple(changed_data(results))
     sentences = sentences_in(folder, results)
     return save(folder / FILE, sweep_data(folder.resolve().name, results, links, notes, sentences), 0)
+
+
+def sources_of(workdir: pathlib.Path) -> bytes:
+    """Returns the end of the page of a run: a comment with the checksum of the files that it shows."""
+    paths = [workdir / name for name in SOURCES]
+    found = text_checksum([zlib.crc32(path.read_bytes()) if path.exists() else None for path in paths])
+    return f"<!-- of {found} -->\n".encode()
 
 
 def check_seeds(folder: pathlib.Path, results: dict[str, dict[str, Any]]) -> None:
@@ -188,19 +199,15 @@ def config_rows(config: ConfigDict) -> list[tuple[str, str, bool]]:
     ]
 
 
-def save(path: pathlib.Path, data: dict, num_examples: int) -> Written:
-    """Writes a page.
+def save(path: pathlib.Path, data: dict, num_examples: int, end: bytes = b"") -> Written:
+    """Writes a page, and `end` after it.
 
     Raises:
         UserError: it cannot be written.
     """
-    content = render(data).encode()
+    content = render(data).encode() + end
     try:
         write(path, content)
     except OSError as error:
         raise UserError(f"cannot write {path}: {reason(error)}") from error
     return Written(path, len(content), num_examples)
-
-
-def _is_newer(path: pathlib.Path, other: pathlib.Path) -> bool:
-    return path.exists() and path.stat().st_mtime >= other.stat().st_mtime

@@ -4,26 +4,32 @@ A run writes it beside result.json, and --mode=eval writes eval_sentences.json; 
 """
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from attn_jax.errors import UserError
-from attn_jax.evaluation.paired import LAYOUT, Sentences
-from attn_jax.tasks.files import is_finite, load_json, save_json
+from attn_jax.evaluation.paired import LAYOUT, Result, Sentences
+from attn_jax.tasks.files import is_finite, load_json, save_json, text_checksum
 
 FILE, EVAL_FILE = "sentences.json", "eval_sentences.json"
 
 
 def save_sentences(path: pathlib.Path, sentences: Sentences | None) -> None:
-    """Writes the statistics of each sentence, if there are any."""
+    """Writes the statistics of each sentence; without any, removes those of an earlier measurement."""
     if sentences:
         save_json(path, sentences, indent=None)
+    else:
+        path.unlink(missing_ok=True)
 
 
-def read_sentences(path: pathlib.Path) -> Sentences:
+def read_sentences(path: pathlib.Path, result: Result | None = None) -> Sentences:
     """Reads a sentences.json.
 
+    Args:
+        path: of it.
+        result: of the same measurement, which has its checksum; None: it is not compared.
+
     Raises:
-        UserError: it is damaged, or something else.
+        UserError: it is damaged, of another measurement, or something else.
     """
     found = load_json(path)
     tables, seeds = found.get("statistics"), found.get("seeds")
@@ -38,14 +44,19 @@ def read_sentences(path: pathlib.Path) -> Sentences:
             shapes.add(len(one))
     if not sound or len(shapes) > 1:
         raise UserError(f"cannot read {path}: expected the statistics of sentences that a run writes")
+    if "checksums" in (result or {}) and result["checksums"].get("statistics") != text_checksum(found):
+        raise UserError(
+            f"{path} is of another measurement than the result beside it (wrong checksum): one was interrupted, or a "
+            "file was changed; measure again"
+        )
     return found
 
 
-def sentences_in(folder: pathlib.Path, names: Iterable[str]) -> dict[str, Sentences]:
-    """Reads the sentences.json of the runs of a sweep that have one.
+def sentences_in(folder: pathlib.Path, results: Mapping[str, Result]) -> dict[str, Sentences]:
+    """Reads the sentences.json of the runs of a sweep that have one, by the names of their results.
 
     Raises:
-        UserError: one is damaged.
+        UserError: one is damaged, or not of the result.
     """
-    paths = {name: folder / name / FILE for name in names}
-    return {name: read_sentences(path) for name, path in paths.items() if path.exists()}
+    paths = {name: folder / name / FILE for name in results}
+    return {name: read_sentences(path, results[name]) for name, path in paths.items() if path.exists()}

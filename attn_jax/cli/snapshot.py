@@ -237,11 +237,11 @@ def measure(
         notice(f"{label(name):<14}{metric} is not a finite number here: it is left out of the result")
     seeds = list(seeds_of(config))
     chooses = resolve(config).train.choose_seed and not snapshot.together
-    sentences = None
+    sentences, checksums = None, snapshot.predictor.checksums(split)
     if found.statistics and isinstance(split, Pairs):
-        content = text_checksum([split.source, split.target])
         statistics = {metric: of for metric, of in found.statistics.items() if metric in metrics}
-        sentences = sentences_of(seeds, statistics, found.outputs, content, ensemble=snapshot.together)
+        sentences = sentences_of(seeds, statistics, found.outputs, split.checksum, ensemble=snapshot.together)
+        checksums["statistics"] = text_checksum(sentences)
     result = {
         "name": config.name,
         "split": name,
@@ -253,6 +253,7 @@ def measure(
         "decode": config.decode.to_dict(),
         "metrics": metrics,
         "signatures": found.signatures,
+        "checksums": checksums,
         "examples": [example._asdict() for example in found.examples],
         "eval_seconds": round(time.monotonic() - begin, 2),
         "overrides": list(overrides),

@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from attn_jax.cli.engines.base import Engine, Task
 from attn_jax.cli.engines.local import Local
 from attn_jax.cli.live import Live
@@ -27,6 +29,7 @@ from attn_jax.cli.sweep_folder import save_order
 from attn_jax.cli.unread import check_read
 from attn_jax.cli.workdir import check_result, holds
 from attn_jax.errors import Interrupted, UserError, printable
+from attn_jax.evaluation.paired import changed_data
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.tables import differences_table, results_table, sentence_differences_table
 from attn_jax.tasks.files import check_links, is_link, save_json
@@ -185,6 +188,7 @@ def run_jobs(
         Interrupted: a signal reached this process or a run; this does not count as a failure.
     """
     check_begun(todo, folder, common)
+    configs = {job.name: override(load_config_file(job.config), [*common, *overrides_of(job)]) for job in todo}
     failed: list[str] = []
     engine = engine or Local()
     live = Live(folder, [job.name for job in todo]) if sys.stdout.isatty() else None
@@ -211,8 +215,10 @@ def run_jobs(
             yield Task(job.name, command, where / "log.txt")
 
     def ended(task: Task, code: int) -> None:
-        if code or not (task.log.parent / "result.json").exists():
-            tell(f"{'':<14}failed: {_why(task, code)} ({task.log})")
+        where = task.log.parent
+        why = _why(task, code) if code or not (where / "result.json").exists() else _changed(where, configs[task.name])
+        if why:
+            tell(f"{'':<14}failed: {why} ({task.log})")
             failed.append(task.name)
 
     came = run_all(
@@ -237,6 +243,16 @@ def _why(task: Task, code: int) -> str:
         return f"killed by signal {-code}"
     lines = _log_of(task).strip().splitlines()
     return lines[-1] if lines else f"exit status {code}"
+
+
+def _changed(where: pathlib.Path, config: ConfigDict) -> str:
+    """Returns how the config of a run that ended differs from the one it was to have: its file was changed since."""
+    try:
+        if (where / "config.json").exists():
+            check_result(where, config)
+    except UserError as error:
+        return f"its file was changed while the sweep ran: {error}"
+    return ""
 
 
 def _log_of(task: Task) -> str:
@@ -266,14 +282,17 @@ def joined(folder: pathlib.Path, todo: list[Job], common: list[str]) -> dict[str
 
 
 def table(folder: pathlib.Path, todo: list[Job]) -> str:
-    """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any."""
+    """Formats the results in Markdown: a row per run, and its paired differences to the first run; "" without any.
+
+    Lines below the tables name runs whose data was changed under the same name.
+    """
     done = [job.name for job in todo if _done(folder, job)]
     if not done:
         return ""
     results = {name: read_result(folder / name / "result.json") for name in done}
-    sentences = sentences_in(folder, done)
+    sentences = sentences_in(folder, results)
     tables = results_table(results), differences_table(results), sentence_differences_table(results, sentences)
-    return "\n\n".join(filter(None, tables))
+    return "\n\n".join(filter(None, (*tables, "\n".join(changed_data(results)))))
 
 
 def _done(folder: pathlib.Path, job: Job) -> bool:

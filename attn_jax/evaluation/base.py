@@ -97,6 +97,10 @@ class Predictor(Protocol):
         """
         ...
 
+    def checksums(self, split: Split) -> dict[str, int]:
+        """Returns {"examples": checksum} of a split that was measured, and "images" of images."""
+        ...
+
     def read_lines(self, lines: Iterable[str]) -> list[str]:
         """Reads the sources in lines of input, such as one for each line that is not empty."""
         ...

@@ -4,6 +4,7 @@ A comparison over seeds is about two configs: would other seeds give the same si
 the trained models at hand: would other sentences? Two seeds of one config often differ by the second.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from attn_jax.evaluation.text import TEXT_METRICS, TOKEN_METRICS
 
 SCORES = {name: metric.score for name, metric in (TEXT_METRICS | TOKEN_METRICS).items() if metric.score}
 LAYOUT = 1
+MEASURED = ("examples", "images", "statistics")  # of the checksums of a result: what a run was measured on and with
 ENSEMBLE = "ensemble"  # in place of a seed
 Result = Mapping[str, Any]  # content of a result.json: {"metrics": {name: {"mean", "std", "seeds"}}, "seeds"}
 Sentences = Mapping[str, Any]  # content of a sentences.json, see `sentences_of`
@@ -47,6 +49,29 @@ def _plain(table: np.ndarray) -> list[list[float | int]]:
     if np.issubdtype(table.dtype, np.integer):
         return table.tolist()
     return [[int(x) if x.is_integer() else x for x in row] for row in table.tolist()]
+
+
+def same_examples(result: Result, baseline: Result) -> bool:
+    """Tells whether two results can be of the same examples; of earlier versions there are no checksums."""
+    ours, theirs = (each.get("checksums", {}) for each in (result, baseline))
+    return all(ours.get(key, theirs.get(key)) == theirs.get(key, ours.get(key)) for key in ("examples", "images"))
+
+
+def changed_data(results: Mapping[str, Result]) -> list[str]:
+    """Returns a line for each run whose data was another than that of a run before, with equal options of the data."""
+    first: dict[str, tuple[str, dict[str, int]]] = {}
+    lines = []
+    for name, result in results.items():
+        config, sums = result.get("config", {}), result.get("checksums", {})
+        of = [result.get("split"), result["seeds"], config.get("data_dir"), config.get("task")]
+        of += [config.get("train", {}).get(key) for key in ("start_from", "source_vectors", "target_vectors")]
+        other, before = first.setdefault(json.dumps(of), (name, sums))
+        if differs := [key for key in sums if key != "statistics" and before.get(key, sums[key]) != sums[key]]:
+            lines.append(
+                f"data differs: {', '.join(differs)} of {name} and of {other} have other checksums under the same "
+                "options; a file was changed between the two"
+            )
+    return lines
 
 
 def by_seed(result: Result, metric: str) -> dict[Any, float]:

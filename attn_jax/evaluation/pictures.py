@@ -18,6 +18,7 @@ from attn_jax.evaluation.text_predictor import TextPredictor
 from attn_jax.evaluation.trajectories import Stop, plot_trajectory, stops_of
 from attn_jax.evaluation.translate import Translator
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
+from attn_jax.tasks.files import text_checksum
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.pictures import gallery_of
 from attn_jax.tasks.task import Task
@@ -73,6 +74,13 @@ class PicturePredictor(TextPredictor):
                 self.gallery.pixels(name)
             found.append(text)
         return found
+
+    def checksums(self, split: Pairs) -> dict[str, int]:
+        """Returns those of the texts and of the pixels; see attn_jax.evaluation.base.Predictor."""
+        names = [text.partition("\t")[0] for text in split.source]
+        for name in set(names) - self.gallery.sums.keys():
+            self.gallery.pixels(name)
+        return super().checksums(split) | {"images": text_checksum([self.gallery.sums[name] for name in names])}
 
     def predict(self, params: Params, lines: Iterable[str], chunk: int):
         """Yields (images, captions or answers) for every `chunk` lines; see TextPredictor.predict."""

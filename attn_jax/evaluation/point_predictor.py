@@ -48,6 +48,10 @@ class PointPredictor:
         """Raises a ValueError: points are no pairs of texts."""
         raise ValueError("a regression predicts no text")
 
+    def checksums(self, split: Points) -> dict[str, int]:
+        """Returns that of the numbers; see attn_jax.evaluation.base.Predictor."""
+        return {"examples": split.checksum}
+
     def read_lines(self, lines: Iterable[str]) -> list[str]:
         """Reads the numbers of each line that is not empty, as "number,number"; a first line may name the columns."""
         return [self.columns.separator.join(map(repr, numbers)) for _, numbers in self._read(lines) if numbers]

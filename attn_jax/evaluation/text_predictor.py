@@ -103,6 +103,10 @@ class TextPredictor:
                 result[index] = weights[row, :, : encoded.source.lengths[index]]
         return result
 
+    def checksums(self, split: Pairs) -> dict[str, int]:
+        """Returns that of the texts; see attn_jax.evaluation.base.Predictor."""
+        return {"examples": split.checksum}
+
     def read_lines(self, lines: Iterable[str]) -> list[str]:
         """Reads a source from each line that is not empty."""
         return [line for line in self._checked(lines) if line.strip()]

@@ -12,7 +12,7 @@ from tiny_run import tiny_config
 from attn_jax.cli import commands, main, sweep
 from attn_jax.cli.compare import compare_runs, comparison_lines
 from attn_jax.cli.overrides import parse
-from attn_jax.cli.sentences import read_sentences
+from attn_jax.cli.sentences import read_sentences, save_sentences
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
 from attn_jax.evaluation.metrics import summarize
@@ -200,7 +200,12 @@ def cut(path):
         ("result.json", lambda found: found | {"split": "valid"}, r"a was measured on 'test', .* on 'valid'; expected"),
         ("result.json", lambda found: found | {"sentences": 7}, r"a was measured on \d+ examples, .* on 7; expected"),
         ("result.json", lambda found: found | {"metrics": {}}, "have no metric in common"),
-        ("sentences.json", lambda found: found | {"checksum": 1}, "were measured on other sentences"),
+        ("result.json", lambda found: found | {"checksums": {"examples": 1}}, "were measured on other sentences"),
+        (
+            "sentences.json",
+            lambda found: found | {"checksum": 1},
+            r"sentences\.json is of another measurement",
+        ),
         ("sentences.json", lambda found: found | {"checksum": None}, r"sentences\.json: expected the statistics of"),
         ("sentences.json", lambda found: {"statistics": {}}, r"sentences\.json: expected the statistics of sentences"),
         ("sentences.json", lambda found: with_loss(found, "x"), r"sentences\.json: expected the statistics of"),
@@ -291,3 +296,9 @@ def test_an_ensemble_and_seeds_differ_by_what_their_two_columns_say(tmp_path):
         assert row["sentences"]["difference"] == pytest.approx(row["value"] - row["baseline"])
         (line,) = (line for line in comparison_lines(found) if line.startswith("over seeds:"))
         assert line == "over seeds: nothing to compare, since an ensemble is of no single seed"
+
+
+def test_a_measurement_without_statistics_leaves_none_of_the_one_before(tmp_path):
+    (tmp_path / "eval_sentences.json").write_text("{}")
+    save_sentences(tmp_path / "eval_sentences.json", None)
+    assert not (tmp_path / "eval_sentences.json").exists()

@@ -15,7 +15,7 @@ from tiny_run import tiny_config
 from attn_jax.cli import commands, main, sweep
 from attn_jax.cli.load import load
 from attn_jax.cli.overrides import parse
-from attn_jax.cli.report import FILE, check_seeds, write_sweep_report
+from attn_jax.cli.report import FILE, check_seeds, sources_of, write_sweep_report
 from attn_jax.cli.results import read_result
 from attn_jax.cli.sweep_folder import is_sweep, runs_of, save_order
 from attn_jax.errors import UserError
@@ -122,11 +122,11 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
     assert is_sweep(folder) and not is_sweep(folder / "quickstart,seed=0") and not is_sweep(folder / "notes")
     assert [path.name for path in runs_of(folder)] == ["quickstart,seed=1", "quickstart,seed=0"]
     made = []
-    (folder / "quickstart,seed=1" / FILE).write_text("there already")
+    (folder / "quickstart,seed=1" / FILE).write_bytes(b"there already" + sources_of(folder / "quickstart,seed=1"))
 
     def report_run(config, workdir):
         made.append(workdir.name)
-        (workdir / FILE).write_text(config.name)
+        (workdir / FILE).write_bytes(config.name.encode() + sources_of(workdir))
 
     write_sweep_report(folder, report_run)
     page = data_of(folder / FILE)
@@ -138,6 +138,13 @@ def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys)
     assert [row[0] for row in page["table"]] == ["run", "seed=1", "seed=0"] and len(page["figure"]) == 2
     assert page["sentence_differences"][1] == ["seed=0", "+0 [+0, +0]", "+0 [+0, +0]"]  # they are copies
     os.utime(folder / "quickstart,seed=1" / FILE, (0, 0))
+    write_sweep_report(folder, report_run)
+    assert made == ["quickstart,seed=0"]  # older, but of the same files
+    metrics = folder / "quickstart,seed=1" / "metrics.jsonl"
+    before, size = metrics.stat(), metrics.stat().st_size
+    metrics.write_text(metrics.read_text().replace("1", "2"))
+    os.utime(metrics, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert metrics.stat().st_size == size and metrics.stat().st_mtime_ns == before.st_mtime_ns
     write_sweep_report(folder, report_run)
     assert made == ["quickstart,seed=0", "quickstart,seed=1"]
     write_sweep_report(folder, report_run, anew=True)

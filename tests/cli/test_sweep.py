@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +168,25 @@ def test_a_sweep_of_which_nothing_has_a_result_prints_no_table(fake, tmp_path, c
     with pytest.raises(UserError, match="1 of 1 runs failed"):
         sweep.run_sweep(fake(2), str(tmp_path / "runs"), [])
     assert capsys.readouterr().out == ""
+
+
+def test_a_run_of_a_config_that_was_changed_while_the_sweep_ran_has_failed(fake, tmp_path, capsys):
+    """Its name, which has the name of the file and the overrides, is that of the run that was asked for."""
+    path, folder = fake(0), tmp_path / "runs"
+    (job,) = sweep.jobs(path)
+    config = override(load_config_file(job.config), sweep.overrides_of(job))
+    config.train.log_every += 1
+    save_config(tmp_path, config)
+    program = tmp_path / "launch.py"
+    copy = f"import shutil; shutil.copy('{tmp_path}/config.json', options['workdir'])\n"
+    program.write_text(program.read_text() + copy)
+    assert sweep.run_jobs([job], folder, []) == []  # an option that changes no number
+    shutil.rmtree(folder)
+    config.train.num_steps += 1
+    save_config(tmp_path, config)
+    assert sweep.run_jobs([job], folder, []) == [job.name]
+    assert "its file was changed while the sweep ran" in (err := capsys.readouterr().err)
+    assert "train.num_steps is" in err
 
 
 def test_one_sweep_at_a_time_in_a_folder(fake, tmp_path, capsys):

@@ -8,7 +8,16 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from attn_jax.evaluation.metrics import summarize
-from attn_jax.evaluation.paired import SCORES, by_seed, can_compare, over_seeds, over_sentences, sentences_of
+from attn_jax.evaluation.paired import (
+    SCORES,
+    by_seed,
+    can_compare,
+    changed_data,
+    over_seeds,
+    over_sentences,
+    same_examples,
+    sentences_of,
+)
 from attn_jax.evaluation.tables import sentence_differences_table
 from attn_jax.evaluation.text import TEXT_METRICS
 
@@ -124,3 +133,17 @@ def test_an_ensemble_with_other_runs_is_no_seed_even_of_a_run_of_one_seed():
     assert found.difference.mean == pytest.approx(value(together) - np.mean([value(one) for one in seeds]))
     of_runs = result([together]) | {"decode": {"ensemble": False, "runs": ["other"]}}
     assert by_seed(of_runs, "bleu") == {} and by_seed(result([together]), "bleu") == {0: value(together)}
+
+
+def test_data_that_was_changed_between_two_runs_is_named():
+    """Where the options of the data are equal; other options, seeds and splits may be of other data."""
+    about = {"split": "test", "seeds": [0], "config": {"data_dir": "data", "task": {"name": "parallel_text"}}}
+    first = about | {"checksums": {"examples": 1, "statistics": 2, "train": 3}}
+    same = about | {"checksums": {"examples": 1, "statistics": 7, "train": 3}}
+    changed = about | {"checksums": {"examples": 5, "statistics": 7, "train": 4}}
+    started = changed | {"config": about["config"] | {"train": {"start_from": "runs/a"}}}
+    elsewhere = changed | {"config": about["config"] | {"data_dir": "other"}}
+    assert changed_data({"a": first, "b": same, "c": elsewhere, "s": started, "old": about}) == []
+    (line,) = changed_data({"a": first, "b": same, "c": changed, "d": elsewhere})
+    assert line.startswith("data differs: examples, train of c and of a have other checksums")
+    assert same_examples(first, same) and same_examples(first, about) and not same_examples(first, changed)

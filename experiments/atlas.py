@@ -316,6 +316,12 @@ def weights_of(mechanism: Mechanism, example: Example) -> Float[np.ndarray, "n n
     return jax.device_get(run(example.inputs, example.params))[0, 0]
 
 
+def settings(mechanism: Mechanism, steps: int) -> dict[str, Any]:
+    """Returns all that the numbers of a mechanism depend on, besides the code."""
+    sizes = {"width": WIDTH, "lengths": LENGTHS, "symbols": SYMBOLS, "sorted": SORTED, "batch_size": BATCH_SIZE}
+    return raw.plain({**mechanism._asdict(), "steps": steps, "test_size": TEST_SIZE, "seed": TEST_SEED, **sizes})
+
+
 def measure(names: Sequence[str], runs: pathlib.Path, each: bool = False, steps: int = STEPS) -> dict[str, Any]:
     """Measures mechanisms; each is kept in `runs` as soon as it is, so that a measurement that was stopped goes on."""
     known, found, example = mechanisms(), {}, None
@@ -324,7 +330,7 @@ def measure(names: Sequence[str], runs: pathlib.Path, each: bool = False, steps:
         print(f"{BASELINE}: {example.accuracy:.1f} % of the symbols are right", file=sys.stderr, flush=True)
     for name in names:
         mechanism = known[name]
-        path, key = runs / f"{name}{'_trained' * each}.json", [mechanism.key, steps]
+        path, key = runs / f"{name}{'_trained' * each}.json", settings(mechanism, steps)
         kept = load_json(path) if path.exists() else {}
         if kept.get("of") != key:
             own = learn(mechanism, steps) if each else None

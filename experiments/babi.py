@@ -33,7 +33,7 @@ from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
 from attn_jax.tasks import Task  # noqa: E402
 from attn_jax.tasks.babi.worlds import generate  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 TASKS = tuple(range(1, 21))
@@ -290,7 +290,9 @@ def main(argv: list[str] | None = None) -> None:
         raise UserError(f"--tasks={options.tasks}: {wrong_ones[0]} is not one of {', '.join(map(str, family.tasks))}")
     todo = list(named(runs(options.family, tuple(map(int, numbers)) or TASKS), pathlib.Path(__file__)))
     folder = pathlib.Path(options.runs)
-    failed = [] if options.table else run_jobs(todo, folder, [f"--config.data_dir={options.data_dir}", *common])
+    overrides = [f"--config.data_dir={options.data_dir}", *common]
+    of_sweep.check(todo, folder, overrides)
+    failed = [] if options.table else run_jobs(todo, folder, overrides)
     done = [job for job in todo if (folder / job.name / "result.json").exists()]
     rows = [
         row for job in done for row in measure(job, folder / job.name, options.data_dir, options.fresh, family.joint)

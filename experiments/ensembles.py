@@ -24,6 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.paired import same_examples  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
@@ -87,6 +88,8 @@ def measure(run: Run, workdir: pathlib.Path, data_dir: pathlib.Path, more: list[
     launch(f"--config={run.config}", f"--workdir={workdir}", data, *options)
     launch("--mode=eval", f"--workdir={workdir}", data, "--config.decode.ensemble=True")
     each, together = load_json(workdir / "result.json"), load_json(workdir / "eval.json")
+    if not same_examples(each, together):
+        raise UserError(f"{workdir}: the test split was changed since the run was measured; remove result.json")
     return {
         "config": run.config,
         "overrides": run.overrides,

@@ -36,6 +36,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.checks import seeds_of  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.evaluation.paired import same_examples  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.options import flatten  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
@@ -205,7 +206,7 @@ def of_ensemble(workdir: pathlib.Path, result: dict[str, Any]) -> dict[str, Any]
     if not path.exists():
         return {}
     measured = load_json(path)
-    same = all(measured[key] == result[key] for key in ("split", "sentences"))
+    same = all(measured[key] == result[key] for key in ("split", "sentences")) and same_examples(measured, result)
     decoded = measured["decode"] == result["decode"] | {"ensemble": True}
     return {"ensemble": measured["metrics"]} if same and decoded else {}
 

@@ -25,6 +25,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.tasks.files import text_checksum  # noqa: E402
+from attn_jax.tasks.token_index import checksum_of  # noqa: E402
 from experiments import peers, raw  # noqa: E402
 
 READINGS = {"soft": ["--arch", "soft"], "monotonic, first order": ["--arch", "hmmfull", "--mono"]}
@@ -67,8 +69,14 @@ def train(program: pathlib.Path, data_dir: pathlib.Path, run: Setting, folder: p
         for part, name in (("train", f"train-{size}"), ("dev", "dev"))
     }
     settings = values(options) | {part: file.name for part, file in files.items()}
+
+    def data() -> int | None:
+        if not all(file.exists() for file in files.values()):
+            return None
+        return text_checksum([checksum_of(file) for file in files.values()])
+
     if log.exists() and chosen(log.read_text()):
-        peers.check(log, settings)
+        peers.check(log, settings, data)
         return log.read_text()
     if not (program / "src" / "train.py").exists():
         raise UserError(f"--program={program}: expected a clone of neural-transducer, with src/train.py")
@@ -78,7 +86,7 @@ def train(program: pathlib.Path, data_dir: pathlib.Path, run: Setting, folder: p
     command = [sys.executable, "src/train.py", *options]
     command += [text for part, file in files.items() for text in (f"--{part}", str(file))]
     command += ["--model", str(folder.absolute() / run.name)]
-    peers.keep(log, settings, command_of(program, data_dir, *run))
+    peers.keep(log, settings, command_of(program, data_dir, *run), data())
     return peers.run(command, log, folder=program, environment={"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"})
 
 

@@ -8,7 +8,9 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attn_jax.cli.sweep import jobs
+from attn_jax.cli.overrides import load_config_file, override
+from attn_jax.cli.sweep import RESULTS, Job, jobs, overrides_of
+from attn_jax.cli.workdir import check_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.tables import differences_table, results_table
 from attn_jax.tasks.files import load_json
@@ -26,13 +28,31 @@ def finished(script: pathlib.Path, variants: Iterable[Any], runs: pathlib.Path) 
         runs: folder of the sweep.
 
     Raises:
-        UserError: none has.
+        UserError: none has, or one is of another config.
     """
-    folders = {variant: runs / job.name for variant, job in zip(variants, jobs(script), strict=True)}
+    todo = list(jobs(script))
+    check(todo, runs)
+    folders = {variant: runs / job.name for variant, job in zip(variants, todo, strict=True)}
     found = {variant: folder for variant, folder in folders.items() if (folder / "result.json").exists()}
     if not found:
         raise UserError(f"no finished run in {runs}; train with launch.py --sweep=experiments/{script.name}")
     return found
+
+
+def check(todo: Iterable[Job], runs: pathlib.Path, common: Sequence[str] = ()) -> None:
+    """Checks that finished runs are of the configs of their jobs, of which their names are a part.
+
+    `common` are the overrides of all jobs; those that the sweep was given, where they are kept.
+
+    Raises:
+        UserError: one is of another config, whose file was changed since.
+    """
+    kept = load_json(runs / RESULTS)["runs"] if (runs / RESULTS).exists() else {}
+    for job in todo:
+        where, own = runs / job.name, [*common, *overrides_of(job)]
+        if (where / "result.json").exists() and (where / "config.json").exists():
+            overrides = kept.get(job.name, {}).get("overrides", own)
+            check_result(where, override(load_config_file(job.config), overrides))
 
 
 def tables(runs: dict[str, dict[str, Any]]) -> str:

@@ -32,7 +32,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 
 RESULTS = ROOT / "experiments" / "results"
 UNITS = {"steps": " ({:.0f} steps)", "seconds": " ({:.0f} s)", "best": ""}
@@ -250,6 +250,7 @@ def report(
     if common:
         parser.error(f"unrecognized arguments: {' '.join(common)}")
     begun = raw.begin(args.out.with_suffix(".json"))
+    of_sweep.check(todo.values(), args.runs)
     found = {name: args.runs / todo[same.get(name, name)].name for name in timed}
     curves = {
         name: curve(run, args.timed / timed[name].name) for name, run in found.items() if (run / "result.json").exists()

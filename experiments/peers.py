@@ -1,13 +1,13 @@
 """Other programs that are run beside this package, each in a process of its own with a log that is kept.
 
-Beside LOG.log, LOG.settings.json has the settings of the program, and the command, commit and date of the experiment. A
-log is read again only where it is of the same settings.
+Beside LOG.log, LOG.settings.json has the settings of the program, the checksum of its data, and the command, commit and
+date of the experiment. A log is read again only where it is of the same settings and data.
 """
 
 import os
 import pathlib
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_jax.errors import UserError
@@ -19,23 +19,32 @@ from experiments import raw
 ORIGIN = ("command", "commit", "date")
 
 
-def keep(log: pathlib.Path, settings: Mapping[str, Any], command: str) -> None:
-    """Writes the settings of a program that is about to run, and how, at which commit and when that was asked for."""
+def keep(log: pathlib.Path, settings: Mapping[str, Any], command: str, data: int | None = None) -> None:
+    """Writes the settings of a program that is about to run, and how, at which commit and when that was asked for.
+
+    `data` is the checksum of what it reads.
+    """
     found = provenance()
     origin = {"command": command, "commit": found["commit"], "date": found["date"]}
-    save_json(_beside(log), {"settings": raw.plain(dict(settings)), **origin})
+    save_json(_beside(log), {"settings": raw.plain(dict(settings)), "data": data, **origin})
 
 
-def check(log: pathlib.Path, settings: Mapping[str, Any]) -> None:
-    """Checks that a log that is kept is of these settings. Of one that is older than this check, it says so.
+def check(log: pathlib.Path, settings: Mapping[str, Any], data: Callable[[], int | None] = lambda: None) -> None:
+    """Checks that a log that is kept is of these settings and data. Of one that is older than this check, it says so.
+
+    `data` computes the checksum of the data that are there now, None if there are none.
 
     Raises:
         UserError: it is of others.
     """
     if not _beside(log).exists():
         notice(f"{log}: its settings were not kept; it is read as it is")
-    elif differs := raw.difference(load_json(_beside(log))["settings"], settings):
+        return
+    kept = load_json(_beside(log))
+    if differs := raw.difference(kept["settings"], settings):
         raise UserError(f"{log} is of other settings ({differs}); remove it, or choose another --runs")
+    if kept.get("data") is not None and data() not in (None, kept["data"]):
+        raise UserError(f"{log} is of other data (wrong checksum); remove it, or choose another --runs")
 
 
 def origin(log: pathlib.Path) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from attn_jax.cli.build import build_task  # noqa: E402
 from attn_jax.cli.options import change  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.tasks import Pairs  # noqa: E402
+from attn_jax.tasks.files import text_checksum  # noqa: E402
 from configs import enja_soft  # noqa: E402
 from experiments import peers, raw  # noqa: E402
 
@@ -70,6 +71,11 @@ def sentences(data_dir: str) -> dict[str, Pairs]:
     """Returns the training and dev pairs of experiments/attention.py."""
     config = change(enja_soft.get_config(), {"data_dir": data_dir, "task.num_examples": NUM_PAIRS})
     return build_task(config).splits
+
+
+def checksum_of(splits: dict[str, Pairs]) -> int:
+    """Returns the checksum of the training and dev pairs."""
+    return text_checksum([splits[name].checksum for name in ("train", "valid")])
 
 
 def config_of(folder: pathlib.Path, seed: int, scored: bool = False) -> dict[str, Any]:
@@ -128,7 +134,7 @@ def train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int) 
     """
     log, scored = folder / f"seed{seed}.log", folder / f"seed{seed}.scored.log"
     if log.exists() and len(EPOCH.findall(log.read_text())) == TRAINING["epochs"]:
-        peers.check(log, settings_of(seed))
+        peers.check(log, settings_of(seed), lambda: checksum_of(sentences(data_dir)))
     else:
         scored.unlink(missing_ok=True)  # it is of the parameters of an earlier training
         _train(python, data_dir, folder, seed, log)
@@ -149,7 +155,7 @@ def _train(python: pathlib.Path, data_dir: str, folder: pathlib.Path, seed: int,
             text = "".join(f"{line}\n" for line in getattr(split, side))
             (folder / f"{name}.{language}").write_text(text, encoding="utf-8")
     config = write_config(folder.absolute(), seed)
-    peers.keep(log, settings_of(seed), command_of([seed]))
+    peers.keep(log, settings_of(seed), command_of([seed]), checksum_of(splits))
     peers.run([str(python), "-m", "joeynmt", "train", str(config), "--skip-test"], log)
 
 

@@ -40,7 +40,7 @@ from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.overlays import shaded  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
-from experiments import raw  # noqa: E402
+from experiments import of_sweep, raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
 
 RUNS = "runs/where"
@@ -273,6 +273,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     begun = raw.begin(path)
     names = SMALL if args.small else (*FRESH, *STARTED)
     todo = list(named(sweep(args.runs, names), pathlib.Path(__file__)))
+    of_sweep.check(todo, folder, common)
     failed = [] if args.table else train(todo, folder, common)
     found = collect(todo, folder, names)
     if not found:

@@ -28,7 +28,7 @@ from attn_jax.tasks.pictures import gallery_of  # noqa: E402
 from attn_jax.tasks.scenes.scene import World  # noqa: E402
 from attn_jax.tasks.scenes.task import scenes  # noqa: E402
 from attn_jax.tasks.vocabulary import PictureQuestions  # noqa: E402
-from experiments import raw, where  # noqa: E402
+from experiments import of_sweep, raw, where  # noqa: E402
 
 NAME = "where_beyond"
 BEYOND = {  # name -> changes to the world of training
@@ -116,7 +116,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     folder, names, path = pathlib.Path(args.runs), (*where.FRESH, *where.STARTED), args.out / f"{NAME}.json"
     begun = raw.begin(path)
-    jobs = named(where.sweep(args.runs), pathlib.Path(where.__file__))
+    jobs = list(named(where.sweep(args.runs), pathlib.Path(where.__file__)))
+    of_sweep.check(jobs, folder)
     found = {
         variant: measure(folder / job.name)
         for variant, job in zip(names, jobs, strict=True)

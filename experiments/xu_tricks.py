@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import named, run_jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
-from experiments import raw, where  # noqa: E402
+from experiments import of_sweep, raw, where  # noqa: E402
 
 RUNS = "runs/xu_tricks"
 TRICKS = {  # trick -> (changes to config.model with it, without it)
@@ -93,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
     begun = raw.begin(path)
     todo = list(named(sweep(args.start), pathlib.Path(__file__)))
+    of_sweep.check(todo, folder, common)
     failed = [] if args.table else run_jobs(todo, folder, common)
     found = where.collect(todo, folder, tuple(VARIANTS))
     if not found:

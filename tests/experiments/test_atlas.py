@@ -83,5 +83,8 @@ def test_the_page_is_made_of_the_json_file_and_a_measurement_goes_on(tmp_path, m
     atlas.main(["--only", "dot", "--each", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)])
     atlas.main(["--only", "dot", "--each", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)])
     assert learned == ["model.attention.normalize=softmax", "model.attention.score=dot"]
+    monkeypatch.setattr(atlas, "BATCH_SIZE", 2)  # what is kept under this name is of another size
+    atlas.main(["--only", "dot", "--each", "--runs", str(tmp_path / "runs"), "--out", str(tmp_path)])
+    assert learned[2:] == ["model.attention.score=dot"]
     record = raw.read(tmp_path / "atlas.json")
     assert record["results"]["mechanisms"]["dot"]["accuracy"] == 97 and "sorted right, %" in atlas.page(record)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attn_jax.cli import sweep
+from attn_jax.cli.overrides import load_config_file, override
 from attn_jax.cli.workdir import save_config
 from attn_jax.errors import Interrupted, UserError, one_line
 from configs import base
@@ -84,7 +85,7 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
         (tmp_path / job.name).mkdir()
         result = {"metrics": metrics, "seeds": [0], "commit": "0123456789abcdef", "train_seconds": 90.0}
         (tmp_path / job.name / "result.json").write_text(json.dumps(result))
-        save_config_of(tmp_path / job.name, 1)
+        save_config(tmp_path / job.name, override(load_config_file(job.config), sweep.overrides_of(job)))
     monkeypatch.setattr(babi, "RESULTS", tmp_path)
     arguments = [f"--data_dir={tmp_path}", f"--runs={tmp_path}"]
 
@@ -107,6 +108,8 @@ def test_a_table_of_some_tasks_does_not_replace_that_of_all(tmp_path, monkeypatc
     assert raw.read(tmp_path / "babi_memn2n.json")["results"]["tasks"][0]["errors"] == [25.0]
     assert "Trained at commit 0123456, 3 minutes.\n" in written
     assert written.endswith("Not trained to the end: " + ", ".join(map(str, range(3, 21))) + ".\n")
+    with pytest.raises(UserError, match=r"holds the run of another config: train.num_steps is 0 there and 3 here"):
+        babi.main([*arguments, "--table", "--config.train.num_steps=3"])
 
 
 def test_added_results_keep_the_rows_of_tasks_that_are_not_here():

@@ -7,7 +7,7 @@ import pytest
 
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
-from experiments import peers, translation_peer
+from experiments import inflection_peer, peers, translation_peer
 
 LINES = """
 joeynmt.model - Total params: 2651264
@@ -90,3 +90,26 @@ def test_a_training_keeps_its_settings_and_is_not_taken_for_one_of_others(tmp_pa
         UserError, match=r"seed3\.log is of other settings \(training.learning_rate: 0.0015 there, 0.002"
     ):
         translation_peer.train(tmp_path / "python", "enja", tmp_path / "moved", 3)
+
+
+def test_a_log_is_of_the_content_of_its_data(tmp_path, monkeypatch):
+    """And not of the names of its files."""
+    log, settings = tmp_path / "a.log", {"train": "german-train"}
+    peers.keep(log, settings, "python experiments/a.py", data=5)
+    peers.check(log, settings, lambda: 5)
+    peers.check(log, settings, lambda: None)  # they are not there any more
+    with pytest.raises(UserError, match=r"a\.log is of other data \(wrong checksum\)"):
+        peers.check(log, settings, lambda: 6)
+
+    monkeypatch.setattr(inflection_peer, "chosen", lambda text: (1, 1.0))
+    monkeypatch.setattr(inflection_peer.peers, "run", lambda command, log, **other: log.write_text("said"))
+    (tmp_path / "src").mkdir()
+    for name in ("src/train.py", "german-train-medium", "german-dev"):
+        (tmp_path / name).write_text("gehen\tging\tV\n")
+    arguments = tmp_path, tmp_path, inflection_peer.Setting("german", "soft", 1000), tmp_path / "runs"
+    (tmp_path / "runs").mkdir()
+    inflection_peer.train(*arguments)
+    assert inflection_peer.train(*arguments) == "said"
+    (tmp_path / "german-dev").write_text("sehen\tging\tV\n")
+    with pytest.raises(UserError, match="is of other data"):
+        inflection_peer.train(*arguments)

@@ -6,7 +6,7 @@ A folder with
     start.jax, step.jax    start(parameters, source) -> (memory, state) and
                            step(parameters, memory, state, token) -> (state, log_probs),
                            by jax.export; parameters, memory and state are lists of arrays
-    export.json            names of the parameters in order, shapes, special tokens, versions
+    export.json            names of the parameters in order, shapes, special tokens, checksums of the files, versions
     vocabularies.json      as in the work directory
     decode.py              greedy decoding with these files
 
@@ -14,6 +14,7 @@ Shapes are fixed: batch_size rows of source_length tokens. Padding changes nothi
 """
 
 import pathlib
+import zlib
 from typing import Any
 
 import jax
@@ -68,11 +69,14 @@ def export_model(
         raise UserError(f"--mode=export needs the package {error.name}: pip install flatbuffers safetensors") from None
     flat = {"/".join(path): np.asarray(x) for path, x in sorted(flatten_dict(params).items())}
     start, step = exported(model, list(flat), list(flat.values()), batch_size, source_length, max_length)
-    write(folder / "params.safetensors", save(flat))
-    for name, function in (("start.jax", start), ("step.jax", step)):
-        write(folder / name, bytes(function.serialize()))
-    write(folder / "vocabularies.json", vocabularies.read_bytes())
-    write(folder / "decode.py", DECODER.read_bytes())
+    files = {
+        "params.safetensors": save(flat),
+        "start.jax": bytes(start.serialize()),
+        "step.jax": bytes(step.serialize()),
+    }
+    files |= {"vocabularies.json": vocabularies.read_bytes(), "decode.py": DECODER.read_bytes()}
+    for name, content in files.items():
+        write(folder / name, content)
     about: dict[str, Any] = {
         "parameters": list(flat),
         "source_vocab_size": source_vocab_size,
@@ -84,6 +88,7 @@ def export_model(
         "bos": BOS,
         "eos": EOS,
         "platforms": list(PLATFORMS),
+        "crc32": {name: zlib.crc32(content) for name, content in files.items()},
     }
     save_json(folder / "export.json", about | provenance())
 

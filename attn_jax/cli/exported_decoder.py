@@ -9,11 +9,12 @@ prediction, without the end token. An empty line gives an empty line. export.jso
 import json
 import pathlib
 import sys
+import zlib
 
 import jax
 import numpy as np
 from jax import export
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -22,11 +23,24 @@ class Decoder:
     """The exported functions start(parameters, source) and step(parameters, memory, state, token)."""
 
     def __init__(self, folder: pathlib.Path):
-        self.about = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-        stored = load_file(folder / "params.safetensors")
+        path, self.folder = folder / "export.json", folder
+        if not path.exists():
+            raise SystemExit(f"{path} does not exist: the export was interrupted; export again")
+        self.about = json.loads(path.read_text(encoding="utf-8"))
+        stored = load(self.read("params.safetensors"))
         self.params = [jax.numpy.asarray(stored[name]) for name in self.about["parameters"]]
-        functions = [bytearray((folder / name).read_bytes()) for name in ("start.jax", "step.jax")]
+        functions = [bytearray(self.read(name)) for name in ("start.jax", "step.jax")]
         self.start, self.step = (jax.jit(export.deserialize(data).call) for data in functions)
+
+    def read(self, name: str) -> bytes:
+        """Returns the content of a file; ends the program at one of another export, which would make nonsense."""
+        content = (self.folder / name).read_bytes()
+        if zlib.crc32(content) != self.about.get("crc32", {}).get(name):  # an earlier version kept none
+            raise SystemExit(
+                f"{self.folder / name} is not of this export (wrong checksum): one was interrupted, or a file was "
+                "changed; export again"
+            )
+        return content
 
     def greedy(self, sources: list[list[int]]) -> list[list[int]]:
         """Returns the most probable token after another for each source, at most `batch_size` of them.

@@ -13,7 +13,8 @@ from attn_jax.cli.build import build_setup
 from attn_jax.errors import UserError, nearest
 from attn_jax.options import user_path
 from attn_jax.tasks import task_class
-from attn_jax.tasks.files import check_links
+from attn_jax.tasks.files import check_links, load_json
+from attn_jax.tasks.token_index import checksum_of
 from attn_jax.types import Params
 
 
@@ -35,8 +36,8 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
         The nested dict of parameters of the model of the config.
 
     Raises:
-        UserError: a file is missing or cannot be read, the model has another parameter or another shape, or the
-            package safetensors is not installed.
+        UserError: a file is missing, cannot be read or is of another export, the model has another parameter or another
+            shape, or the package safetensors is not installed.
     """
     try:
         from safetensors import SafetensorError
@@ -48,16 +49,23 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
     if not path.is_file():
         raise UserError(f"{path} does not exist; expected a folder that --mode=export has written")
     check_links(folder)
+    about = load_json(folder / "export.json") if (folder / "export.json").exists() else {}
+    for name, expected in about.get("crc32", {}).items():
+        if name in (path.name, "vocabularies.json") and checksum_of(folder / name) != expected:
+            raise UserError(
+                f"{folder / name} is not of this export (wrong checksum): one was interrupted, or a file was changed; "
+                "export again, or remove export.json"
+            )
     setup = build_setup(config, task_class(config.task.name).load(folder))
     example = jax.tree.map(jnp.asarray, setup.example)
     shapes = jax.eval_shape(setup.model.init, jax.random.key(0), example)
-    expected = {"/".join(names): shape for names, shape in flatten_dict(shapes).items()}
+    arrays = {"/".join(names): shape for names, shape in flatten_dict(shapes).items()}
     try:
         found = load_file(path)
     except SafetensorError as error:
         raise UserError(f"cannot read {path}: {error}") from None
-    check_names(found, expected, path)
-    return unflatten_dict({tuple(name.split("/")): jnp.asarray(x, expected[name].dtype) for name, x in found.items()})
+    check_names(found, arrays, path)
+    return unflatten_dict({tuple(name.split("/")): jnp.asarray(x, arrays[name].dtype) for name, x in found.items()})
 
 
 def check_names(found: dict[str, np.ndarray], expected: dict[str, jax.ShapeDtypeStruct], path: pathlib.Path) -> None:

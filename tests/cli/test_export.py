@@ -186,7 +186,11 @@ def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
         attn_jax.import_parameters(tmp_path, config)
     shutil.copytree(folder / "export", tmp_path / "copy")
     path = tmp_path / "copy" / "params.safetensors"
-    stored = load_file(path)
+    stored, content = load_file(path), path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # of the same size
+    with pytest.raises(UserError, match=r"params.safetensors is not of this export .*, or remove export.json"):
+        attn_jax.import_parameters(tmp_path / "copy", config)
+    (tmp_path / "copy" / "export.json").unlink()
     name = min(stored)
     for changed, message in (
         ({"other": stored[name]} | stored, "the model has no parameter other; known: "),
@@ -258,6 +262,24 @@ def test_files_of_an_earlier_export_are_replaced_as_a_whole(copy):
         assert (copy / f"{name} of before").read_text() == "earlier", name
         assert (copy / "export" / name).stat().st_size > 100
     assert not list(copy.rglob("*.partial"))
+
+
+@one_run
+@pytest.mark.parametrize("name", ["params.safetensors", "start.jax", "step.jax"])
+def test_a_file_of_another_export_of_the_same_size_is_told_in_one_line(run, decode, name):
+    """Such as one of which the second was interrupted, after another training."""
+    path, about = run[0] / "export" / name, run[0] / "export" / "export.json"
+    before, kept = path.read_bytes(), about.read_bytes()
+    path.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        with pytest.raises(SystemExit, match=f"{name} is not of this export"):
+            decode("4 5 3\n")
+        about.unlink()  # of the first export, interrupted
+        with pytest.raises(SystemExit, match=r"export.json does not exist: the export was interrupted"):
+            decode("4 5 3\n")
+    finally:
+        path.write_bytes(before)
+        about.write_bytes(kept)
 
 
 @one_run

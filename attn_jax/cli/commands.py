@@ -139,8 +139,8 @@ def evaluation(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
     before = load_json(path) if path.exists() else {}
     result, of_each = measure(config, snapshot, split, name, files.overrides)
     result |= {key: before[key] for key in ("chosen_seed", "steps", "train_seconds") if key in before}
-    trained = before.get("checksums", {})
-    result["checksums"] |= {key: value for key, value in trained.items() if key not in MEASURED}
+    if isinstance(trained := before.get("checksums"), dict):
+        result["checksums"] |= {key: value for key, value in trained.items() if key not in MEASURED}
     say_examples(result)
     say(table(result, workdir / "eval.json"))
     sentences.save_sentences(workdir / sentences.EVAL_FILE, of_each)

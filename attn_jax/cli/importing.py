@@ -50,8 +50,9 @@ def import_parameters(folder: str | os.PathLike, config: ConfigDict) -> Params:
         raise UserError(f"{path} does not exist; expected a folder that --mode=export has written")
     check_links(folder)
     about = load_json(folder / "export.json") if (folder / "export.json").exists() else {}
-    for name, expected in about.get("crc32", {}).items():
-        if name in (path.name, "vocabularies.json") and checksum_of(folder / name) != expected:
+    kept = about["crc32"] if isinstance(about.get("crc32"), dict) else {}
+    for name in kept.keys() & {path.name, "vocabularies.json"}:
+        if checksum_of(folder / name) != kept[name]:
             raise UserError(
                 f"{folder / name} is not of this export (wrong checksum): one was interrupted, or a file was changed; "
                 "export again, or remove export.json"

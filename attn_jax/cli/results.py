@@ -20,6 +20,9 @@ def read_result(path: pathlib.Path) -> dict[str, Any]:
     metrics, seeds = result.get("metrics"), result.get("seeds")
     sound = isinstance(metrics, dict) and isinstance(seeds, list)
     sound = sound and ("chosen_seed" not in result or result["chosen_seed"] in seeds)
+    config = result.get("config", {})
+    sound = sound and all(isinstance(x, dict) for x in (result.get("checksums", {}), config))
+    sound = sound and isinstance(config.get("train", {}), dict)
     for values in metrics.values() if sound else ():
         sound &= isinstance(values, dict) and {"mean", "std", "seeds"} <= values.keys()
         sound = sound and isinstance(values["seeds"], list)

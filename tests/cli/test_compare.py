@@ -200,6 +200,8 @@ def cut(path):
         ("result.json", lambda found: found | {"split": "valid"}, r"a was measured on 'test', .* on 'valid'; expected"),
         ("result.json", lambda found: found | {"sentences": 7}, r"a was measured on \d+ examples, .* on 7; expected"),
         ("result.json", lambda found: found | {"metrics": {}}, "have no metric in common"),
+        ("result.json", lambda found: found | {"checksums": 1}, r"result\.json: expected the result of a run"),
+        ("result.json", lambda found: found | {"config": {"train": 1}}, r"result\.json: expected the result of a run"),
         ("result.json", lambda found: found | {"checksums": {"examples": 1}}, "were measured on other sentences"),
         (
             "sentences.json",

@@ -73,6 +73,7 @@ def test_a_resumed_run_does_not_start_over(tmp_path, monkeypatch, capsys):
         shutil.rmtree(tmp_path / "source", ignore_errors=True)
     tiny.assert_same(on_host(resumed, ended), on_host(run, fitted))
     assert timeless(tmp_path / "resumed") == timeless(tmp_path / "whole")
+    assert resumed.splits == run.splits and "start_from" in run.splits  # whose parameters it began with
     assert capsys.readouterr().err.count("\nstart_from") == 2  # once in each run
     with pytest.raises(UserError, match=r"holds the run of another config: train\.start_from is"):
         train(tiny_config(seed=5, **hard), tmp_path / "resumed")

@@ -6,6 +6,7 @@ import pytest
 from test_start import first_state
 from tiny_run import files_config, write_pairs
 
+from attn_jax.cli import runs
 from attn_jax.cli.vectors import with_vectors
 from attn_jax.errors import UserError
 from attn_jax.tasks.word_vectors import WordVectors
@@ -57,7 +58,9 @@ def test_a_run_begins_with_the_vectors_of_a_file(tmp_path, capsys):
     config = files_config(tmp_path, task__valid_size=8, decode__max_length=8)
     plain = arrays_of(first_state(config, tmp_path / "plain").params)
     config.train.source_vectors = "vectors.txt"
-    made = arrays_of(first_state(config, tmp_path / "made").params)
+    made = arrays_of(first_state(config, tmp_path / "made", saved=True).params)
+    with runs.open_checkpoints(config, tmp_path / "made", read_only=True) as checkpoints:
+        assert checkpoints.newest()[1]["splits"].keys() == {"train", "valid", "source_vectors"}
     line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("word vectors"))
     assert " 1 of " in line and line.endswith("tokens of the source from vectors.txt")
     for path, x in made.items():

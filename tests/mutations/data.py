@@ -45,10 +45,10 @@ MUTATIONS = {
         "counts = np.ones(len(params), np.float32)",
         "models/test_ensemble.py::test_it_does_not_matter_how_members_are_grouped",
     ),
-    "quotes_over_lines": Mutation(
+    "quotes_that_are_not_closed": Mutation(
         "tasks/tables.py",
-        "strict=True",
-        "strict=False",
+        "if quoted is None and bare.lstrip",
+        "if quoted is not None and bare.lstrip",
         "tasks/test_points.py::test_what_is_wrong_is_told_with_its_place",
     ),
     "numbers_with_underscores": Mutation(

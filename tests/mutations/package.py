@@ -79,8 +79,8 @@ MUTATIONS = {
     ),
     "failed_with_a_result": Mutation(
         "cli/sweep.py",
-        'if code or not (task.log.parent / "result.json").exists():',
-        'if not (task.log.parent / "result.json").exists():',
+        'if code or not (where / "result.json").exists() else',
+        'if not (where / "result.json").exists() else',
         "cli/test_sweep.py::test_a_run_that_ends_with_an_error_has_failed_even_with_a_result",
     ),
     "first_override_counts": Mutation(

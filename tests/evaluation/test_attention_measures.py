@@ -9,7 +9,7 @@ from tiny_run import tiny_config
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.evaluation import analysis, attention_measures
 from attn_jax.evaluation.analysis import Alignment
-from attn_jax.evaluation.attention_measures import Gold, measure_attention, to_source
+from attn_jax.evaluation.attention_measures import Gold, measure_attention, source_first, to_source
 from attn_jax.evaluation.collect import Map, collector_of
 from attn_jax.tasks import Pairs
 from attn_jax.tasks.alignments import align_date
@@ -155,6 +155,13 @@ def test_a_token_that_follows_the_source_is_predicted_from_the_row_of_the_one_be
     found = to_source(Map("self-attention", (), labels, labels, weights), weights)
     np.testing.assert_array_equal(found, weights[3:5, :2])
     assert to_source(Map("memory", (), ("hop 1",), ("a",), weights[:1, :1]), weights[:1, :1]) is None
+
+
+def test_a_source_that_follows_eos_and_bos_is_read_without_them():
+    labels = ("<eos>", "<bos>", "a", "b", "x", "y")
+    weights = np.arange(36.0).reshape(6, 6)
+    moved, own = source_first(Map("self-attention", (), labels, labels, weights), weights, 2)
+    np.testing.assert_array_equal(to_source(moved, own), weights[3:5, 2:4])  # of the rows that predict x and y
 
 
 def test_a_decoder_that_reads_tags_apart_predicts_each_letter_from_the_row_before_it():

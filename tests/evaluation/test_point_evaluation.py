@@ -323,6 +323,27 @@ def test_classes_are_predicted_by_name_and_probabilities_sum_to_one():
     assert set(printed) <= set("abc")
 
 
+def test_probabilities_of_a_local_line_are_cut_off_at_0_and_1():
+    config = small(kernel_classification, task__num_examples=60, model__degrees=(1,))
+    setup, params = setup_of(config)
+    regressor = setup.predictor.regressor
+    outside = 2 * regressor.train.inputs[0]
+    lines = regressor.weights(params, outside) @ regressor.train.targets[0]
+    assert lines.min() < -0.1 and lines.max() > 1.1
+    inside = np.clip(lines, 0, 1)
+    found, _ = regressor.predict(params, outside)
+    np.testing.assert_allclose(found, inside / inside.sum(-1, keepdims=True), atol=2e-3)
+
+
+def test_the_density_of_the_inputs_is_in_their_units():
+    setup, params = setup_of(small())
+    regressor = setup.predictor.regressor
+    assert abs(regressor.points.scale[0, 0] - 1) > 0.1
+    x = np.linspace(-20, 25, 640)
+    density = np.exp(regressor.log_density(params, x[:, None]))
+    np.testing.assert_allclose(density.sum() * (x[1] - x[0]), 1, rtol=1e-3)
+
+
 def test_minibatches_go_over_all_points_in_an_order_of_the_seed():
     config = small(task__batch_size=8, seeds=(0, 1))
     setup, _ = setup_of(config)

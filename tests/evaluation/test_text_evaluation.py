@@ -161,6 +161,13 @@ def test_empty_lines_stay_empty(params):
     assert translator.translate(params, []) == []
 
 
+def test_empty_lines_count_in_the_numbers_that_samples_depend_on(params):
+    translator = make(**METHODS["sample"])
+    (whole,) = translator.translate(params, ["", *TEXTS[:1], "", TEXTS[1]])[3:]
+    assert_same([whole], translator.translate(params, TEXTS[1:2], first=3))
+    assert whole != translator.translate(params, TEXTS[1:2], first=1)[0]
+
+
 def test_unknown_words_become_the_source_word_with_the_most_attention(params):
     texts = [text.replace(WORDS[3], "zebra") for text in TEXTS]
     plain = [found[0] for found in make().translate(params, texts)]

@@ -76,6 +76,13 @@ def test_places_tell_all_cells_apart_and_are_sums_of_row_and_column(places):
     np.testing.assert_allclose(added[2, 1] - added[0, 1], added[2, 2] - added[0, 2], atol=1e-6)
 
 
+def test_sinusoids_of_the_row_come_first_and_those_of_the_column_second():
+    zeros = jnp.zeros((1, 4, 3, 8))
+    added = np.asarray(SinusoidalPlaces(features=8).apply({}, zeros))[0, 3, 2]
+    expected = [function(n / scale) for n in (3, 2) for scale in (1, 100) for function in (np.sin, np.cos)]
+    np.testing.assert_allclose(added, expected, atol=1e-6)
+
+
 def test_without_places_cells_alike_are_embedded_alike():
     grid = PatchGrid(features=8, patch_size=2)
     picture = Picture(jnp.full((1, 4, 6, 3), 7, jnp.uint8), jnp.zeros((1, 0), jnp.int32))

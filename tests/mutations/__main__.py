@@ -31,6 +31,7 @@ from collections.abc import Iterator
 
 import blockwise
 import data
+import evaluation
 import generated
 import images
 import mechanisms
@@ -46,7 +47,7 @@ LONGEST = 1800  # seconds of tests; a fault may let a loop go on for ever
 FIRST_FAILED = re.compile(r"^(?:FAILED|ERROR) tests/([^\s\[]+)", re.MULTILINE)
 FAILED = 1  # pytest's exit status where tests ran and some failed
 MUTATIONS = package.MUTATIONS | outputs.MUTATIONS | blockwise.MUTATIONS | images.MUTATIONS
-MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS
+MUTATIONS |= mechanisms.MUTATIONS | data.MUTATIONS | sources.MUTATIONS | evaluation.MUTATIONS
 
 
 def run_tests(root: pathlib.Path, tests: list[str], seconds: float | None = None) -> tuple[int, str]:

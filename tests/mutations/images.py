@@ -1,8 +1,9 @@
-"""Faults in glimpses, in scenes and in where attention looks."""
+"""Faults in glimpses, in scenes, in positions of images and in where attention looks."""
 
 from mutation import Mutation
 
 GLIMPSES = "models/glimpses/test_glimpses.py"
+WEIGHTED = f"{GLIMPSES}::test_a_place_is_weighted_by_the_cost_and_the_later_entropy_and_a_baseline_is_to_predict_both"
 
 MUTATIONS = {
     "an_odd_crop_lies_beyond_the_border": Mutation(
@@ -22,6 +23,24 @@ MUTATIONS = {
         "return jnp.cumsum(x[..., ::-1], axis=-1)[..., ::-1] - x",
         "return jnp.cumsum(x, axis=-1) - x",
         f"{GLIMPSES}::test_the_mean_of_the_sampled_gradients_is_the_exact_one",
+    ),
+    "entropy_of_its_own_place": Mutation(
+        "models/glimpses/objective.py",
+        "axis=-1)[..., ::-1] - x",
+        "axis=-1)[..., ::-1]",
+        WEIGHTED,
+    ),
+    "baseline_without_the_entropy": Mutation(
+        "models/glimpses/objective.py",
+        "return jax.lax.stop_gradient(cost[..., None] - self.entropy * later(entropy))",
+        "return jax.lax.stop_gradient(cost[..., None] + 0 * entropy)",
+        WEIGHTED,
+    ),
+    "column_before_row": Mutation(
+        "layers/pictures.py",
+        "return grid + jnp.concatenate(both, axis=-1)",
+        "return grid + jnp.concatenate(both[::-1], axis=-1)",
+        "layers/test_pictures.py::test_sinusoids_of_the_row_come_first_and_those_of_the_column_second",
     ),
     "exact_paths_without_the_policy": Mutation(
         "models/glimpses/objective.py",

@@ -14,6 +14,7 @@ from attn_jax.attention.hard.baselines import LearnedBaseline
 from attn_jax.cli.options import change, default_config, resolve
 from attn_jax.errors import UserError
 from attn_jax.layers.glimpses import PlaceGrid, corner, crop, looked_at
+from attn_jax.models.glimpses.objective import PathObjective
 from attn_jax.models.glimpses.policies import GaussianPlaces, GridPlaces
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.types import Picture
@@ -159,6 +160,19 @@ def test_a_fitted_baseline_leaves_the_mean_gradient_as_it_is():
     after, left = apart(gradient(params))
     assert np.linalg.norm(left) < 0.3 * np.linalg.norm(first)
     np.testing.assert_allclose(after, before, rtol=1e-4, atol=2e-5 * np.abs(before).max())
+
+
+def test_a_place_is_weighted_by_the_cost_and_the_later_entropy_and_a_baseline_is_to_predict_both():
+    objective, loss = PathObjective(entropy=0.1), jnp.full((1, 1), 7.0)
+    cost, entropy = jnp.full((1, 1), 5.0), jnp.array([[[1.0, 2.0, 4.0]]])
+
+    def weights(baseline):
+        return jax.grad(lambda log_prob: objective(loss, cost, log_prob, entropy, baseline)[0])(jnp.zeros((1, 1, 3)))
+
+    wanted = objective.targets(loss, cost, entropy)
+    np.testing.assert_allclose(wanted, [[[4.4, 4.6, 5.0]]], rtol=1e-6)
+    np.testing.assert_allclose(weights(None), wanted, rtol=1e-6)
+    np.testing.assert_allclose(weights(wanted), jnp.zeros((1, 1, 3)), atol=1e-6)
 
 
 def test_a_baseline_depends_on_earlier_places_and_not_on_its_own_or_later_ones():

@@ -4,6 +4,8 @@
     python tests/mutations tie_break halting  these
     python tests/mutations --generated=100 --seed=0 --out=experiments/results/mutations.json
                                               a random sample of those that generated.py makes by rule
+    python tests/mutations --generated=30 --seed=3 --files=training/loop.py,models/glimpses --own
+                                              of these files and folders, by the tests of each file alone
     python tests/mutations --again=experiments/results/mutations.json --out=experiments/results/mutations.json
                                               the survivors of a sample, after its tests were mended
     python tests/mutations --coverage=experiments/results/coverage.json
@@ -87,11 +89,11 @@ def about() -> dict:
     return provenance()
 
 
-def noticed_by(root: pathlib.Path, fault: generated.Fault) -> str:
-    """The test that notices a fault; nothing if none does. It has to pass without the fault."""
+def noticed_by(root: pathlib.Path, fault: generated.Fault, own: bool = False) -> str:
+    """The test that notices a fault, with `own` of its file; nothing if none does. It has to pass without the fault."""
     path = root / "attn_jax" / fault.file
     text = path.read_text(encoding="utf-8")
-    for tests in fault.tests:
+    for tests in fault.tests[:1] if own else fault.tests:
         path.write_text(generated.mutated(text, fault.begin, fault.end, fault.new), encoding="utf-8")
         status, printed = run_tests(root, list(tests), LONGEST)
         path.write_text(text, encoding="utf-8")
@@ -105,22 +107,24 @@ def noticed_by(root: pathlib.Path, fault: generated.Fault) -> str:
     return ""
 
 
-def run_generated(count: int, seed: int, out: str) -> int:
+def run_generated(count: int, seed: int, targets: tuple[str, ...], own: bool, out: str) -> int:
     """A random sample of generated faults; the exit status."""
     results = []
     with copied() as root:
-        for fault in generated.sample(count, seed):
-            test = noticed_by(root, fault)
+        for fault in generated.sample(count, seed, targets):
+            test = noticed_by(root, fault, own)
             state = "killed" if test else "explained" if generated.explanation(fault) else "survived"
             why = {"why": generated.explanation(fault)} if state == "explained" else {}
             results.append({"result": state, **fault._asdict(), "noticed_by": test, **why})
             print(f"{state:<10}{fault.name:<52}{test or fault.line}", flush=True)
-    return summary({"of": len(generated.all_mutations()), "seed": seed, "results": results, **about()}, out)
+    sampled = {"of": len(generated.all_mutations(targets)), "seed": seed, "files": targets, "own": own}
+    return summary(sampled | {"results": results, **about()}, out)
 
 
 def run_again(path: str, out: str) -> int:
     """The survivors of an earlier sample; one that is noticed now is "mended", which is no part of the rate."""
-    record, now = json.loads(pathlib.Path(path).read_text(encoding="utf-8")), generated.all_mutations()
+    record = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    now = generated.all_mutations(tuple(record.get("files", generated.TARGETS)))
     with copied() as root:
         for found in record["results"]:
             if found["result"] != "survived":
@@ -132,7 +136,7 @@ def run_again(path: str, out: str) -> int:
                 continue
             if why := generated.explanation(fault):
                 found |= {"result": "explained", "why": why}
-            elif test := noticed_by(root, fault):
+            elif test := noticed_by(root, fault, record.get("own", False)):
                 found |= {"result": "mended", "noticed_by": test}
             print(f"{found['result']:<10}{fault.name:<52}{found['noticed_by'] or fault.line}", flush=True)
     return summary(record | {"again": about()}, out)
@@ -203,6 +207,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="only tell which listed faults are not in their files")
     parser.add_argument("--generated", type=int, default=0, help="number of generated faults")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--files", default=",".join(generated.TARGETS), help="of the sample: files and folders")
+    parser.add_argument("--own", action="store_true", help="ask only the tests of the file of each fault")
     parser.add_argument("--again", default="", help="the JSON file of a sample: what survived, with the tests of now")
     parser.add_argument("--out", default="", help="a JSON file for the generated faults")
     parser.add_argument("--coverage", default="", help="a JSON file for the coverage of all tests")
@@ -216,7 +222,8 @@ def main(arguments: list[str]) -> int:
     if options.again:
         return run_again(options.again, options.out)
     if options.generated:
-        return run_generated(options.generated, options.seed, options.out)
+        files = tuple(options.files.split(","))
+        return run_generated(options.generated, options.seed, files, options.own, options.out)
     names = options.names
     unknown = [name for name in names if name not in MUTATIONS]
     if unknown:

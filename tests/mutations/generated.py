@@ -7,7 +7,7 @@
 
 Docstrings, annotations, assertions, messages of errors and defaults of options are left alone. A fault is named by its
 file, line, column and rule, such as "training/loop.py:86:16 constant". It is noticed if a test of its file fails, or
-one of its folder.
+one of its folder; with --own, if a test of its file does.
 """
 
 import ast
@@ -23,10 +23,16 @@ TARGETS = ("attention", "evaluation/beam_search.py", "evaluation/decode.py", "tr
 COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
 COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "==")}
 ARITHMETIC = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
-TESTED_BY = {  # where the test file has another name
-    "evaluation/beam_search.py": "evaluation/test_decode.py",
-    "attention/convolution.py": "models/transformer/test_transformer.py",
-    "attention/normalizers/forms.py": "attention/test_blockwise.py",
+TESTED_BY = {  # where the tests of a file have another name, or there are several
+    "evaluation/beam_search.py": ("evaluation/test_decode.py",),
+    "attention/convolution.py": ("models/transformer/test_transformer.py",),
+    "attention/normalizers/forms.py": ("attention/test_blockwise.py",),
+    "training/parallel.py": ("training/test_parallel.py", "training/test_fsdp.py"),
+    "models/ensemble.py": ("models/test_ensemble.py", "models/test_mixed_ensemble.py"),
+    "models/picture_options.py": ("models/test_picture_models.py",),
+    "layers/glimpses.py": ("layers/test_crops.py", "models/glimpses/test_glimpses.py"),
+    "models/glimpses": ("models/glimpses/test_glimpses.py",),
+    "cli/exported_decoder.py": ("cli/test_export.py",),
 }
 USED_BY = {  # folder -> tests of what is built from it, for faults that no test of its own notices
     "attention/hard": ("models/seq2seq", "test_library.py"),
@@ -96,6 +102,14 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "training/parallel.py",
         "if has_device_axis and x.is_fully_replicated:",
     ): "in one process all parts are at hand, so only what is copied to the host differs, not what is returned",
+    (
+        "layers/glimpses.py",
+        "part = jax.lax.dynamic_slice(padded, (top, left, 1), (side, side, pixels.shape[2])) / 255.0",
+    ): "a slice of all channels begins at channel 0, where dynamic_slice puts every other beginning",
+    (
+        "cli/exported_decoder.py",
+        "for length in range(max(limits, default=1)):",
+    ): "without sources, one step more adds no token to any",
 }
 
 
@@ -123,10 +137,10 @@ def key_of(fault: Fault) -> tuple[str, str]:
     return fault.file, fault.becomes
 
 
-def files() -> list[pathlib.Path]:
-    """The files that are mutated."""
+def files(targets: tuple[str, ...] = TARGETS) -> list[pathlib.Path]:
+    """The files that are mutated: these, and all of these folders."""
     found = []
-    for target in TARGETS:
+    for target in targets:
         path = ROOT / "attn_jax" / target
         found += [path] if path.is_file() else sorted(path.rglob("*.py"))
     return [path for path in found if path.name != "__init__.py"]
@@ -135,10 +149,11 @@ def files() -> list[pathlib.Path]:
 def checked_by(path: pathlib.Path) -> tuple[tuple[str, ...], ...]:
     """The tests of a file: its own, if there are some, then all others of its folder, then those of its users."""
     inside = path.relative_to(ROOT / "attn_jax")
-    own = TESTED_BY.get(str(inside), str(inside.parent / f"test_{inside.name}"))
+    named = (str(inside.parent / f"test_{inside.name}"),)
+    own = TESTED_BY.get(str(inside), TESTED_BY.get(str(inside.parent), named))
     of_folder = sorted(str(test.relative_to(TESTS)) for test in (TESTS / inside.parent).glob("test_*.py"))
-    others = tuple(test for test in of_folder if test != own)
-    groups = ((own,), others) if (TESTS / own).exists() else (others,)
+    others = tuple(test for test in of_folder if test not in own)
+    groups = tuple(filter(None, (own, others))) if (TESTS / own[0]).exists() else (others,)
     further = next((tests for folder, tests in USED_BY.items() if str(inside).startswith(folder)), ())
     return (*groups, further) if further else groups
 
@@ -197,10 +212,10 @@ def visited(tree: ast.AST) -> Iterator[ast.AST]:
             todo += [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, ast.AST)]
 
 
-def all_mutations() -> list[Fault]:
+def all_mutations(targets: tuple[str, ...] = TARGETS) -> list[Fault]:
     """Every fault of every file."""
     found = []
-    for path in files():
+    for path in files(targets):
         text, inside, tests = (
             path.read_text(encoding="utf-8"),
             str(path.relative_to(ROOT / "attn_jax")),
@@ -222,7 +237,7 @@ def mutated(text: str, begin: int, end: int, new: str) -> str:
     return (data[:begin] + new.encode() + data[end:]).decode()
 
 
-def sample(count: int, seed: int) -> list[Fault]:
-    """A random sample, the same for the same source and seed."""
-    found = sorted(all_mutations())
+def sample(count: int, seed: int, targets: tuple[str, ...] = TARGETS) -> list[Fault]:
+    """A random sample, the same for the same source, seed and files."""
+    found = sorted(all_mutations(targets))
     return random.Random(seed).sample(found, min(count, len(found)))

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import SupportsIndex
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
+NEVER_GENERATED = (PAD, BOS)  # no output has them, whatever the model says
 SPECIAL = ("<pad>", "<unk>", "<bos>", "<eos>")  # tokens of the ids 0..3
 
 
@@ -13,6 +14,6 @@ def content(ids: Iterable[SupportsIndex]) -> list[int]:
     for i in map(int, ids):  # of a list, or of an array of any library
         if i == EOS:
             break
-        if i not in (PAD, BOS):
+        if i not in NEVER_GENERATED:
             kept.append(i)
     return kept

@@ -16,7 +16,7 @@ from attn_jax.cli import build, runs, sentences
 from attn_jax.cli.analyze import MEASURES, analysis_of, analysis_table, measures_of
 from attn_jax.cli.checks import check, check_metrics, check_weights, seeds_of
 from attn_jax.cli.compare import compare_runs, comparison_lines
-from attn_jax.cli.export import check_reads_text, export_model, source_length_of
+from attn_jax.cli.export import CARRIED, check_reads_text, export_model, left_behind, source_length_of
 from attn_jax.cli.inputs import Files, lines_of
 from attn_jax.cli.lines import header, label, program, say, say_examples, table
 from attn_jax.cli.options import resolve, schema_of
@@ -287,8 +287,12 @@ def export(config: ConfigDict, workdir: pathlib.Path, files: Files) -> None:
         batch_size=config.decode.batch_size,
         source_length=source_length,
         max_length=config.decode.max_length,
+        forbidden=resolve(config).decode.forbidden,
     )
-    say(f"{'exported':<14}{folder}: {config.decode.batch_size} sources of {source_length} tokens")
+    what = "prompts" if snapshot.model.continues_source else "sources"
+    say(f"{'exported':<14}{folder}: {config.decode.batch_size} {what} of at most {source_length} tokens")
+    if left := left_behind(config):
+        say(f"{'left behind':<14}{', '.join(left)}: decode.py takes the most probable token at each step")
     script, ids = shlex.quote(str(folder / "decode.py")), example_ids(snapshot)[: source_length - 1]
     say(f"{'try':<14}echo '{' '.join(map(str, [*ids, EOS]))}' | python {script}")
 
@@ -312,12 +316,14 @@ COMMANDS = {
 }
 
 
-# Options that a mode does not read. Scoring and exporting search no output: of those of decoding they read UNDECODED.
+# Options that a mode does not read. Scoring searches no output: of those of decoding it reads UNDECODED.
 UNREAD = dict.fromkeys(("predict", "visualize"), ("eval.",))
 UNREAD |= dict.fromkeys(("eval", "analyze", "report"), ("decode.with_scores",))
 UNDECODED = ("decode.batch_size", "decode.max_length", "decode.ensemble", "decode.runs")
-SEARCH = tuple(key for key in options_of(DecodeOptions, "decode.") if key not in UNDECODED)
-UNREAD |= dict.fromkeys(("score", "export"), ("eval.", *SEARCH))
+UNREAD |= {
+    mode: ("eval.", *(key for key in options_of(DecodeOptions, "decode.") if key not in own))
+    for mode, own in (("score", UNDECODED), ("export", CARRIED))
+}
 
 
 def check_overrides(config: ConfigDict, overrides: Sequence[str], mode: str, workdir: pathlib.Path) -> None:

@@ -13,8 +13,10 @@ A folder with
 Shapes are fixed: batch_size rows of source_length tokens. Padding changes nothing, so shorter sources are padded.
 """
 
+import operator
 import pathlib
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -24,15 +26,18 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from attn_jax.cli.build import Setup, build_task
+from attn_jax.cli.options import schema_of
+from attn_jax.cli.unread import why_unread
 from attn_jax.errors import UserError
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.models.base import Model
 from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.files import save_json, write
-from attn_jax.token_ids import BOS, EOS, PAD, UNK
+from attn_jax.token_ids import BOS, EOS, NEVER_GENERATED, PAD, UNK
 from attn_jax.types import Array, Params
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+CARRIED = tuple(f"decode.{name}" for name in ("batch_size", "max_length", "ensemble", "runs", "forbid_unk"))
 DECODER = pathlib.Path(__file__).with_name("exported_decoder.py")  # never imported: it needs packages that are optional
 
 
@@ -46,6 +51,7 @@ def export_model(
     batch_size: int,
     source_length: int,
     max_length: int,
+    forbidden: Sequence[int] = NEVER_GENERATED,
 ) -> None:
     """Writes the folder.
 
@@ -57,6 +63,7 @@ def export_model(
         source_vocab_size: number of tokens of the source vocabulary.
         batch_size, source_length: shape of the sources.
         max_length: largest number of target tokens.
+        forbidden: tokens that are never generated.
 
     Raises:
         UserError: the model reads images, or a package for the files is not installed.
@@ -87,6 +94,7 @@ def export_model(
         "unk": UNK,
         "bos": BOS,
         "eos": EOS,
+        "forbidden": list(forbidden),
         "platforms": list(PLATFORMS),
         "crc32": {name: zlib.crc32(content) for name, content in files.items()},
     }
@@ -102,13 +110,15 @@ def check_reads_text(model: Model) -> None:
 def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
     """Returns the length of the longest sources of training, eos included.
 
-    It is that of task.buckets; where they are chosen automatically, of those that the training data gives.
+    A model that continues a prompt is trained without sources: its prompts are as long as the longest texts. The
+    lengths are those of task.buckets; where they are chosen automatically, of those that the training data gives.
 
     Raises:
         UserError: the data is needed, and is not there or is wrong.
     """
+    longest = max if setup.model.continues_source else operator.itemgetter(0)  # of (source, target)
     if buckets := setup.batch_options["buckets"]:
-        return max(source for source, _ in make_buckets(buckets))
+        return max(map(longest, make_buckets(buckets)))
     try:
         batches = build_task(config, kept).batches(**setup.batch_options)
     except UserError as error:
@@ -116,7 +126,14 @@ def source_length_of(config: ConfigDict, setup: Setup, kept: Any) -> int:
             f"{error}; the longest source of training is not known without its data: set it with "
             "--config.task.buckets='((SOURCE, TARGET),)'"
         ) from error
-    return max(source for _, source, _ in batches.shapes)
+    return max(longest(lengths) for _, *lengths in batches.shapes)
+
+
+def left_behind(config: ConfigDict) -> list[str]:
+    """Returns the options of decoding that the script of an export does not follow, as "decode.KEY=VALUE"."""
+    options = schema_of(config)
+    changed = [key for key in options if key.startswith("decode.") and config[key] != options[key].default]
+    return [f"{key}={config[key]}" for key in changed if key not in CARRIED and not why_unread(config, key)]
 
 
 def exported(

@@ -43,7 +43,7 @@ class Decoder:
         return content
 
     def greedy(self, sources: list[list[int]]) -> list[list[int]]:
-        """Returns the most probable token after another for each source, at most `batch_size` of them.
+        """Returns the most probable token after another, without those forbidden, for at most `batch_size` sources.
 
         A source without tokens gives none, as in --mode=predict.
         """
@@ -58,7 +58,7 @@ class Decoder:
         for length in range(max(limits, default=0)):
             state, log_probs = self.step(self.params, memory, state, token)
             scores = np.array(log_probs)
-            scores[:, [about["pad"], about["bos"]]] = -np.inf
+            scores[:, about["forbidden"]] = -np.inf
             token = np.argmax(scores, axis=1).astype(np.int32)
             for i, tokens in enumerate(found):
                 ended[i] = ended[i] or length >= limits[i] or token[i] == about["eos"]

@@ -1,5 +1,6 @@
 """Beam search with any step function; see decode.py for the step."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.errors import UserError
-from attn_jax.evaluation.decode import NUM_FORBIDDEN, Hypotheses, Step, candidates, checked_limits, is_going_on
+from attn_jax.evaluation.decode import Hypotheses, Step, candidates, checked_limits, is_going_on
+from attn_jax.token_ids import NEVER_GENERATED
 from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
@@ -49,6 +51,7 @@ def beam_search(
     bos: int,
     eos: int,
     pad: int,
+    forbidden: Sequence[int] = NEVER_GENERATED,
 ) -> Hypotheses:
     """Finds the `beam_size` best sentences, best first, by score = log_prob / ((5 + length) / 6) ** length_penalty.
 
@@ -71,12 +74,12 @@ def beam_search(
         raise UserError(f"beam_size is {beam_size}; expected at least 1")
     limits = checked_limits(limits, max_length)
     # The best 2k extensions of all beams are among the best 2k of each.
-    step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + NUM_FORBIDDEN)  # noqa: E731
+    step_best = lambda memory, state, token: step(memory, state, token, 2 * beam_size + len(forbidden))  # noqa: E731
     step_beams = jax.vmap(step_best, in_axes=(None, 1, 1), out_axes=1)
 
     def advance(beams: Beams) -> Beams:
         state, log_probs, tokens_t = step_beams(memory, beams.state, beams.token)
-        log_probs = candidates(log_probs.astype(jnp.float32), tokens_t, pad, bos)
+        log_probs = candidates(log_probs.astype(jnp.float32), tokens_t, forbidden)
         extensions = _extend(beams, log_probs, tokens_t, length_penalty)
         ended = _keep_ended(beams, extensions, eos)
         token, state, alive = _keep_alive(beams, extensions, eos, state)

@@ -9,11 +9,13 @@ so <= 0. All functions here are pure, batched and meant to be compiled by the ca
 
 Each sentence has its own limit of target tokens, `limits` [b], so its result does not depend on the rest of the batch
 or on padding. A sentence is done when it ends with eos or reaches its limit; the loop stops when all are done. Rows
-that only fill up a batch should have the limit 0. pad and bos are never proposed, but the other probabilities are not
-renormalized: log_prob is always the model's own (teacher-forced) log-probability of the tokens, eos included.
+that only fill up a batch should have the limit 0. Tokens that are `forbidden`, pad and bos by default, are never
+proposed, but the other probabilities are not renormalized: log_prob is always the model's own (teacher-forced)
+log-probability of the tokens, eos included.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +24,10 @@ import numpy as np
 from jaxtyping import Key
 
 from attn_jax.errors import UserError
+from attn_jax.token_ids import NEVER_GENERATED
 from attn_jax.types import Array, Bool, Callable, Float, Int, PyTree
 
 Step = Callable[[PyTree, PyTree, Array, int | None], tuple[PyTree, Array, Array]]
-NUM_FORBIDDEN = 2  # pad and bos
 
 
 class Hypotheses(NamedTuple):
@@ -38,20 +40,10 @@ class Hypotheses(NamedTuple):
 
 
 def candidates(
-    log_probs: Float[Array, "... n"], token: Int[Array, "... n"], pad: int, bos: int
+    log_probs: Float[Array, "... n"], token: Int[Array, "... n"], forbidden: Sequence[int]
 ) -> Float[Array, "... n"]:
-    """Sets the log_probs of tokens that must not be generated, pad and bos, to -inf."""
-    return jnp.where((token == pad) | (token == bos), -jnp.inf, log_probs)
-
-
-def without(step: Step, token: int) -> Step:
-    """Returns the step with a token that is never generated, such as unk; other probabilities are not renormalized."""
-
-    def forbidding(memory: PyTree, state: PyTree, last: Array, k: int | None) -> tuple[PyTree, Array, Array]:
-        state, log_probs, tokens = step(memory, state, last, None if k is None else k + 1)
-        return state, jnp.where(tokens == token, -jnp.inf, log_probs), tokens
-
-    return forbidding
+    """Sets the log_probs of tokens that must not be generated to -inf."""
+    return jnp.where(jnp.isin(token, jnp.array(forbidden, token.dtype)), -jnp.inf, log_probs)
 
 
 def checked_limits(limits: Int[Array | np.ndarray, "b"], max_length: int) -> Int[Array, "b"]:
@@ -76,17 +68,17 @@ class Generated(NamedTuple):
     done: Bool[Array, "b"]
 
 
-def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad) -> Hypotheses:
+def _generate(step, memory, state, choose, *, k, max_length, limits, bos, eos, pad, forbidden) -> Hypotheses:
     """Generates a sentence per row, token after token, by choose(t, candidates [b, n]) -> place of the token [b].
 
-    The candidates are the k most probable tokens, and pad and bos among them.
+    The candidates are the k most probable tokens, and forbidden ones among them.
     """
     limits = checked_limits(limits, max_length)
 
     def advance(now: Generated) -> Generated:
-        state, log_probs, tokens_t = step(memory, now.state, now.token, k and k + NUM_FORBIDDEN)
+        state, log_probs, tokens_t = step(memory, now.state, now.token, k and k + len(forbidden))
         log_probs = log_probs.astype(jnp.float32)
-        place = choose(now.t, candidates(log_probs, tokens_t, pad, bos))[:, None]
+        place = choose(now.t, candidates(log_probs, tokens_t, forbidden))[:, None]
         token = jnp.where(now.done, pad, jnp.take_along_axis(tokens_t, place, axis=1)[:, 0])
         gain = jnp.take_along_axis(log_probs, place, axis=1)[:, 0]
         log_prob = now.log_prob + jnp.where(now.done, 0.0, gain)
@@ -122,6 +114,7 @@ def greedy(
     bos: int,
     eos: int,
     pad: int,
+    forbidden: Sequence[int] = NEVER_GENERATED,
 ) -> Hypotheses:
     """Takes the most probable token at each step.
 
@@ -132,7 +125,7 @@ def greedy(
     def choose(t, candidates):
         return jnp.argmax(candidates, axis=-1).astype(jnp.int32)
 
-    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad, forbidden=forbidden)
     return _generate(step, memory, state, choose, k=1, **common)
 
 
@@ -150,6 +143,7 @@ def sample(
     bos: int,
     eos: int,
     pad: int,
+    forbidden: Sequence[int] = NEVER_GENERATED,
 ) -> Hypotheses:
     """Samples tokens from softmax(log_probs / temperature), cut to the `top_k` best, then to the nucleus of `top_p`.
 
@@ -186,7 +180,7 @@ def sample(
         rank = jax.vmap(jax.random.categorical)(rngs_t, logits)
         return jnp.take_along_axis(places, rank[:, None], axis=1)[:, 0].astype(jnp.int32)
 
-    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad)
+    common = dict(max_length=max_length, limits=limits, bos=bos, eos=eos, pad=pad, forbidden=forbidden)
     return _generate(step, memory, state, choose, k=top_k or None, **common)
 
 

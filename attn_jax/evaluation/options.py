@@ -7,6 +7,7 @@ from attn_jax.errors import UserError
 from attn_jax.evaluation.beam_search import beam_search
 from attn_jax.evaluation.decode import check_sampling, greedy, sample
 from attn_jax.options import LARGEST, option
+from attn_jax.token_ids import NEVER_GENERATED, UNK
 from attn_jax.types import Callable
 
 
@@ -103,6 +104,11 @@ class DecodeOptions:
             raise UserError(
                 "decode.replace_unk replaces unk, which decode.forbid_unk never generates; expected one of them"
             )
+
+    @property
+    def forbidden(self) -> tuple[int, ...]:
+        """Tokens that are never generated."""
+        return (*NEVER_GENERATED, UNK) if self.forbid_unk else NEVER_GENERATED
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Checks that the number of candidates of a beam search fits into an int32.

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.evaluation.decode import Hypotheses, without
+from attn_jax.evaluation.decode import Hypotheses
 from attn_jax.evaluation.options import METHODS, DecodeOptions
 from attn_jax.evaluation.unknown_words import replace_unk
 from attn_jax.models.base import Model
@@ -18,7 +18,7 @@ from attn_jax.tasks.buckets import make_buckets
 from attn_jax.tasks.pairs import Pairs
 from attn_jax.tasks.task import Encode
 from attn_jax.tasks.vocabulary import Vocabulary
-from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK
+from attn_jax.token_ids import BOS, EOS, PAD, SPECIAL, UNK, content
 from attn_jax.types import Array, Int, Params, PRNGKeyArray, Source
 
 FURTHER = 2**32 - 1  # folded into the rng it gives the rngs of further samples; no sentence has this number
@@ -129,7 +129,7 @@ class Translator:
         for beam in range(self.options.n_best):
             if not np.isfinite(decoded.log_prob[row, beam]):
                 continue  # there are fewer sentences than beams
-            ids = [int(i) for i in decoded.tokens[row, beam, : decoded.length[row, beam]] if i not in (EOS, PAD, BOS)]
+            ids = content(decoded.tokens[row, beam, : decoded.length[row, beam]])
             words = self._replaced(params, text, ids) if self.options.replace_unk and UNK in ids else None
             words = self.target_vocabulary.decode(ids) if words is None else self.target_vocabulary.join(words)
             log_prob, score = float(decoded.log_prob[row, beam]), float(decoded.score[row, beam])
@@ -154,10 +154,10 @@ class Translator:
         length = int(self._most(source.shape[1])) if self._by_length else options.max_length
         memory, state = self.model.start(params, source, length)
         step = partial(self.model.step_top_k, params)
-        step = without(step, UNK) if options.forbid_unk else step
         method = METHODS[options.method]
         arguments = {name: getattr(options, name) for name in method.options}
         arguments |= dict(max_length=length, limits=limits, bos=BOS, eos=EOS, pad=PAD)
+        arguments["forbidden"] = options.forbidden
         search = partial(method.search, step, memory, state, **arguments)
         if method.is_random:
             rngs = [jax.vmap(jax.random.fold_in, (None, 0))(self._rng_of(j), numbers) for j in range(options.n_best)]

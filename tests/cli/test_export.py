@@ -23,9 +23,13 @@ from attn_jax.cli.build import build_task
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
 from attn_jax.cli.options import change
+from attn_jax.cli.snapshot import restore
 from attn_jax.cli.workdir import load_config
 from attn_jax.errors import UserError
+from attn_jax.evaluation.options import DecodeOptions
+from attn_jax.options import options_of
 from attn_jax.tasks.pairs import Pairs
+from attn_jax.token_ids import EOS, UNK
 from attn_jax.training.model_size import num_parameters
 
 RUNS = {
@@ -45,6 +49,11 @@ def run(request, tmp_path_factory):
     sources = sorted(trained.task.splits["valid"].source, key=len)
     fitting = [text for text in sources if len(trained.task.source_vocabulary.encode(text)) < 24]
     return folder, fitting[-5:] or sources[:5]
+
+
+def told(changes):
+    """Options as a line names them."""
+    return ", ".join(f"decode.{key}={value}" for key, value in changes.items())
 
 
 one_run = pytest.mark.parametrize("run", ["seq2seq"], indirect=True)
@@ -77,6 +86,73 @@ def test_another_process_decodes_the_same_tokens(run, capsys):
     expected = [found[0].text for found in translator.translate(model.params, sources)]
     printed = [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
     assert [translator.target_vocabulary.decode(ids) for ids in printed] == expected and any(expected)
+
+
+DECODING = {  # options of a run's decoding, and what the line of an export says that it leaves behind
+    "none": ({}, ""),
+    "no unk": ({"forbid_unk": True}, ""),
+    "short": ({"max_length": 3, "batch_size": 2}, ""),
+    "beam": (beam := {"method": "beam", "beam_size": 3, "length_penalty": 0.5, "n_best": 2}, told(beam)),
+    "beam without unk": ({"method": "beam", "forbid_unk": True}, "decode.method=beam"),
+    "sample": (sample := {"method": "sample", "temperature": 0.5, "top_k": 2, "top_p": 0.9, "seed": 3}, told(sample)),
+    "copied words": ({"replace_unk": True}, "decode.replace_unk=True"),
+    "scores": ({"with_scores": True, "beam_size": 7}, "decode.with_scores=True"),  # greedy has no beam
+}
+
+
+@one_run
+@pytest.mark.parametrize("name", DECODING)
+def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behind(copy, run, monkeypatch, capsys, name):
+    changes, left = DECODING[name]
+    config = change(load_config(copy), {f"decode.{key}": value for key, value in changes.items()})
+    snapshot = restore(config, copy)
+    params = jax.tree.map(np.array, snapshot.chosen)
+    params["output"]["dense"]["bias"][UNK] += 4.0  # so that unk is probable
+    monkeypatch.setattr(commands, "restore", lambda *_: snapshot._replace(params=[params]))
+    commands.export(config, copy, Files())
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left behind")]
+    assert lines == ([f"left behind   {left}: decode.py takes the most probable token at each step"] if left else [])
+    carried = {key: value for key, value in changes.items() if f"decode.{key}" in export.CARRIED}
+    greedy = change(load_config(copy), {f"decode.{key}": value for key, value in carried.items()})
+    translator = restore(greedy, copy).predictor.translator
+    found = [list(one.ids) for (one,) in translator.translate(params, run[1])]
+    assert any(UNK in ids for ids in found) == ("forbid_unk" not in carried)
+    encoded = translator.encode(Pairs(run[1], [""] * len(run[1]))).source
+    text = "".join(
+        " ".join(map(str, encoded.tokens[start:end])) + "\n" for start, end in itertools.pairwise(encoded.offsets)
+    )
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    runpy.run_path(str(copy / "export" / "decode.py"), run_name="__main__")
+    assert [[int(i) for i in line.split()] for line in capsys.readouterr().out.splitlines()] == found
+
+
+def test_every_option_of_decoding_is_carried_or_named():
+    """And --mode=export takes on the command line what it carries."""
+    tested = {f"decode.{key}" for changes, _ in DECODING.values() for key in changes}
+    known = set(options_of(DecodeOptions, "decode."))
+    assert tested | {"decode.ensemble", "decode.runs"} == known >= set(export.CARRIED)
+    assert set(commands.UNREAD["export"]) - {"eval."} == known - set(export.CARRIED)
+
+
+@pytest.mark.parametrize("family", ["language_model", "recurrent_language_model"])
+def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp_path, monkeypatch, capsys):
+    """Its training has no sources, so their length is that of the texts."""
+    options = {"task__name": "plain_text", "model__name": family, "model__continue_source": True, "task__buckets": ()}
+    options |= {"model__num_heads": 2, "model__feed_forward_size": 8} if family == "language_model" else {}
+    config = tiny_config(**options, train__num_steps=30, decode__batch_size=3, eval__metrics=("perplexity",))
+    trained, _ = train(config, tmp_path)
+    commands.export(config, tmp_path, Files())
+    length = json.loads((tmp_path / "export" / "export.json").read_text())["source_length"]
+    assert length == max(target for _, _, target in trained.batches.shapes) > 8
+    assert f"3 prompts of at most {length} tokens" in capsys.readouterr().out
+    model = load(tmp_path)
+    translator, text = model.predictor.translator, trained.task.splits["train"].target[0].split()
+    prompts = [" ".join(text[:count]) for count in (1, 2, 5)]
+    sources = [[*translator.source_vocabulary.encode(prompt), EOS] for prompt in prompts]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(" ".join(map(str, ids)) + "\n" for ids in sources)))
+    runpy.run_path(str(tmp_path / "export" / "decode.py"), run_name="__main__")
+    found = [[int(i) for i in line.split()] for line in capsys.readouterr().out.splitlines()]
+    assert found == [list(one.ids) for (one,) in translator.translate(model.params, prompts)] and any(found)
 
 
 def test_an_export_takes_sources_as_long_as_those_of_training(run):

@@ -80,15 +80,15 @@ def test_a_forbidden_token_never_comes_out_and_the_others_keep_their_probabiliti
     )
     search = functools.partial(METHODS[method].search, max_length=LENGTH, limits=limits, **IDS, **arguments)
 
-    def run(step, table):
-        return search(step, {"table": jnp.asarray(table)}, initial(BATCH))
+    def run(table, **options):
+        return jax.jit(lambda: search(best_of(step), {"table": jnp.asarray(table)}, initial(BATCH), **options))()
 
-    found = jax.jit(lambda: run(decode.without(best_of(step), UNK), table))()
+    found = run(table, forbidden=DecodeOptions(forbid_unk=True).forbidden)
     impossible = table.copy()
     impossible[..., UNK] = -np.inf
-    np.testing.assert_array_equal(found.tokens, jax.jit(lambda: run(best_of(step), impossible))().tokens)
+    np.testing.assert_array_equal(found.tokens, run(impossible).tokens)
     assert not np.any(np.asarray(found.tokens) == UNK)
-    assert np.any(np.asarray(jax.jit(lambda: run(best_of(step), table))().tokens) == UNK)
+    assert np.any(np.asarray(run(table).tokens) == UNK)
     first = (
         np.asarray(found.tokens).reshape(BATCH, -1, LENGTH)[:, 0],
         np.asarray(found.log_prob).reshape(BATCH, -1)[:, 0],

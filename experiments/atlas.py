@@ -48,6 +48,7 @@ from attn_jax.layers.transformer import TransformerStack  # noqa: E402
 from attn_jax.models.memory_options import MemoryOptions  # noqa: E402
 from attn_jax.models.setting import Setting  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json, save_json  # noqa: E402
 from attn_jax.types import Array, Float, Int, Params  # noqa: E402
 from experiments import raw  # noqa: E402
@@ -417,8 +418,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="names of mechanisms; none: all")
     parser.add_argument("--each", action="store_true", help="train the layer with each mechanism")
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "atlas", help="of each mechanism")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "atlas", help="of each mechanism")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory of the results")
     parser.add_argument("--render", action="store_true", help="write the page of an earlier measurement")
     args = parser.parse_args(argv)
     for name in args.only:

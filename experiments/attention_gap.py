@@ -25,6 +25,7 @@ from attn_jax.cli.snapshot import own_split, restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.metrics import corpus_bleu  # noqa: E402
+from attn_jax.options import expanded, user_path  # noqa: E402
 from attn_jax.tasks.data_files import load_vocabularies  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -101,10 +102,10 @@ PAGES = (raw.Page("attention_gap", page, {"attention_gap.png": lambda record: dr
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("workdirs", nargs="+", type=pathlib.Path, help="of runs on the same data")
-    parser.add_argument("--data_dir", default="", help="where the data is now, if it has moved")
+    parser.add_argument("workdirs", nargs="+", type=user_path, help="of runs on the same data")
+    parser.add_argument("--data_dir", type=expanded, default="", help="where the data is now, if it has moved")
     parser.add_argument("--groups", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args()
     path = args.out / "attention_gap.json"
     begun = raw.begin(path)

@@ -30,6 +30,7 @@ from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.sweep import Job, named, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, lookup, one_line  # noqa: E402
+from attn_jax.options import expanded  # noqa: E402
 from attn_jax.tasks import Task  # noqa: E402
 from attn_jax.tasks.babi.worlds import generate  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
@@ -275,8 +276,8 @@ PAGES = tuple(raw.Page(f"babi_{name}", page) for name in FAMILIES)
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="All bAbI tasks with one family of memory networks.")
     parser.add_argument("--family", default="memn2n", help=", ".join(FAMILIES))
-    parser.add_argument("--data_dir", required=True, help="folder of the folders en and en-10k")
-    parser.add_argument("--runs", default="runs/babi", help="where the runs are or go")
+    parser.add_argument("--data_dir", type=expanded, required=True, help="folder of the folders en and en-10k")
+    parser.add_argument("--runs", type=expanded, default="runs/babi", help="where the runs are or go")
     parser.add_argument("--tasks", default="", help="only these, such as 1,2,3")
     parser.add_argument("--fresh", action="store_true", help="also ask questions that the package makes")
     parser.add_argument("--table", action="store_true", help="train nothing: the table of what is finished")

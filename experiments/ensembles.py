@@ -27,6 +27,7 @@ from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import same_examples  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -125,10 +126,10 @@ def table(runs: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=pathlib.Path, required=True)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "ensembles")
+    parser.add_argument("--data_dir", type=user_path, required=True)
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "ensembles")
     parser.add_argument("--only", choices=RUNS, nargs="*", default=list(RUNS))
-    parser.add_argument("--out", type=pathlib.Path, default=RESULT)
+    parser.add_argument("--out", type=user_path, default=RESULT)
     args, more = parser.parse_known_args(argv)
     if wrong := [text for text in more if not text.startswith("--config.")]:
         parser.error(f"unknown option {wrong[0]}; options of the configs look like --config.train.num_epochs=2")

@@ -21,6 +21,7 @@ import time
 from typing import NamedTuple
 
 from attn_jax.evaluation.provenance import COMMIT
+from attn_jax.options import user_path
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MARGIN = 45  # seconds that a job may need to end after its limit
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="tiny shapes")
     parser.add_argument("--again", action="store_true", help="also jobs whose code has not changed")
     parser.add_argument("--commit", help="of the code, where git does not know it")
-    parser.add_argument("--copy_to", type=pathlib.Path, help="folder for the files that were written")
+    parser.add_argument("--copy_to", type=user_path, help="folder for the files that were written")
     args = parser.parse_args()
     if args.commit:
         os.environ[COMMIT] = args.commit

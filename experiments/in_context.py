@@ -38,6 +38,7 @@ from attn_jax.layers.transformer import TransformerStack  # noqa: E402
 from attn_jax.models.memory_options import MemoryOptions, WrittenOptions  # noqa: E402
 from attn_jax.models.setting import Setting  # noqa: E402
 from attn_jax.models.transformer.options import LanguageModelOptions  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json, save_json  # noqa: E402
 from attn_jax.tasks.in_context import InContextOptions, Regressions  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
@@ -269,9 +270,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="two columns, at most 8 pairs, fewer and smaller steps")
     parser.add_argument("--steps", type=int, help=f"{FULL.steps:,}, or {SMALL.steps:,} if small")
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "in_context", help="of each mechanism")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULT)
-    parser.add_argument("--page", type=pathlib.Path, default=PAGE)
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "in_context", help="of each mechanism")
+    parser.add_argument("--out", type=user_path, default=RESULT)
+    parser.add_argument("--page", type=user_path, default=PAGE)
     parser.add_argument("--render", action="store_true", help="write the pages of an earlier measurement")
     args = parser.parse_args(argv)
     check(args.page)

@@ -38,7 +38,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import same_examples  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
-from attn_jax.options import flatten  # noqa: E402
+from attn_jax.options import flatten, user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -301,9 +301,9 @@ PAGES = (raw.Page("inflection", page),)
 
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
-    parser.add_argument("--ensembles", type=pathlib.Path, nargs="*", default=[], help="runs measured with others")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "inflection")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--ensembles", type=user_path, nargs="*", default=[], help="runs measured with others")
     parser.add_argument("--add", action="store_true", help="keep the rows that the page has of runs that are not here")
     args = parser.parse_args(argv)
     path = args.out / "inflection.json"

@@ -25,6 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import text_checksum  # noqa: E402
 from attn_jax.tasks.token_index import checksum_of  # noqa: E402
 from experiments import peers, raw  # noqa: E402
@@ -186,13 +187,13 @@ PAGES = (raw.Page("inflection_peer", page),)
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=pathlib.Path, required=True, help="clone of neural-transducer")
-    parser.add_argument("--data_dir", type=pathlib.Path, required=True)
+    parser.add_argument("--program", type=user_path, required=True, help="clone of neural-transducer")
+    parser.add_argument("--data_dir", type=user_path, required=True)
     parser.add_argument("--language", required=True, help="of the files, such as german")
     parser.add_argument("--forms", type=int, choices=SIZES, default=FORMS)
     parser.add_argument("--reading", choices=READINGS, default=None, help="default: all")
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "inflection_peer")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "inflection_peer")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / "inflection_peer.json"
     begun = raw.begin(path)

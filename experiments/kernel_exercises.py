@@ -44,6 +44,7 @@ from attn_jax.attention.scores.kernels import Gaussian  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression, Projection  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.curves import true_curve  # noqa: E402
 from experiments import raw  # noqa: E402
 from experiments.kernels import draws, model, rates, slope  # noqa: E402
@@ -248,7 +249,7 @@ PAGES = (raw.Page("kernel_exercises", page, {"kernel_sgd.png": lambda record: dr
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--largest", type=int, default=12_800)
     options = parser.parse_args(argv)

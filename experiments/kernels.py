@@ -36,6 +36,7 @@ from attn_jax.evaluation import point_plots  # noqa: E402
 from attn_jax.evaluation.statistics import compare, holm  # noqa: E402
 from attn_jax.models.kernel_regression.criteria import CRITERIA  # noqa: E402
 from attn_jax.models.kernel_regression.model import KernelRegression  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.curves import curve, grid  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -351,7 +352,7 @@ def measure_rates(largest: int, num_draws: int = 8) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     parser.add_argument("--draws", type=int, default=len(FRESH), help="at most so many data sets of each table")
     parser.add_argument("--rates", action="store_true", help="measure the rates")
     parser.add_argument("--largest", type=int, default=25_600, help="points of the rates")

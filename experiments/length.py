@@ -33,6 +33,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import lookup, one_line  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.sequences import make_pairs  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -116,9 +117,9 @@ def draw(results: dict[tuple[str, str], dict[int, dict[str, dict]]]) -> Figure:
 
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, help="of the sweep; default runs/length, or runs/length_small")
+    parser.add_argument("--runs", type=user_path, help="of the sweep; default runs/length, or runs/length_small")
     parser.add_argument("--count", type=int, default=200, help="test sequences of each length")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "length.json")
+    parser.add_argument("--out", type=user_path, default=RESULTS / "length.json")
     parser.add_argument("--render", action="store_true", help="write the page of an earlier measurement")
     args = parser.parse_args(argv)
     results_page = lookup({page.name: page for page in PAGES}, args.out.stem, "--out")

@@ -33,6 +33,7 @@ from attn_jax.cli.sweep import jobs, run_jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.paired import over_sentences  # noqa: E402
 from attn_jax.evaluation.statistics import LEVEL, compare  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -132,8 +133,8 @@ PAGES = (raw.Page("null_differences", page),)
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "null_differences")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "null_differences")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory of the results")
     options = parser.parse_args(argv)
     path = options.out / "null_differences.json"
     begun = raw.begin(path)

@@ -13,6 +13,7 @@ from attn_jax.cli.sweep import RESULTS, Job, jobs, overrides_of
 from attn_jax.cli.workdir import check_result
 from attn_jax.errors import UserError
 from attn_jax.evaluation.tables import differences_table, results_table
+from attn_jax.options import user_path
 from attn_jax.tasks.files import load_json
 from experiments import raw
 
@@ -77,8 +78,8 @@ def main(page: raw.Page, variants: Sequence[str], usage: str, argv: Sequence[str
     parser = argparse.ArgumentParser(
         prog=script.name, description=usage, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=pathlib.Path, default=raw.ROOT / "runs" / page.name, help="of the sweep")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--runs", type=user_path, default=raw.ROOT / "runs" / page.name, help="of the sweep")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / f"{page.name}.json"
     begun = raw.begin(path)

@@ -31,6 +31,7 @@ from attn_jax.cli.sweep import Job, jobs, run_jobs  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.zipf import ZipfSource  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -237,10 +238,10 @@ def report(
     measured.
     """
     parser = argparse.ArgumentParser(description=title)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / path.stem)
-    parser.add_argument("--timed", type=pathlib.Path, default=ROOT / "runs" / f"{path.stem}_time", help="short runs")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / path.stem)
+    parser.add_argument("--timed", type=user_path, default=ROOT / "runs" / f"{path.stem}_time", help="short runs")
     parser.add_argument("--time", action="store_true", help="train the short runs")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / f"{path.stem}.md")
+    parser.add_argument("--out", type=user_path, default=RESULTS / f"{path.stem}.md")
     args, common = parser.parse_known_args(argv)
     todo = {job.overrides["model.output.name"]: job for job in jobs(path)}
     timed = todo | {name: with_layer(todo[of], name) for name, of in same.items()}

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from experiments import babi, inflection, inflection_peer, raw  # noqa: E402
 
 PEER_OF = "enja_soft"  # the config that experiments/translation_peer.py trains JoeyNMT beside
@@ -190,7 +191,7 @@ PAGES = (raw.Page("overview", page, measured=False),)
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     print(PAGES[0].save({}, parser.parse_args(argv).out))
 
 

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, rotate, sinusoids  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from experiments import raw  # noqa: E402
 
 WIDTHS = (32, 128, 512)  # of the embeddings whose products are drawn
@@ -193,7 +194,7 @@ PAGES = (raw.Page("positions", lambda record: PAGE, {"positions.png": lambda rec
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     out = parser.parse_args(argv).out
     PAGES[0].save({}, out)
     print(f"{out / 'positions.png'} and positions.md")

@@ -27,6 +27,7 @@ from attn_jax.errors import UserError
 from attn_jax.evaluation import plots
 from attn_jax.evaluation.provenance import provenance
 from attn_jax.evaluation.statistics import Interval
+from attn_jax.options import user_path
 from attn_jax.tasks.files import load_json, reason, save_json, short
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -108,7 +109,7 @@ def command(script: str, *arguments: str) -> str:
 def main(page: Page, measure: Callable[[], dict[str, Any]], argv: Sequence[str] | None = None) -> None:
     """Runs experiments/NAME.py: measures, writes NAME.json, NAME.md and the figures, and prints the page."""
     parser = argparse.ArgumentParser(description=f"Measures what experiments/results/{page.name}.md shows.")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="directory of the results")
+    parser.add_argument("--out", type=user_path, default=RESULTS, help="directory of the results")
     out = parser.parse_args(argv).out
     path = out / f"{page.name}.json"
     begun = begin(path)

@@ -48,6 +48,7 @@ from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.provenance import provenance  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
 from attn_jax.models.base import Model  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.recall import is_value, sample  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
@@ -191,10 +192,10 @@ PAGES = tuple(raw.Page(name, page) for name in NAMES)
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default=NAMES[0], choices=NAMES, help="of the results")
-    parser.add_argument("--runs", type=pathlib.Path, help="of the sweep; default runs/NAME")
+    parser.add_argument("--runs", type=user_path, help="of the sweep; default runs/NAME")
     parser.add_argument("--count", type=int, default=1000, help="new texts")
     parser.add_argument("--add", action="store_true", help="keep the rows of mechanisms whose runs are not here")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / f"{args.name}.json"
     begun, earlier = raw.begin(path), raw.earlier(path) if args.add else None

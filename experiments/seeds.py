@@ -31,6 +31,7 @@ from attn_jax.cli.snapshot import restore  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.tables import markdown  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
 from attn_jax.types import Params  # noqa: E402
@@ -145,7 +146,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--config", default="configs/quickstart.py")
     parser.add_argument("--num_seeds", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args, overrides = parser.parse_known_args(argv)
     if args.num_seeds < 2 or args.repeats < 1:
         parser.error("expected at least 2 seeds and 1 repetition")

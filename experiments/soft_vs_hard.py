@@ -27,6 +27,7 @@ from attn_jax.cli.options import change, resolve  # noqa: E402
 from attn_jax.cli.overrides import load_file  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.models.seq2seq.objective_options import choose_baseline, configure_reading  # noqa: E402
+from attn_jax.options import expanded, user_path  # noqa: E402
 from attn_jax.tasks.batching import Batches, encode_pairs  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.tasks.sizes import TextSizes  # noqa: E402
@@ -217,8 +218,8 @@ PAGES = (raw.Page("soft_vs_hard", page),)
 
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard")
+    parser.add_argument("--data_dir", type=expanded, required=True)
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "soft_vs_hard")
     parser.add_argument("--windows", type=int, default=6, help="of timing; 0: no timing")
     parser.add_argument("--steps", type=int, default=20, help="training steps in a window")
     args = parser.parse_args(argv)

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.errors import one_line  # noqa: E402
 from attn_jax.evaluation.tables import differences_table  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw, soft_vs_hard  # noqa: E402
 
@@ -55,8 +56,8 @@ PAGES = (raw.Page("soft_vs_hard_tags", page),)
 
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "soft_vs_hard_tags")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "soft_vs_hard_tags")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / "soft_vs_hard_tags.json"
     begun = raw.begin(path)

@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from attn_jax.training.progress import notice  # noqa: E402
 from experiments import raw  # noqa: E402
@@ -231,7 +232,7 @@ PAGES = (raw.Page("sweep_faults", page),)
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=ENGINES, nargs="*", default=list(ENGINES))
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory of the results")
     options, results = parser.parse_args(argv), {}
     path = options.out / "sweep_faults.json"
     begun = raw.begin(path)

@@ -26,6 +26,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import t_interval  # noqa: E402
 from attn_jax.evaluation.tables import differences_table  # noqa: E402
+from attn_jax.options import user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 
@@ -168,11 +169,11 @@ def main(
     """Measures the finished runs of the sweep experiments/NAME.py, of which `results` is the page."""
     *_, usual = corpus.stems
     parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=pathlib.Path, required=True)
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / results.name)
+    parser.add_argument("--data_dir", type=user_path, required=True)
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / results.name)
     parser.add_argument("--split", choices=tuple(corpus.stems), default=usual)
     parser.add_argument("--jobs", type=int, default=1, help="how many runs are measured at a time")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / f"{results.name}.json"
     begun = raw.begin(path)

@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from attn_jax.cli.build import build_task  # noqa: E402
 from attn_jax.cli.options import change  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.options import expanded, user_path  # noqa: E402
 from attn_jax.tasks import Pairs  # noqa: E402
 from attn_jax.tasks.files import text_checksum  # noqa: E402
 from configs import enja_soft  # noqa: E402
@@ -213,11 +214,11 @@ PAGES = (raw.Page("translation_peer", page),)
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", type=pathlib.Path, required=True, help="a Python that has JoeyNMT")
-    parser.add_argument("--data_dir", required=True)
+    parser.add_argument("--python", type=user_path, required=True, help="a Python that has JoeyNMT")
+    parser.add_argument("--data_dir", type=expanded, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "translation_peer")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory")
+    parser.add_argument("--runs", type=user_path, default=ROOT / "runs" / "translation_peer")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory")
     args = parser.parse_args(argv)
     path = args.out / "translation_peer.json"
     begun = raw.begin(path)

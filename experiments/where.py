@@ -39,6 +39,7 @@ from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.overlays import shaded  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
+from attn_jax.options import expanded, user_path  # noqa: E402
 from attn_jax.tasks.files import load_json  # noqa: E402
 from experiments import of_sweep, raw  # noqa: E402
 from experiments.soft_vs_hard import EXACT, hard  # noqa: E402
@@ -260,8 +261,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default=NAMES[0], choices=NAMES, help="of the results")
     parser.add_argument("--small", action="store_true", help=f"only {'; '.join(SMALL)}")
-    parser.add_argument("--runs", help="where the runs are or go; default runs/NAME")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    parser.add_argument("--runs", type=expanded, help="where the runs are or go; default runs/NAME")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory of the results")
     parser.add_argument("--table", action="store_true", help="train nothing")
     args, common = parser.parse_known_args(argv)
     args.runs = args.runs or f"runs/{args.name}"

@@ -23,6 +23,7 @@ from attn_jax.cli.sweep import named  # noqa: E402
 from attn_jax.cli.workdir import load_config  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
 from attn_jax.evaluation.statistics import compare, t_interval  # noqa: E402
+from attn_jax.options import expanded, user_path  # noqa: E402
 from attn_jax.tasks import task_class  # noqa: E402
 from attn_jax.tasks.pictures import gallery_of  # noqa: E402
 from attn_jax.tasks.scenes.scene import World  # noqa: E402
@@ -111,8 +112,8 @@ PAGES = (raw.Page(NAME, page),)
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default=where.RUNS, help="the runs of experiments/where.py")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    parser.add_argument("--runs", type=expanded, default=where.RUNS, help="the runs of experiments/where.py")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory of the results")
     args = parser.parse_args(argv)
     folder, names, path = pathlib.Path(args.runs), (*where.FRESH, *where.STARTED), args.out / f"{NAME}.json"
     begun = raw.begin(path)

@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.cli.sweep import named, run_jobs  # noqa: E402
 from attn_jax.errors import UserError, one_line  # noqa: E402
+from attn_jax.options import expanded, user_path  # noqa: E402
 from experiments import of_sweep, raw, where  # noqa: E402
 
 RUNS = "runs/xu_tricks"
@@ -81,9 +82,9 @@ PAGES = (raw.Page("xu_tricks", page),)
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", default=RUNS, help="where the runs are or go")
+    parser.add_argument("--runs", type=expanded, default=RUNS, help="where the runs are or go")
     parser.add_argument("--start", default=where.RUNS, help="where the soft run of experiments/where.py is")
-    parser.add_argument("--out", type=pathlib.Path, default=raw.RESULTS, help="directory of the results")
+    parser.add_argument("--out", type=user_path, default=raw.RESULTS, help="directory of the results")
     parser.add_argument("--table", action="store_true", help="train nothing")
     args, common = parser.parse_known_args(argv)
     folder, path = pathlib.Path(args.runs), args.out / "xu_tricks.json"

@@ -24,6 +24,7 @@ from torch import nn
 
 from attn_jax.cli.build import build_setup, build_task
 from attn_jax.models.memory_networks.base import find_sentences
+from attn_jax.options import expanded
 from attn_jax.tasks.batching import Batches
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.training.loop import TrainState, make_train_step
@@ -139,7 +140,9 @@ def our_epochs(model: Any, tx: Any, pairs: Any, buckets: Any, seeds: int) -> Ite
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data_dir", default="", help="of the bAbI tasks; without it the package makes the stories")
+    parser.add_argument(
+        "--data_dir", type=expanded, default="", help="of the bAbI tasks; without it the package makes the stories"
+    )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
     parser.add_argument("--number", type=int, default=1, help="of the task")

@@ -31,6 +31,7 @@ from ml_collections import ConfigDict
 from attn_jax.cli.allocator import use_huge_pages
 from attn_jax.cli.options import resolve
 from attn_jax.models.base import Model, RowLoss
+from attn_jax.options import user_path
 from attn_jax.tasks.batching import Batches, EncodedPairs, Ragged, encode
 from attn_jax.tasks.buckets import choose_buckets
 from attn_jax.tasks.pieces import SentencePiece
@@ -227,7 +228,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="each has two windows of every program")
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="of the computation")
-    parser.add_argument("--data_dir", type=pathlib.Path, help="folder of train.ja and train.en")
+    parser.add_argument("--data_dir", type=user_path, help="folder of train.ja and train.en")
     parser.add_argument("--num_pairs", type=int, default=50_000, help="how many random pairs to make")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of PyTorch")
     parser.add_argument("--compile", action="store_true", help="also torch.compile, which takes minutes to compile")

@@ -134,3 +134,14 @@ def test_a_sweep_and_a_download_go_into_the_home_folder(home, monkeypatch, unpar
     monkeypatch.setattr(download.pooch, "retrieve", lambda *_, **__: pytest.fail("nothing is fetched"))
     with pytest.raises(UserError, match=f"{home}/sweep.py"):
         download.download(next(iter(download.DATASETS.values())), "~/sweep.py")
+
+
+PROGRAMS = sorted((pathlib.Path(__file__).resolve().parents[2] / "experiments").rglob("*.py"))
+ARGUMENT = re.compile(r"add_argument\(\s*\"--(?:data_dir|runs|out)\"[^)]*\)")
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
+def test_a_path_of_an_experiment_knows_the_home_folder(path):
+    text = path.read_text(encoding="utf-8")
+    assert "type=pathlib.Path" not in text
+    assert all(re.search("type=(expanded|user_path)", argument) for argument in ARGUMENT.findall(text))

@@ -179,7 +179,7 @@ def test_commands_of_experiments_can_be_given(page):
         assert '\nif __name__ == "__main__":\n' in source, f"{program}: nothing runs"
         if not program.startswith("-m ") and OWN.search(source):  # only then is the repository on the path
             assert "sys.path.insert(0, str(ROOT))" in source, f"{program}: expected python -m"
-        for option in re.findall(r"(?<!\S)--[a-z_]+\.?", arguments):
+        for option in re.findall(r"(?<!\S)--[a-z_-]+\.?", arguments):
             assert option in options(path), f"{program} has no {option}"
 
 

@@ -9,6 +9,7 @@ Axis names in annotations and einsums (one letter, one meaning):
 the tests run; otherwise they cost nothing.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,6 +35,16 @@ def floating(x: Array | np.ndarray) -> Array:
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.asarray(x, jnp.float32)
 
 
+def widest(*arrays: Any) -> Dtype:
+    """Returns the joint type of arrays, float32 at least: the type in which scores, weights and sums are computed."""
+    return functools.reduce(jnp.promote_types, (x.dtype for x in arrays), jnp.dtype(jnp.float32))
+
+
+def wide(x: Array) -> Array:
+    """Returns an array in float32 at least: half precision is widened, float64 stays."""
+    return x.astype(widest(x))
+
+
 Batch = dict[str, Array | np.ndarray | Picture]  # see attn_jax.tasks.batching
 Source = Int[Array, "b s"] | Picture  # of a sequence model: tokens, or an image
 
@@ -52,4 +63,6 @@ __all__ = [
     "PyTree",
     "Source",
     "floating",
+    "wide",
+    "widest",
 ]

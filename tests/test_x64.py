@@ -3,6 +3,7 @@
 import ast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_configs import CONFIGS, ROOT
@@ -16,6 +17,10 @@ from attn_jax.cli.options import resolve
 from attn_jax.training.loop import TrainState, make_train_step
 from attn_jax.training.optimizers import OPTIMIZERS, SCHEDULES
 from attn_jax.training.pytrees import flatten
+
+# Objectives, memory networks and output layers beside the one of `EACH` of their family.
+OTHERS = "inflection_hard inflection_elbo inflection_monotonic inflection_pointer enja_bahdanau babi_universal".split()
+OTHERS += "babi_memnn babi_dmn brown_sampled brown_adaptive scenes_hard language_id_selfattentive".split()
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -32,6 +37,30 @@ def test_what_a_run_trains_has_32_bits(name, tmp_path):
     for state in states:
         wide = {path: leaf.dtype for path, leaf in flatten(state.replace(rng=None)).items() if leaf.dtype.itemsize != 4}
         assert not wide
+
+
+@pytest.mark.parametrize("name", sorted({*EACH.values(), *OTHERS}))
+def test_losses_evaluation_and_decoding_have_the_type_of_the_parameters(name, tmp_path):
+    """And a step of decoding returns a state of the types that it took, as a loop has to carry it."""
+    config = small(name, tmp_path)
+    task = build_task(config)
+    setup = build_setup(config, task.kept)
+    model, batch = setup.model, task.batches(**setup.batch_options, seeds=(0,), row_multiple=1).batch_at(0)
+
+    def results(rng, batch):
+        params = model.init(rng, batch)
+        found = [model.loss_fn(params, batch, rng, 0)]
+        if hasattr(model, "start"):
+            found += [model.eval_fn(params, batch), model.attention_weights(params, batch)]
+            memory, state = model.start(params, batch["source"])
+            after, *best = model.step_top_k(params, memory, state, jnp.zeros(len(batch["target_in"]), jnp.int32), 3)
+            assert [x.dtype for x in jax.tree.leaves(state)] == [x.dtype for x in jax.tree.leaves(after)]
+            found += [best]
+        return found
+
+    with jax.enable_x64(True):
+        leaves = jax.tree.leaves(jax.eval_shape(results, jax.random.key(0), batch))
+    assert jnp.float64 not in {leaf.dtype for leaf in leaves}
 
 
 def test_every_parameter_of_a_module_names_its_type():

@@ -26,7 +26,7 @@ from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.forms import NEGLIGIBLE, Form, form_of
-from attn_jax.types import Array, Bool, Float, Int, PyTree, floating
+from attn_jax.types import Array, Bool, Float, Int, PyTree, floating, wide
 
 Scores = Float[Array, "... q k"]
 PerQuery = Float[Array, "... q"]
@@ -63,7 +63,7 @@ class BlockScores(NamedTuple):
     def __call__(self, query: Array, places: Int[Array, "q 1"], block: Block) -> tuple[Scores, Bool[Array, "... q k"]]:
         """Computes the scores of queries at these places, and False for keys without weight."""
         scores = self.score(query, block.keys)
-        scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        scores = wide(scores)
         if block.bias is not None:
             scores = scores + block.bias
         if self.bias_at is not None:

@@ -27,7 +27,7 @@ from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.selection import top_keys_mask
 from attn_jax.attention.signed import halves
-from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, floating
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, floating, wide
 
 SOFT, MOST_PROBABLE = expectation(), top()
 
@@ -233,7 +233,7 @@ class Attention(nn.Module, kw_only=True):
     def _single_map(self, query: Float[Array, "... q dq"], keys: Float[Array, "... k dk"], call: _Call):
         scores = self._scores(query, keys)
         dtype = jnp.promote_types(query.dtype, keys.dtype) if self.score.widens else scores.dtype
-        scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
+        scores = wide(scores)
         scores = scores if call.bias is None else scores + call.bias.astype(scores.dtype)
         return scores, self._weights(scores, query, call, dtype)
 

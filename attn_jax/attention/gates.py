@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.blockwise import PositionFunction
-from attn_jax.types import Array, Dtype, Float, Int
+from attn_jax.types import Array, Dtype, Float, Int, wide
 
 
 def forgetting_bias(log_gates: Float[Array, "... k"], positions: Int[Array, "... q"]) -> Float[Array, "... q k"]:
@@ -45,7 +45,7 @@ class ForgetGates(nn.Module, kw_only=True):
     @nn.compact
     def __call__(self, x: Float[Array, "... k d"]) -> Float[Array, "... h k"]:
         gates = nn.Dense(self.num_heads, dtype=self.dtype)(x)
-        return jax.nn.log_sigmoid(jnp.swapaxes(gates, -2, -1).astype(jnp.float32))
+        return jax.nn.log_sigmoid(wide(jnp.swapaxes(gates, -2, -1)))
 
 
 class ContextGate(nn.Module, kw_only=True):

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide
 
 
 def log_sum_exp(logs: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
@@ -23,6 +23,7 @@ def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) ->
 
     Infinite, with zero gradient, if q > 0 at a key where p = 0 (and p is not zero everywhere).
     """
+    log_q, log_p = wide(log_q), wide(log_p)
     possible = (log_q > -jnp.inf) & (log_p > -jnp.inf)
     q = jnp.where(possible, jnp.exp(jnp.where(possible, log_q, 0.0)), 0.0)
     found = jnp.sum(q * (jnp.where(possible, log_q, 0.0) - jnp.where(possible, log_p, 0.0)), axis=-1)
@@ -33,5 +34,6 @@ def kl_divergence(log_q: Float[Array, "... k"], log_p: Float[Array, "... k"]) ->
 
 def entropy(weights: Float[Array, "... k"]) -> Float[Array, "..."]:
     """Computes -sum_x a_x log a_x over the last axis, in nats; a weight of 0 contributes 0."""
+    weights = wide(weights)
     positive = weights > 0
     return -jnp.sum(jnp.where(positive, weights * jnp.log(jnp.where(positive, weights, 1)), 0.0), axis=-1)

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import masks_by_name
-from attn_jax.types import Array, Bool, Float, Int
+from attn_jax.types import Array, Bool, Float, Int, wide
 
 
 class LocalM(nn.Module, kw_only=True):
@@ -66,13 +66,13 @@ class LocalP(nn.Module, kw_only=True):
         hidden = jnp.tanh(nn.Dense(self.features, use_bias=False, name="position")(query))
         fraction = nn.sigmoid(nn.Dense(1, use_bias=False, name="vector")(hidden)[..., 0])
         last = jnp.maximum(jnp.sum(key_mask, axis=-1, keepdims=True) - 1, 0)
-        distance = _distance(fraction * last, key_mask)
+        distance = _distance(wide(fraction) * last, key_mask)
         return jnp.abs(distance) <= self.size, jnp.exp(-0.5 * jnp.square(distance / (self.size / 2)))
 
 
 def _distance(centre: Float[Array, "... q"], key_mask: Bool[Array, "... k"]) -> Float[Array, "... q k"]:
     positions = jnp.cumsum(key_mask, axis=-1) - 1
-    return positions[..., None, :].astype(jnp.float32) - centre[..., None]
+    return positions[..., None, :].astype(centre.dtype) - centre[..., None]
 
 
 def _check_size(size: int) -> None:

@@ -14,7 +14,7 @@ from attn_jax.attention.gates import ContextGate, ForgetGates
 from attn_jax.attention.masks import check_mask, joint_mask, mask_at, masks_by_name, places
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import halves
-from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, widest
 
 
 class MultiHead(nn.Module, kw_only=True):
@@ -92,7 +92,7 @@ class MultiHead(nn.Module, kw_only=True):
         values = self._split(self.value(values), groups)
         keys = self._rotated(self._split(self.key(keys), groups), rotate)
         memory = self.attention.prepare(keys, values, key_mask=key_mask)
-        selected = jnp.zeros(memory.key_mask.shape, jnp.float32) if self.selective else None
+        selected = jnp.zeros(memory.key_mask.shape, widest(memory.keys)) if self.selective else None
         return memory.replace(log_gates=log_gates, selected=selected)
 
     @masks_by_name

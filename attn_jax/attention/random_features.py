@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import check_key_mask, masks_by_name
-from attn_jax.types import Array, Bool, Float, PRNGKeyArray
+from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide
 
 
 def random_directions(rng: PRNGKeyArray, number: int, features: int) -> Float[Array, "m d"]:
     """Samples independent normal directions."""
-    return jax.random.normal(rng, (number, features))
+    return jax.random.normal(rng, (number, features), jnp.float32)
 
 
 def orthogonal_directions(rng: PRNGKeyArray, number: int, features: int) -> Float[Array, "m d"]:
@@ -30,13 +30,14 @@ def orthogonal_directions(rng: PRNGKeyArray, number: int, features: int) -> Floa
     """
     blocks = -(-number // features)
     turn_rng, length_rng = jax.random.split(rng)
-    turns = jax.random.orthogonal(turn_rng, features, (blocks,)).reshape(-1, features)[:number]
-    lengths = jnp.sqrt(jnp.sum(jnp.square(jax.random.normal(length_rng, (number, features))), axis=-1))
+    turns = jax.random.orthogonal(turn_rng, features, (blocks,), dtype=jnp.float32).reshape(-1, features)[:number]
+    lengths = jnp.linalg.norm(random_directions(length_rng, number, features), axis=-1)
     return turns * lengths[:, None]
 
 
 def log_features(x: Float[Array, "... n d"], directions: Float[Array, "m d"]) -> Float[Array, "... n m"]:
     """Computes log phi(x)_i = w_i . x - |x|^2 / 2 - log(m) / 2."""
+    x = wide(x)
     square = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
     return x @ directions.T.astype(x.dtype) - square / 2 - jnp.log(jnp.asarray(len(directions), x.dtype)) / 2
 
@@ -57,6 +58,7 @@ def kernel_variance(
 
     Choromanski 2020, lemma 2. Small where query and key point away from each other, and the kernel is small too.
     """
+    query, keys = wide(query), wide(keys)
     product = jnp.einsum("...qd,...kd->...qk", query, keys)
     squares = [jnp.sum(jnp.square(x), axis=-1) for x in (query, keys)]
     apart = squares[0][..., :, None] + squares[1][..., None, :] + 2 * product

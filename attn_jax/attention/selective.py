@@ -10,7 +10,7 @@ have to be in causal order.
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Bool, Float, Int
+from attn_jax.types import Array, Bool, Float, Int, wide
 
 
 def selections(
@@ -26,7 +26,7 @@ def selections(
     """
     own = jnp.arange(scores.shape[-1]) == positions[..., :, None]
     others = mask & ~own & (jnp.cumsum(mask, axis=-1) > 1) & jnp.any(mask & own, axis=-1, keepdims=True)
-    scores = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))  # sums of many small ones keep their digits
+    scores = wide(scores)  # sums of many small ones keep their digits
     return jnp.where(others, jax.nn.relu(jnp.where(others, scores, 0.0)), 0.0)
 
 

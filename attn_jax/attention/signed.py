@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 
 from attn_jax.attention.scores.base import ScoreError
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, widest
 
 Weights = Float[Array, "... q k"]
 
@@ -73,8 +73,7 @@ class LocalLine(nn.Module, kw_only=True):
 
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
         _same_width(query, keys)
-        wide = jnp.promote_types(weights.dtype, jnp.float32)
-        parts = (x.astype(wide) for x in (weights, query, keys))
+        parts = (x.astype(widest(weights)) for x in (weights, query, keys))
         return local_line_weights(*parts, ridge=self.ridge).astype(weights.dtype)
 
 
@@ -92,10 +91,9 @@ class Parallax(nn.Module, kw_only=True):
         shape = (self.num_heads, query.shape[-1], keys.shape[-1])
         kernel = self.param("kernel", nn.initializers.zeros, shape, jnp.float32)
         # In half precision a key and the mean may be the same number.
-        wide = jnp.promote_types(weights.dtype, jnp.float32)
-        query, keys, kernel = (x.astype(wide) for x in (query, keys, kernel))
+        w, query, keys, kernel = (x.astype(widest(weights)) for x in (weights, query, keys, kernel))
         slope = query @ (kernel[0] if self.num_heads == 1 else kernel)
-        return tilt(weights.astype(wide), keys, -slope).astype(weights.dtype)
+        return tilt(w, keys, -slope).astype(weights.dtype)
 
 
 class Difference(nn.Module, kw_only=True):

@@ -25,7 +25,7 @@ class PlaceGrid(NamedTuple):
 
     def centres(self) -> Float[Array, "s 2"]:
         """Returns the place of the centre of each cell, row by row."""
-        row, column = ((2 * jnp.arange(n) + 1) / n - 1 for n in self)
+        row, column = ((2 * jnp.arange(n, dtype=jnp.float32) + 1) / n - 1 for n in self)
         return jnp.stack(jnp.meshgrid(row, column, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
@@ -61,7 +61,7 @@ def looked_at(
     first = corner(place, image, size)
     parts = []
     for axis, (side, count) in enumerate(zip(image, grid, strict=True)):
-        edges = jnp.linspace(0, side, count + 1)
+        edges = jnp.linspace(0, side, count + 1, dtype=jnp.float32)
         begin = first[..., axis, None]
         parts.append(jnp.maximum(0, jnp.minimum(begin + size, edges[1:]) - jnp.maximum(begin, edges[:-1])))
     area = parts[0][..., :, None] * parts[1][..., None, :]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Attention
 from attn_jax.attention.masks import check_boolean, masks_by_name
-from attn_jax.types import Array, Bool, Float
+from attn_jax.types import Array, Bool, Float, wide, widest
 
 
 def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
@@ -31,8 +31,8 @@ class MeanPooling(nn.Module, kw_only=True):
     @masks_by_name
     def __call__(self, states: Float[Array, "b s d"], *, key_mask: Bool[Array, "b s"], train: bool = False):
         """Returns (vector [b, d], weights [b, 1, s], penalty [b])."""
-        weights = key_mask / jnp.maximum(jnp.sum(key_mask, axis=-1, keepdims=True), 1)
-        return mean_state(states, key_mask), weights[:, None].astype(jnp.float32), jnp.zeros(len(states))
+        weights = (key_mask / jnp.maximum(jnp.sum(key_mask, axis=-1, keepdims=True), 1)).astype(widest(states))
+        return mean_state(states, key_mask), weights[:, None], jnp.zeros(len(states), weights.dtype)
 
 
 class StructuredPooling(nn.Module, kw_only=True):
@@ -55,7 +55,7 @@ class StructuredPooling(nn.Module, kw_only=True):
         queries = jnp.broadcast_to(queries, (len(states), *queries.shape))
         rng = self.make_rng("sample") if train and self.attention.needs_rng else None
         attended = self.attention(queries, self.attention.prepare(states, key_mask=key_mask), rng=rng, train=train)
-        weights = attended.weights.astype(jnp.float32)
-        overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries)
+        weights = wide(attended.weights)
+        overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries, dtype=weights.dtype)
         vector = attended.context.reshape(len(states), -1)
         return vector, weights, jnp.sum(jnp.square(overlap), axis=(-2, -1))

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout, drop
-from attn_jax.types import Array, Bool, Dtype, Float, PyTree
+from attn_jax.types import Array, Bool, Dtype, Float, PyTree, widest
 
 State = tuple[Array, ...]  # hidden first: (h,) or (h, c), each [..., d]
 
@@ -140,7 +140,7 @@ def _backward(cell, residuals, cotangents):
         return (d_before, d_extra), (d_projected, d_recurrent)
 
     # A sum over many steps in float32: in bfloat16 it would stop growing.
-    zeros = lambda x: jnp.zeros(x.shape, jnp.promote_types(x.dtype, jnp.float32))  # noqa: E731
+    zeros = lambda x: jnp.zeros(x.shape, widest(x))  # noqa: E731
     carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
     (d_first, d_extra), (d_projected, d_recurrent) = jax.lax.scan(step, carry, inputs, reverse=True)

@@ -29,7 +29,7 @@ from attn_jax.attention.information import entropy
 from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, path_of_table
 from attn_jax.models.metrics import Mean
 from attn_jax.outputs.top_k import top_k
-from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, Picture, PRNGKeyArray, PyTree, Source
+from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, Picture, PRNGKeyArray, PyTree, Source, wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Model:
     def _evaluated(self, params: Params, batch: Batch) -> tuple[dict[str, Array], Array]:
         """Returns the values that `eval_fn` averages, and 1 for each real one, else 0; [b, ...]."""
         nll, correct, weights = self._apply(params, batch, "evaluate")
-        uncertain = entropy(shares(weights.astype(jnp.float32)))  # in bfloat16 its many small terms would be rounded
+        uncertain = entropy(shares(wide(weights)))
         return {"loss": nll, "accuracy": correct, "attention_entropy": uncertain}, self._real(batch)
 
     def score(self, params: Params, batch: Batch) -> Float[Array, "b"]:

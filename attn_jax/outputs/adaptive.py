@@ -29,6 +29,7 @@ from attn_jax.outputs.base import (
     frequencies_of,
     frequencies_option,
 )
+from attn_jax.outputs.chunked import product
 from attn_jax.outputs.clusters import cut_points
 from attn_jax.types import Array, Bool, Callable, Float, Int, PRNGKeyArray, PyTree
 
@@ -172,7 +173,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
         return best[0], jnp.asarray(self.ranks.word)[best[1]]
 
     def _product(self, x: Float[Array, "... d"], y: Float[Array, "d c"]) -> Float[Array, "... c"]:
-        return jnp.matmul(x.astype(self.dtype), y.astype(self.dtype), preferred_element_type=jnp.float32)
+        return product(x.astype(self.dtype), y.astype(self.dtype))
 
     def _tail_log_probs(self, tail: tuple[Array, Array], hidden: Float[Array, "... d"]) -> Float[Array, "... c"]:
         down, up = tail

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from attn_jax.options import option
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, check_k
 from attn_jax.outputs.full import FullSoftmax, full_fields
-from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree
+from attn_jax.types import Array, Float, Int, PRNGKeyArray, PyTree, widest
 
 
 class ChunkedSoftmax(FullSoftmax, kw_only=True):
@@ -62,7 +62,7 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     def _flat(self, hidden: Float[Array, "... d"], embedding: Embedding):
         """Returns (hidden [n, d], table, bias [v], axis)."""
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
-        bias = jnp.zeros(self.vocab_size) if bias is None else bias
+        bias = jnp.zeros(self.vocab_size, table.dtype) if bias is None else bias
         return hidden.reshape(-1, hidden.shape[-1]).astype(self.dtype), table, bias, axis
 
 
@@ -75,7 +75,7 @@ class Chunk:
         self.bias = jax.lax.dynamic_slice_in_dim(bias, start, size)
 
     def logits(self, hidden: Float[Array, "n d"]) -> Float[Array, "n c"]:
-        """Logits of the words of the chunk, in float32."""
+        """Logits of the words of the chunk, in float32 at least."""
         words = self.table if self.axis else self.table.T
         return product(hidden, words.astype(hidden.dtype)) + self.bias
 
@@ -97,9 +97,9 @@ class ChunkedOptions(OutputOptions):
         return min(self.chunk_size, vocab_size)
 
 
-def product(x: Float[Array, "a b"], y: Float[Array, "b c"]) -> Float[Array, "a c"]:
-    """Matrix product with sums in float32."""
-    return jnp.matmul(x, y, preferred_element_type=jnp.float32)
+def product(x: Float[Array, "... b"], y: Float[Array, "b c"]) -> Float[Array, "... c"]:
+    """Matrix product with sums in float32 at least."""
+    return jnp.matmul(x, y, preferred_element_type=widest(x, y))
 
 
 def over_chunks(step, carry: PyTree, table: Array, bias: Array, *, axis: int, chunk: int) -> PyTree:
@@ -175,12 +175,13 @@ def scan_words(
     def step(carry, part):
         largest, total, target, best = carry
         logits = part.logits(hidden)
-        best = jnp.where(jnp.max(logits, axis=1) > largest, part.start + jnp.argmax(logits, axis=1), best)
+        first = (part.start + jnp.argmax(logits, axis=1)).astype(jnp.int32)
+        best = jnp.where(jnp.max(logits, axis=1) > largest, first, best)
         largest, total = add_to_sum(largest, total, logits)
         return largest, total, target + jnp.sum(jnp.where(part.is_target(targets), logits, 0.0), axis=1), best
 
-    n = len(hidden)
-    start = jnp.full(n, -jnp.inf), jnp.zeros(n), jnp.zeros(n), jnp.zeros(n, jnp.int32)
+    nothing = jnp.zeros(len(hidden), widest(hidden))
+    start = nothing - jnp.inf, nothing, nothing, jnp.zeros(len(hidden), jnp.int32)
     return Sums(*over_chunks(step, start, table, bias, axis=axis, chunk=chunk))
 
 
@@ -210,7 +211,7 @@ def _backward(axis, chunk, smoothing, residuals, cotangents):
         d_bias = jax.lax.dynamic_update_slice_in_dim(d_bias, jnp.sum(d_logits, axis=0), part.start, 0)
         return d_hidden, d_table, d_bias
 
-    start = jnp.zeros(hidden.shape, jnp.float32), jnp.zeros_like(table), jnp.zeros_like(bias)
+    start = jnp.zeros(hidden.shape, widest(hidden)), jnp.zeros_like(table), jnp.zeros_like(bias)
     d_hidden, d_table, d_bias = over_chunks(step, start, table, bias, axis=axis, chunk=chunk)
     return d_hidden.astype(hidden.dtype), d_table, d_bias, None
 
@@ -232,11 +233,11 @@ def top_words(
         largest, total = add_to_sum(largest, total, logits)
         best, index = jax.lax.top_k(logits, min(k, part.size))
         values, place = jax.lax.top_k(jnp.concatenate([values, best], axis=1), k)
-        words = jnp.concatenate([words, part.start + index], axis=1)
+        words = jnp.concatenate([words, (part.start + index).astype(jnp.int32)], axis=1)
         return largest, total, values, jnp.take_along_axis(words, place, axis=1)
 
-    n = len(hidden)
-    nothing = jnp.full((n, k), -jnp.inf), jnp.zeros((n, k), jnp.int32)
-    start = jnp.full(n, -jnp.inf), jnp.zeros(n), *nothing
+    n, dtype = len(hidden), widest(hidden)
+    nothing = jnp.full((n, k), -jnp.inf, dtype), jnp.zeros((n, k), jnp.int32)
+    start = jnp.full(n, -jnp.inf, dtype), jnp.zeros(n, dtype), *nothing
     largest, total, values, words = over_chunks(step, start, table, bias, axis=axis, chunk=chunk)
     return values - (largest + jnp.log(total))[:, None], words

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from attn_jax.layers.rows import whole
 from attn_jax.outputs.base import Embedding, OutputLayer, OutputOptions, OutputSetting
-from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray
+from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray, wide
 
 
 class Linear(NamedTuple):
@@ -43,13 +43,13 @@ class FullSoftmax(OutputLayer, kw_only=True):
         return Linear(*declare(self, features, **sizes), axis=1)
 
     def logits(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
-        """Returns W hidden + b as float32; the product, and a bias that is not tied, are rounded to `dtype` before."""
+        """Returns W hidden + b in float32 at least; product, and a bias that is not tied, are of `dtype` before."""
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
         contracted = ((hidden.ndim - 1,), (1 - axis,)), ((), ())
         logits = jax.lax.dot_general(hidden.astype(self.dtype), table.astype(self.dtype), contracted)
         if axis and bias is not None:  # in the type of the product, as nn.Dense adds it
-            return (logits + bias.astype(self.dtype)).astype(jnp.float32)
-        return logits.astype(jnp.float32) if bias is None else logits.astype(jnp.float32) + bias
+            return wide(logits + bias.astype(self.dtype))
+        return wide(logits) if bias is None else wide(logits) + bias
 
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, for evaluation and decoding."""

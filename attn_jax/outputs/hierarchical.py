@@ -27,7 +27,7 @@ from attn_jax.outputs.base import (
     frequencies_option,
 )
 from attn_jax.outputs.trees import TREES, Tree
-from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray
+from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, wide
 
 FRONTIER = 64  # nodes that the search for the best words may hold, for each word to find
 
@@ -64,7 +64,7 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         """Returns w_i hidden + b_i for some inner nodes of each hidden state."""
         vectors, bias = self.tables(hidden.shape[-1])
         products = jnp.einsum("...d,...md->...m", hidden.astype(self.dtype), vectors.take(nodes).astype(self.dtype))
-        return products.astype(jnp.float32) + bias.take(nodes)
+        return wide(products) + bias.take(nodes)
 
     def loss(
         self,
@@ -98,9 +98,10 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         edges above it.
         """
         vectors, bias = (table.whole() for table in self.tables(hidden.shape[-1]))
-        scores = jnp.matmul(hidden.astype(self.dtype), vectors.T.astype(self.dtype)).astype(jnp.float32) + bias
+        scores = wide(jnp.matmul(hidden.astype(self.dtype), vectors.T.astype(self.dtype))) + bias
         parent = np.append(self.tree.parent[:-1], 0)
-        edges = jax.nn.log_sigmoid(jnp.where(self.tree.is_right, 1.0, -1.0) * jnp.take(scores, parent, axis=-1))
+        steps = jnp.take(scores, parent, axis=-1)
+        edges = jax.nn.log_sigmoid(jnp.where(self.tree.is_right, steps, -steps))
         root = len(parent) - 1
         sums = edges.at[..., root].set(0.0)
         above = np.append(self.vocab_size + self.tree.parent[:-1], root)
@@ -148,7 +149,7 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
             values, chosen, place, is_inner = best(log_probs, nodes)
             inner = jnp.where(is_inner, chosen - self.vocab_size, 0)
             products = jnp.einsum("nd,nkd->nk", hidden.astype(self.dtype), vectors[inner].astype(self.dtype))
-            scores = products.astype(jnp.float32) + bias[inner]
+            scores = wide(products) + bias[inner]
             left, right = (values + jax.nn.log_sigmoid(sign * scores) for sign in (-1, 1))
             # The left child takes the place of its parent, the right child a new place.
             new = jnp.where(is_inner, count[:, None] + jnp.cumsum(is_inner, axis=1, dtype=jnp.int32) - 1, size)
@@ -162,7 +163,7 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
 
         root = 2 * self.vocab_size - 2
         carry = (
-            jnp.full((n, size), -jnp.inf).at[:, 0].set(0.0),
+            jnp.full((n, size), -jnp.inf, jnp.promote_types(self.dtype, jnp.float32)).at[:, 0].set(0.0),
             jnp.full((n, size), root, jnp.int32),
             jnp.ones(n, jnp.int32),
             jnp.ones(n, bool),

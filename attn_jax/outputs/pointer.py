@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Dtype, Float, Int
+from attn_jax.types import Array, Dtype, Float, Int, wide
 
 
 class Pointer(nn.Module, kw_only=True):
@@ -50,8 +50,7 @@ class Pointer(nn.Module, kw_only=True):
             weights: on the source.
             copied: target id of each source token, see `copied`; leading axes broadcast.
         """
-        gate = self.gate(inputs).astype(jnp.float32)
-        return mix(log_probs, scatter(weights.astype(jnp.float32), copied, self.vocab_size), gate)
+        return mix(log_probs, scatter(wide(weights), copied, self.vocab_size), wide(self.gate(inputs)))
 
     def losses(
         self, log_probs: Float[Array, "... v"], targets: Int[Array, "..."]
@@ -86,6 +85,6 @@ def mix(
 
 def coverage_loss(weights: Float[Array, "b t s"]) -> Float[Array, "b t"]:
     """Computes sum_i min(a_ti, c_ti), c_ti the sum of the earlier weights of key i. See 2017, equation 12."""
-    weights = weights.astype(jnp.float32)  # a long sum in bfloat16 stops growing
+    weights = wide(weights)  # a long sum in bfloat16 stops growing
     earlier = jnp.cumsum(weights, axis=1) - weights
     return jnp.sum(jnp.minimum(weights, earlier), axis=-1)

@@ -13,7 +13,7 @@ import numpy as np
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.outputs.frequencies import alias_table
 from attn_jax.token_ids import PAD
-from attn_jax.types import Array, Float, Int, PRNGKeyArray
+from attn_jax.types import Array, Float, Int, PRNGKeyArray, wide
 
 
 class Proposed(NamedTuple):
@@ -57,7 +57,7 @@ class Learned(nn.Module, kw_only=True):
     ) -> Proposed:
         """Samples words with replacement."""
         classes = self.probs.classes(self.num_classes)
-        logits = nn.Dense(len(classes.size), name="classes")(jax.lax.stop_gradient(hidden.astype(jnp.float32)))
+        logits = nn.Dense(len(classes.size), name="classes")(jax.lax.stop_gradient(wide(hidden)))
         log_probs = jax.nn.log_softmax(logits)
         class_of = jnp.asarray(classes.of_word)
         own = -jnp.take_along_axis(log_probs, class_of[targets][:, None], axis=1)[:, 0]

@@ -1,6 +1,7 @@
 """Output layers trained on a few sampled words, so that a training step costs the same for every vocabulary."""
 
 import dataclasses
+import math
 from typing import ClassVar
 
 import flax.linen as nn
@@ -16,7 +17,7 @@ from attn_jax.outputs.frequencies import Frequencies, log_uniform, uniform, unig
 from attn_jax.outputs.full import Linear
 from attn_jax.outputs.proposals import Distribution, Fixed, Learned
 from attn_jax.token_ids import SPECIAL
-from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray
+from attn_jax.types import Array, Callable, Float, Int, PRNGKeyArray, wide
 
 INIT = nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", in_axis=-1, out_axis=-2)
 
@@ -79,9 +80,9 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
         table, bias = self.tables(hidden.shape[-1], embedding)
         vectors, biases = take(table, words).astype(self.dtype), bias.take(words)
         rows, n = rows.astype(self.dtype), len(chosen)
-        log_k = jnp.log(float(self.num_samples))
+        log_k = math.log(self.num_samples)
         scored = Scored(
-            target=jnp.sum((rows * vectors[:n]).astype(jnp.float32), axis=-1) + biases[:n],
+            target=jnp.sum(wide(rows * vectors[:n]), axis=-1) + biases[:n],
             words=product(rows, vectors[n:].T) + biases[n:],
             log_count_of_target=log_k + proposed.log_q_of_targets,
             log_count=log_k + proposed.log_q,

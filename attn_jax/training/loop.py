@@ -91,7 +91,7 @@ def make_train_step(
         count = jnp.maximum(metrics["loss"].count, 1)
         mean = partial(jax.tree.map, lambda g: (g / count).astype(g.dtype))
         params, opt_state, norm = _update(tx, state, grads, lookups if by_rows else None, mean)
-        metrics = {**metrics, "grad_norm": Mean(norm, jnp.ones(()))}
+        metrics = {**metrics, "grad_norm": Mean(norm, jnp.ones((), norm.dtype))}
         return state.replace(step=state.step + 1, params=params, opt_state=opt_state), metrics
 
     return train_step

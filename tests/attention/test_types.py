@@ -8,14 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_derivatives import made
 
 from attn_jax import attend, softmax
-from attn_jax.attention import MultiHead
+from attn_jax.attention import NORMALIZERS, SCORES, MultiHead
 from attn_jax.attention.core import Attention
-from attn_jax.attention.hard.monotonic import MonotonicSelection, initial_weights
+from attn_jax.attention.hard.monotonic import (
+    MonotonicSelection,
+    expected_weights,
+    forward,
+    initial_weights,
+    log_transition,
+)
 from attn_jax.attention.hard.readings import READINGS, log_of
+from attn_jax.attention.information import entropy, kl_divergence
 from attn_jax.attention.masks import joint_mask
+from attn_jax.attention.names import from_name
+from attn_jax.attention.random_features import orthogonal_directions, random_directions
 from attn_jax.attention.scores import (
+    KERNELS,
     Additive,
     Dot,
     Gaussian,
@@ -30,6 +41,7 @@ from attn_jax.attention.scores import (
 from attn_jax.attention.signed import Parallax
 from attn_jax.attention.written import Delta, chunked, dense, make_writes
 from attn_jax.outputs.adaptive import for_rows
+from attn_jax.types import wide
 
 RNG = np.random.default_rng(0)
 
@@ -248,3 +260,84 @@ def test_float16_is_computed_under_jit():
     expected = attend(*(x.astype(jnp.float32) for x in (query, keys, values))).context
     assert found.dtype == jnp.float16
     np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def normalized(name):
+    """The weights by a normalizer of this name as a function of scores [2, 4, 5], some of which are masked."""
+    normalize = from_name("normalize", name, NORMALIZERS)
+    mask = jnp.asarray(RNG.random((2, 4, 5)) > 0.3)
+    if not isinstance(normalize, nn.Module):
+        return lambda scores: normalize(scores, mask)
+    query = normal(2, 4, 3).astype(jnp.bfloat16)
+    params = normalize.init(jax.random.key(0), normal(2, 4, 5), mask, query=query)
+    return lambda scores: normalize.apply(params, scores, mask, query=query.astype(scores.dtype))
+
+
+@pytest.mark.parametrize("name", sorted(NORMALIZERS))
+def test_weights_of_every_normalizer_have_the_type_of_the_scores(name):
+    """Half precision is that of the same numbers in float32, rounded once; float64 stays."""
+    weights, scores = normalized(name), (2 * normal(2, 4, 5)).astype(jnp.bfloat16)
+    found, expected = (jax.jit(weights)(x) for x in (scores, scores.astype(jnp.float32)))
+    assert found.dtype == jnp.bfloat16 and expected.dtype == jnp.float32
+    np.testing.assert_array_equal(found, expected.astype(jnp.bfloat16))
+    with jax.enable_x64(True):
+        shape = lambda dtype: jax.eval_shape(weights, scores.astype(dtype)).dtype  # noqa: E731
+        assert [shape(dtype) for dtype in (*HALF, jnp.float32, jnp.float64)] == [*HALF, jnp.float32, jnp.float64]
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_of_every_score_float64_stays_and_parameters_are_float32(name):
+    """That float64 is computed in float64 is told by derivatives, in test_derivatives.py."""
+    score = made(SCORES[name])
+    attention = Attention(score=score, normalize="kernel_sum" if score.compact else "softmax")
+
+    def made_with_output(*given):
+        attended, params = attention.init_with_output(*given)
+        return (attended.context, attended.weights, attended.log_prob), params
+
+    with jax.enable_x64(True):
+        given = jax.random.key(0), normal(2, 3, dtype=np.float64), normal(4, 3, dtype=np.float64)
+        found, params = jax.eval_shape(made_with_output, *given)
+    assert {x.dtype for x in jax.tree.leaves(params)} <= {jnp.dtype(jnp.float32)}
+    assert {x.dtype for x in found} == {jnp.dtype(jnp.float64)}
+
+
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"constant"}))
+@pytest.mark.parametrize("width", [(2.1,), (2.1, 1.7, 2.3)])
+def test_a_width_is_not_rounded_to_float32(name, width):
+    with jax.enable_x64(True):
+        query, keys = normal(2, 3, dtype=np.float64), normal(4, 3, dtype=np.float64)
+        one, other = KERNELS[name](width=width, exact=True), KERNELS[name](width=(1.0,), exact=True)
+        h = np.asarray(width)
+        found, expected = one.apply({}, query, keys), other.apply({}, query / h, keys / h)
+        assert np.isfinite(expected).any()
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float64])
+@pytest.mark.parametrize("name", ["weights", "divergence", "entropy", "path"])
+def test_probabilities_are_computed_in_float32_at_least(name, dtype):
+    """Sums over 200 keys: each logarithm alone would have an error of 4e-3 in bfloat16."""
+    with jax.enable_x64(True):
+        p, q = (jax.nn.softmax(normal(3, 200)).astype(dtype) for _ in range(2))
+        full = [jnp.asarray(np.asarray(x, np.float64)) for x in (p, q)]
+        mask = jnp.ones((3, 200), bool)
+        call = {
+            "weights": lambda p, q: expected_weights(p, q, mask),
+            "divergence": lambda p, q: kl_divergence(log_of(wide(q)), log_of(wide(p))),
+            "entropy": lambda p, q: entropy(p),
+            "path": lambda p, q: forward(log_transition(p, mask, monotonic=True), q, mask[:, 0]).nll,
+        }[name]
+        found, expected = call(p, q), call(*full)
+        assert found.dtype == jnp.promote_types(dtype, jnp.float32)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [random_directions, orthogonal_directions])
+def test_random_directions_are_the_same_with_64_bits(make):
+    """They are no parameters, and belong to a model all the same."""
+    narrow = make(jax.random.key(0), 4, 3)
+    with jax.enable_x64(True):
+        found = make(jax.random.key(0), 4, 3)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, narrow, rtol=1e-5, atol=1e-6)

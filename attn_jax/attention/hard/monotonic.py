@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention.information import log_sum_exp
-from attn_jax.types import Array, Bool, Float, PRNGKeyArray
+from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide, widest
 
 
 @struct.dataclass
@@ -63,7 +63,7 @@ def log_transition(
     size = scores.shape[-1]
     positions = jnp.arange(size)
     distance = positions - positions[:, None]  # [j, i]
-    logits = scores.astype(jnp.float32)[..., None, :]
+    logits = wide(scores)[..., None, :]
     allowed = mask[..., None, :]
     free = jnp.zeros((), bool) if first is None else first[..., None, None]
     if jumps is not None:
@@ -71,7 +71,7 @@ def log_transition(
         if not monotonic and width % 2 == 0:
             raise ValueError(f"jumps that go both ways need an odd width, got {width}")
         index = jnp.clip(distance + (0 if monotonic else width // 2), 0, width - 1)
-        logits = logits + jnp.where(free, 0.0, jnp.take(jumps.astype(jnp.float32), index, axis=-1))
+        logits = logits + jnp.where(free, 0.0, jnp.take(wide(jumps), index, axis=-1))
     if monotonic:
         allowed = allowed & (free | (distance >= 0))
     return _log_softmax(logits, allowed)
@@ -95,7 +95,7 @@ def update(
     """
     possible = log_predictive > -jnp.inf
     # The inner `where` keeps NaN and inf of masked keys out of the gradient as well.
-    joint = jnp.where(possible, log_predictive - jnp.where(possible, nll.astype(jnp.float32), 0.0), -jnp.inf)
+    joint = jnp.where(possible, log_predictive - jnp.where(possible, wide(nll), 0.0), -jnp.inf)
     total = log_sum_exp(joint, axis=-1)
     return -total, joint - _finite(total)[..., None]
 
@@ -125,6 +125,7 @@ def forward(
             return jnp.where(real[..., None], seen, log_posterior), log_predictive
 
         start = jnp.log(initial_weights(jnp.ones((*nll.shape[:-2], nll.shape[-1]), bool)))
+        start = start.astype(widest(log_transitions, nll))
         inputs = (jnp.moveaxis(log_transitions, -3, 0), jnp.moveaxis(nll, -2, 0), jnp.moveaxis(real, -1, 0))
         log_predictive = jnp.moveaxis(jax.lax.scan(step, start, inputs)[1], 0, -2)
     token_nll, log_posterior = update(log_predictive, nll)
@@ -144,14 +145,14 @@ def expected_weights(
     The weights sum to at most one. The rest is the probability of running past the last key: a zero context, now and
     in all later steps. Before the first step, previous = `initial_weights(mask)`.
     """
-    select = jnp.where(mask, select.astype(jnp.float32), 0.0)
+    select = jnp.where(mask, wide(select), 0.0)
     moved = jnp.concatenate([jnp.ones_like(select[..., :1]), 1.0 - select[..., :-1]], axis=-1)
 
     def compose(left, right):  # of the maps q -> a q + b
         (left_a, left_b), (right_a, right_b) = left, right
         return left_a * right_a, right_a * left_b + right_b
 
-    maps = jnp.broadcast_arrays(moved, previous.astype(jnp.float32))
+    maps = jnp.broadcast_arrays(moved, previous.astype(moved.dtype))
     return select * jax.lax.associative_scan(compose, tuple(maps), axis=-1)[1]
 
 
@@ -163,7 +164,7 @@ def hard_weights(
     `previous` is the result of the step before, one-hot or zero. All zero where no such key is left, and then in
     all later steps. Equal to `expected_weights` where select is 0 or 1; no gradient with respect to select.
     """
-    return expected_weights((select >= 0.5).astype(jnp.float32), previous, mask)
+    return expected_weights((select >= 0.5).astype(select.dtype), previous, mask)
 
 
 class MonotonicSelection(nn.Module, kw_only=True):
@@ -187,10 +188,11 @@ class MonotonicSelection(nn.Module, kw_only=True):
         rng: PRNGKeyArray | None,
     ) -> Float[Array, "... q s"]:
         offset = self.param("offset", nn.initializers.constant(self.offset), (), jnp.float32)
-        scores = scores.astype(jnp.float32) + offset
+        scores = wide(scores) + offset
         if rng is None:
             return hard_weights(jax.nn.sigmoid(scores), previous, mask)
-        return expected_weights(jax.nn.sigmoid(scores + jax.random.normal(rng, scores.shape)), previous, mask)
+        noise = jax.random.normal(rng, scores.shape, scores.dtype)
+        return expected_weights(jax.nn.sigmoid(scores + noise), previous, mask)
 
 
 def _finite(logs: Float[Array, "..."]) -> Float[Array, "..."]:

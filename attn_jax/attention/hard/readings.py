@@ -28,7 +28,7 @@ from attn_jax.attention.hard import straight_through as gradients
 from attn_jax.attention.hard.coupled import coupled as antithetic
 from attn_jax.attention.hard.samplers import LogWeights, Randomness, Sample
 from attn_jax.errors import nearest
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide
 
 
 def weighted_sum(weights: Float[Array, "... q k"], values: Float[Array, "... k d"]) -> Float[Array, "... q d"]:
@@ -110,14 +110,13 @@ class Reading:
             return sample.replace(rows=sample.rows[..., :0])
         if rng is not None and rng.dtype == jnp.uint32:  # the numbers of a key without its type
             rng = jax.random.wrap_key_data(rng)
-        wide = jnp.promote_types(log_weights.dtype, jnp.float32)
         empty = jnp.all(log_weights == -jnp.inf, axis=-1, keepdims=True)
-        filled = jnp.where(empty, -math.log(log_weights.shape[-1]), log_weights.astype(wide))
+        filled = jnp.where(empty, -math.log(log_weights.shape[-1]), wide(log_weights))
         sample = self.function(rng, filled, **dict(self.arguments))
         return sample.replace(
             rows=jnp.where(empty[..., None], 0, sample.rows).astype(log_weights.dtype),
-            importance_weights=sample.importance_weights.astype(wide),
-            log_prob=jnp.where(empty, 0, sample.log_prob).astype(wide),
+            importance_weights=wide(sample.importance_weights),
+            log_prob=wide(jnp.where(empty, 0, sample.log_prob)),
         )
 
     def configure(self, **options) -> "Reading":

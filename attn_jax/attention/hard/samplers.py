@@ -162,7 +162,7 @@ def unordered_set(
     _check_distinct(num_samples, log_weights)
     log_p = jax.lax.stop_gradient(log_weights)
     index = _gumbel_top_k(rng, log_weights, num_samples)
-    in_set = jnp.sum(jax.nn.one_hot(index, log_p.shape[-1]), axis=-2) > 0
+    in_set = jnp.sum(jax.nn.one_hot(index, log_p.shape[-1], dtype=log_p.dtype), axis=-2) > 0
     log_outside = jax.nn.logsumexp(jnp.where(in_set, -jnp.inf, log_p), axis=-1)
     log_chosen = jnp.take_along_axis(log_p, index, axis=-1)
     # With fewer possible keys than samples the set holds all of them, and nothing is random: the weights are exact.
@@ -275,7 +275,8 @@ def top(rng: PRNGKeyArray | None, log_weights: LogWeights, num_samples: int = 1)
     With the norm score it is the hard attention of Malinowski 2018 (arXiv 1808.00300): the k values of largest norm.
     """
     best, index = jax.lax.top_k(jax.lax.stop_gradient(log_weights), min(num_samples, log_weights.shape[-1]))
-    rows = jnp.sum(jax.nn.one_hot(index, log_weights.shape[-1]) * (best > -jnp.inf)[..., None], axis=-2)
+    rows = jax.nn.one_hot(index, log_weights.shape[-1], dtype=log_weights.dtype)
+    rows = jnp.sum(rows * (best > -jnp.inf)[..., None], axis=-2)
     return one_row(rows / jnp.maximum(jnp.sum(rows, axis=-1, keepdims=True), 1))
 
 
@@ -285,7 +286,7 @@ def is_rng(rng: Randomness) -> bool:
 
 
 def _uniform(rng: Randomness, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    return jax.random.uniform(rng, shape) if is_rng(rng) else rng
+    return jax.random.uniform(rng, shape, jnp.float32) if is_rng(rng) else rng
 
 
 def probabilities(log_weights: LogWeights) -> Float[Array, "... k"]:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import check_mask
-from attn_jax.types import Array, Bool, Float, floating
+from attn_jax.types import Array, Bool, Float, floating, wide
 
 Scores = Float[Array, "... k"]
 Weights = Float[Array, "... k"]
@@ -76,16 +76,15 @@ def normalizer(normalize: Callable) -> Callable:
     """
 
     @functools.wraps(normalize)
-    def wide(scores, mask=None, *args, **kwargs):
+    def checked(scores, mask=None, *args, **kwargs):
         if mask is not None:
             check_mask(mask, scores.shape, axes=1)
         scores = floating(scores)
         if not scores.size:  # not every step below can be taken without a key
             return scores
-        computed = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
-        return normalize(computed, mask, *args, **kwargs).astype(scores.dtype)
+        return normalize(wide(scores), mask, *args, **kwargs).astype(scores.dtype)
 
-    return wide
+    return checked
 
 
 @normalizer

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
 from attn_jax.attention.normalizers.parametric import Query, per_head
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide
 
 
 @normalizer
@@ -52,7 +52,7 @@ class ContextualSoftmax(nn.Module, kw_only=True):
         vectors = self.param("positions", nn.initializers.zeros, shape, jnp.float32)
         query = query[..., None, :, :] if query.ndim < scores.ndim else query
         vectors = vectors[0] if self.num_heads == 1 else per_head(vectors, scores)
-        query = query.astype(jnp.promote_types(query.dtype, jnp.float32))
+        query = wide(query)
         products = query @ jnp.swapaxes(vectors, -1, -2)
         return contextual_softmax(scores, mask, jnp.broadcast_to(products, (*scores.shape[:-1], self.num_positions)))
 

@@ -17,7 +17,7 @@ from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
 from attn_jax.attention.normalizers.entmax import entmax
 from attn_jax.attention.normalizers.forms import Form, entmax_form
 from attn_jax.attention.normalizers.fusedmax import fusedmax
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide, widest
 
 Query = Float[Array, "... q d"] | None
 
@@ -48,7 +48,7 @@ class LearnedEntmax(nn.Module, kw_only=True):
     def alphas(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
         """Returns alpha, broadcastable to the scores."""
         logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1), jnp.float32)
-        return per_head(1 + nn.sigmoid(logit), scores).astype(jnp.promote_types(scores.dtype, jnp.float32))
+        return per_head(1 + nn.sigmoid(logit), scores).astype(widest(scores))
 
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alphas(scores))
@@ -81,8 +81,7 @@ class ScalableSoftmax(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1), jnp.float32)
         factor = _of_scaled(per_head(scale, scores) * _log_number(scores, mask), self.num_scaled, self.num_heads)
-        wide = _kept(scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), mask)
-        return softmax(wide * factor, mask).astype(scores.dtype)
+        return softmax(_kept(wide(scores), mask) * factor, mask).astype(scores.dtype)
 
 
 class ScalableEntmax(nn.Module, kw_only=True):
@@ -110,12 +109,11 @@ class ScalableEntmax(nn.Module, kw_only=True):
         beta = nn.softplus(self._projected("beta", query, scores))
         gamma = self.gamma_range * nn.tanh(self._projected("gamma", query, scores))
         scale = _of_scaled(self.delta + beta * _log_number(scores, mask) ** gamma, self.num_scaled, self.num_heads)
-        wide = scores.astype(jnp.promote_types(scores.dtype, jnp.float32))
         # entmax does not change when all scores are shifted. Shifted first, the largest one is 0 even if a compiler
         # computes the product twice with different rounding.
         keep = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
-        largest = jnp.max(wide, axis=-1, keepdims=True, where=keep, initial=-jnp.inf)
-        shifted = _kept(wide - jax.lax.stop_gradient(largest), mask)
+        largest = jnp.max(wide(scores), axis=-1, keepdims=True, where=keep, initial=-jnp.inf)
+        shifted = _kept(wide(scores) - jax.lax.stop_gradient(largest), mask)
         return entmax(shifted * scale, mask, self.alpha).astype(scores.dtype)
 
     def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:
@@ -124,8 +122,7 @@ class ScalableEntmax(nn.Module, kw_only=True):
         weights = self.param(name, nn.initializers.lecun_normal(in_axis=-1, out_axis=0), shape, jnp.float32)
         if query.ndim < scores.ndim:
             query = query[..., None, :, :]
-        wide = query.astype(jnp.promote_types(query.dtype, jnp.float32))
-        return jnp.sum(wide * per_head(weights, scores), axis=-1, keepdims=True)
+        return jnp.sum(wide(query) * per_head(weights, scores), axis=-1, keepdims=True)
 
 
 def _kept(scores: Scores, mask: Mask) -> Scores:
@@ -160,7 +157,7 @@ def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:
     else:
         check_mask(mask, scores.shape, axes=1)
     number = jnp.sum(jnp.broadcast_to(mask, (*mask.shape[:-1], scores.shape[-1])), axis=-1, keepdims=True)
-    return jnp.log(jnp.maximum(number, 2).astype(jnp.float32))
+    return jnp.log(jnp.maximum(number, 2).astype(widest(scores)))
 
 
 # Modules: to be constructed with their options.

@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide, widest
 
 Query = Float[Array, "... q dq"]
 Keys = Float[Array, "... k dk"]
@@ -26,16 +26,15 @@ def unit(x: Float[Array, "... d"]) -> Float[Array, "... d"]:
 
     The sum of squares is in float32 at least: float16 has neither small nor large squares.
     """
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-    square = jnp.sum(jnp.square(wide), axis=-1, keepdims=True)
+    numbers = wide(x)
+    square = jnp.sum(jnp.square(numbers), axis=-1, keepdims=True)
     large = square > 1e-12
-    return jnp.where(large, wide * jax.lax.rsqrt(jnp.where(large, square, 1)), 0).astype(x.dtype)
+    return jnp.where(large, numbers * jax.lax.rsqrt(jnp.where(large, square, 1)), 0).astype(x.dtype)
 
 
 def products(query: Query, keys: Keys) -> Scores:
     """Computes query . key of all pairs, in float32 at least: float16 overflows, bfloat16 has steps of 1 / 4 at 63."""
-    wide = jnp.promote_types(jnp.promote_types(query.dtype, keys.dtype), jnp.float32)
-    return jnp.einsum("...qd,...kd->...qk", query, keys, preferred_element_type=wide)
+    return jnp.einsum("...qd,...kd->...qk", query, keys, preferred_element_type=widest(query, keys))
 
 
 class ScoreError(ValueError):

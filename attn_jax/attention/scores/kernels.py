@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
-from attn_jax.types import Array, Dtype, Float
+from attn_jax.types import Array, Dtype, Float, widest
 
 
 class Kernel(Score, kw_only=True):
@@ -57,15 +57,15 @@ class Kernel(Score, kw_only=True):
     @nn.compact
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)
-        wide = jnp.promote_types(jnp.promote_types(query.dtype, projected_keys.dtype), jnp.float32)
-        query, projected_keys = query.astype(wide), projected_keys.astype(wide)  # the squares overflow in float16
+        dtype = widest(query, projected_keys)
+        query, projected_keys = query.astype(dtype), projected_keys.astype(dtype)  # the squares overflow in float16
         if not self.exact:  # squares of years, say, are 4e6, and float32 has 7 digits
             point = common_part(query, projected_keys)
             query, projected_keys = query - point, projected_keys - point
-        precision = self.precision(query.shape[-1], wide)
+        precision = self.precision(query.shape[-1], dtype)
         if precision.ndim:
             query, projected_keys = (x * jnp.sqrt(precision) for x in (query, projected_keys))
-            precision = jnp.ones((), wide)
+            precision = jnp.ones((), dtype)
         return self.log_kernel(precision * self.squares(query, projected_keys))
 
     def squares(self, query: Query, keys: Keys) -> Scores:

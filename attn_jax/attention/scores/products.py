@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, products, same_width
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide
 
 
 class Dot(Score, kw_only=True):
@@ -147,7 +147,7 @@ class Norm(Score, kw_only=True):
     widens: ClassVar[bool] = True
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
-        keys = projected_keys.astype(jnp.promote_types(projected_keys.dtype, jnp.float32))
+        keys = wide(projected_keys)
         scores = jnp.sqrt(jnp.sum(jnp.square(keys), axis=-1) + 1e-12)  # finite gradient at zero
         leading = jnp.broadcast_shapes(query.shape[:-2], projected_keys.shape[:-2])
         return jnp.broadcast_to(scores[..., None, :], (*leading, query.shape[-2], scores.shape[-1]))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.random_features import log_features, orthogonal_directions
 from attn_jax.attention.scores.base import Keys, Query, Score, Scores, same_width
-from attn_jax.types import Array, Float
+from attn_jax.types import Array, Float, wide
 
 
 class RandomFeatures(Score, kw_only=True):
@@ -26,8 +26,7 @@ class RandomFeatures(Score, kw_only=True):
     def features(self, x: Float[Array, "... n d"]) -> Float[Array, "... n m"]:
         """Computes log phi(x) for x / d^(1/4)."""
         directions = orthogonal_directions(jax.random.key(self.seed), self.num_features, x.shape[-1])
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        return log_features(wide / x.shape[-1] ** 0.25, directions)
+        return log_features(wide(x) / x.shape[-1] ** 0.25, directions)
 
     def __call__(self, query: Query, projected_keys: Keys) -> Scores:
         same_width(self, query, projected_keys)

@@ -23,7 +23,7 @@ from attn_jax.attention.written.gates import ColumnDecay, FixedDecay, HeadDecay,
 from attn_jax.attention.written.linear import Linear
 from attn_jax.attention.written.mesa import Mesa
 from attn_jax.attention.written.writes import Writes, make_writes
-from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, PyTree
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, PyTree, wide
 
 LOWEST_RIDGE = 0.25  # bounds the condition number of the system of Mesa
 
@@ -241,7 +241,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         return self._features(query), writes, recent
 
     def _features(self, x: Float[Array, "b h n w"]) -> Float[Array, "b h n w"]:
-        x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        x = wide(x)
         if self.kind.maps:
             return self.feature_map.apply(x)
         return unit(x if self.convolution else nn.silu(x))  # a convolution has its own silu

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import check_key_mask, masks_by_name
-from attn_jax.types import Array, Bool, Float
+from attn_jax.types import Array, Bool, Float, widest
 
 # Log decay: e^-30 is less than the last digit of float32. Cumulated sums of n of them have an error of about 2e-6 n in
 # their differences, and so have the faded products.
@@ -47,8 +47,7 @@ def make_writes(
     Raises:
         ValueError: the last axis of log_decay is neither 1 nor dk; the mask is not boolean, or does not fit the keys.
     """
-    wide = jnp.promote_types(jnp.promote_types(keys.dtype, values.dtype), jnp.float32)
-    keys, values = keys.astype(wide), values.astype(wide)
+    keys, values = (x.astype(widest(keys, values)) for x in (keys, values))
     rates = jnp.ones(keys.shape[:-1], keys.dtype) if rates is None else rates.astype(keys.dtype)
     log_decay = jnp.zeros((*keys.shape[:-1], 1), keys.dtype) if log_decay is None else log_decay.astype(keys.dtype)
     if log_decay.shape[-1] not in (1, keys.shape[-1]):

@@ -94,4 +94,4 @@ class Classifier(nn.Module, kw_only=True):
         return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        return x[:, None] * jax.nn.one_hot(0, targets.shape[1])
+        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)

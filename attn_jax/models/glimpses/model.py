@@ -157,4 +157,4 @@ class GlimpseModel(nn.Module, kw_only=True):
         return jnp.pad(cells.reshape(*cells.shape[:2], -1), ((0, 0), (0, 0), (0, source.words.shape[1])))
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        return x[:, None] * jax.nn.one_hot(0, targets.shape[1])
+        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)

@@ -42,11 +42,11 @@ class GaussianPlaces(nn.Module, kw_only=True):
     ) -> Choice:
         mean = jnp.tanh(nn.Dense(2, dtype=self.dtype, name="mean")(hidden)).astype(jnp.float32)
         if choice is None:
-            choice = mean if rng is None else mean + self.sigma * jax.random.normal(rng, mean.shape)
+            choice = mean if rng is None else mean + self.sigma * jax.random.normal(rng, mean.shape, mean.dtype)
         choice = jax.lax.stop_gradient(choice)
         constant = math.log(2 * math.pi * self.sigma**2)
         log_prob = -jnp.sum(jnp.square(choice - mean), axis=-1) / (2 * self.sigma**2) - constant
-        return Choice(jnp.clip(choice, -1, 1), log_prob, jnp.full(log_prob.shape, 1 + constant))
+        return Choice(jnp.clip(choice, -1, 1), log_prob, jnp.full(log_prob.shape, 1 + constant, log_prob.dtype))
 
 
 class GridPlaces(nn.Module, kw_only=True):

@@ -119,7 +119,7 @@ class KernelRegression:
     ) -> Float[Array, "m"]:
         """Weights of the components, which sum to one."""
         if len(self.components) == 1:
-            return jnp.ones(1)
+            return jnp.ones(1, jnp.float32)
         evidence = self.log_evidence(params, inputs, targets)
         # So few points that the criterion is infinite for every component say nothing about any.
         return jax.nn.softmax(jnp.where(jnp.max(evidence) > -jnp.inf, evidence, 0.0))
@@ -207,7 +207,7 @@ class KernelRegression:
         """
         _, factor = self.components[0]
         score, features = self.attention.score, query.shape[-1]
-        moments = self._moments(params, query, inputs, jnp.zeros((len(inputs), 1)), 0, factor, None)
+        moments = self._moments(params, query, inputs, jnp.zeros((len(inputs), 1), inputs.dtype), 0, factor, None)
         log_widths = jnp.broadcast_to(jnp.log(self.width(params, features)), features)
         log_width = jnp.log(factor) + jnp.sum(log_widths) / features
         # The sum of exp(score - max_score) is at least 1.

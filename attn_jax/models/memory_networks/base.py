@@ -120,7 +120,8 @@ def sum_words(words: Float[Array, "b s d"], layout: StoryLayout) -> tuple[Float[
 
 def centred_position(layout: StoryLayout) -> Float[Array, "b s"]:
     """Returns 4 (j - (J + 1) / 2) / J for the j-th of J words: the factor of the position encoding for words."""
-    return 4 * (layout.position + 1 - (layout.length + 1) / 2) / layout.length
+    position, length = (x.astype(jnp.float32) for x in (layout.position, layout.length))
+    return 4 * (position + 1 - (length + 1) / 2) / length
 
 
 def centred_feature(features: int) -> Float[Array, "d"]:
@@ -130,7 +131,7 @@ def centred_feature(features: int) -> Float[Array, "d"]:
     (arXiv 1503.08895), section 4.1, twice as large and shifted by half a step, as in their code. (Their code takes J
     from the longest sentence and also weights the time vectors.)
     """
-    return (jnp.arange(1, features + 1) - (features + 1) / 2) / features
+    return (jnp.arange(1, features + 1, dtype=jnp.float32) - (features + 1) / 2) / features
 
 
 @struct.dataclass

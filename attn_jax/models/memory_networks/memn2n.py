@@ -121,10 +121,10 @@ class MemN2N(nn.Module, kw_only=True):
     ) -> tuple[list[Float[Array, "b n d"]], Float[Array, "b d"]]:
         """Returns the memory vectors of the statements, one array per table, and the vector of the question."""
         ages = noisy_ages(self.make_rng("sample"), layout, self.noise) if train and self.noise > 0 else layout.age()
-        onehot = jax.nn.one_hot(jnp.where(layout.mask(), ages, -1), layout.size)
+        onehot = jax.nn.one_hot(jnp.where(layout.mask(), ages, -1), layout.size, dtype=jnp.float32)
         # All tables side by side, words above ages: [v + n, t d].
         tables = jnp.concatenate([jnp.concatenate(part, axis=1) for part in (self.embeddings, self.times)])
-        weights = [jnp.ones(source.shape)] + ([centred_position(layout)] if self.position_encoding else [])
+        weights = [jnp.ones(source.shape, jnp.float32)] + ([centred_position(layout)] if self.position_encoding else [])
         counts, question_counts = bags(source, layout, jnp.stack(weights, axis=-1), self.vocab_size)
         memories = rows_times(jnp.concatenate([counts[..., 0], onehot], axis=-1), tables)
         table = self.embeddings[0] if self.adjacent else self.question

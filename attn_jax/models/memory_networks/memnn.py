@@ -92,10 +92,10 @@ class MemNN(nn.Module, kw_only=True):
     ) -> tuple[StoryLayout, Float[Array, "b n i"], Float[Array, "b i"], Float[Array, "b n d"]]:
         """Returns the layout, the features of the statements and of the question, and the statements' keys."""
         layout = find_sentences(source, self.memory_size)
-        memory, question = bags(source, layout, jnp.ones(source.shape), self.vocab_size)
+        memory, question = bags(source, layout, jnp.ones(source.shape, jnp.float32), self.vocab_size)
         if self.num_grams:
             grams = three_grams(source, layout, self.num_grams)
-            memory_grams, question_grams = bags(grams, layout, jnp.ones(source.shape), self.num_grams)
+            memory_grams, question_grams = bags(grams, layout, jnp.ones(source.shape, jnp.float32), self.num_grams)
             memory = jnp.concatenate([memory, memory_grams], axis=-1)
             question = jnp.concatenate([question, question_grams], axis=-1)
         memory, question = self.drop(memory, deterministic=not train), self.drop(question, deterministic=not train)
@@ -155,7 +155,7 @@ class MemNN(nn.Module, kw_only=True):
             bonus = self.bonus(asking, (last < winner)[:, None], (last < slot)[:, None])[:, 0]
             return jnp.where((value - values[:, slot] + bonus < 0) & mask[:, slot], slot, winner), None
 
-        winner, _ = jax.lax.scan(meet, jnp.zeros(len(keys), jnp.int32), jnp.arange(1, keys.shape[1]))
+        winner, _ = jax.lax.scan(meet, jnp.zeros(len(keys), jnp.int32), jnp.arange(1, keys.shape[1], dtype=jnp.int32))
         return winner
 
     def chain(
@@ -174,7 +174,7 @@ class MemNN(nn.Module, kw_only=True):
             slot = self.best(asking, keys=keys, mask=mask, last=last)
             if self.stop_memory and hop:
                 continues &= self.stop_gain(asking, keys=keys, slot=slot, last=last) > 0
-            weights = jax.nn.one_hot(slot, self.memory_size) * continues[:, None]
+            weights = jax.nn.one_hot(slot, self.memory_size, dtype=jnp.float32) * continues[:, None]
             facts.append(jnp.einsum("bn,bni->bi", weights, memory))
             last = jnp.where(continues, slot, last)
             hops.append(weights)
@@ -231,7 +231,7 @@ class MemNN(nn.Module, kw_only=True):
         mask = layout.mask()
         numbers = self._first_facts(evidence)
         slots = layout.slot_of(numbers)
-        weights = jax.nn.one_hot(slots, self.memory_size)  # zeros where the chain has ended
+        weights = jax.nn.one_hot(slots, self.memory_size, dtype=jnp.float32)  # zeros where the chain has ended
         last = jnp.full(len(question), self.memory_size)
         facts, continues, loss = [], jnp.ones(len(question), bool), 0.0
         for hop in range(self.num_facts):

@@ -41,7 +41,7 @@ class WordEmbedding(nn.Module, kw_only=True):
         self.table = self.param("embedding", self.init, (self.vocab_size, self.features), jnp.float32)
 
     def __call__(self, tokens: Int[Array, "..."]) -> Float[Array, "... d"]:
-        return self.of_counts(jax.nn.one_hot(tokens, self.vocab_size))
+        return self.of_counts(jax.nn.one_hot(tokens, self.vocab_size, dtype=jnp.float32))
 
     def of_counts(self, counts: Float[Array, "... v"]) -> Float[Array, "... d"]:
         """Sum of the word vectors of a bag of words."""
@@ -118,7 +118,8 @@ class FusionEncoder(nn.Module, kw_only=True):
         mask = layout.mask()
         _, before = self.forward(statements, mask)
         _, after = self.backward(statements, mask, reverse=True)
-        words, is_word = question_words(jax.nn.one_hot(source, self.vocab_size), layout, self.question_size)
+        one_hot = jax.nn.one_hot(source, self.vocab_size, dtype=jnp.float32)
+        words, is_word = question_words(one_hot, layout, self.question_size)
         (question,), _ = self.question(self.words.of_counts(words), is_word)
         return before + after, question
 
@@ -146,7 +147,7 @@ class MaskedBag(nn.Module, kw_only=True):
         self, source: Int[Array, "b s"], layout: StoryLayout, train: bool = False
     ) -> tuple[Float[Array, "b n d"], Float[Array, "b d"]]:
         words = self.words(source)
-        position = jax.nn.one_hot(layout.position, self.sentence_size)
+        position = jax.nn.one_hot(layout.position, self.sentence_size, dtype=jnp.float32)
         statement, question = (1 + position @ self.change[f"{name}_change"] for name in ("statement", "question"))
         factor = jnp.where(layout.is_question[..., None], question, statement)
         return sum_words(words * factor, layout)

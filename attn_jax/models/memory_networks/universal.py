@@ -36,7 +36,8 @@ class Halting(NamedTuple):
     @classmethod
     def start(cls, shape: tuple[int, ...]) -> "Halting":
         """Returns the state before the first step."""
-        return cls(jnp.zeros(shape), jnp.zeros(shape), jnp.ones(shape, bool))
+        nothing = jnp.zeros(shape, jnp.float32)
+        return cls(nothing, nothing, jnp.ones(shape, bool))
 
     def advance(
         self, probability: Float[Array, "b n"], threshold: float, last: Bool[Array, ""]
@@ -92,7 +93,7 @@ class UniversalStack(nn.Module, kw_only=True):
             if self.halting:
                 probability = nn.sigmoid(self.halt(x)[..., 0])
             else:
-                probability = jnp.zeros(mask.shape)
+                probability = jnp.zeros(mask.shape, jnp.float32)
             next_state, weight = state.advance(probability, self.threshold if self.halting else 1.0, last)
             changed, _, attended = self.layer(
                 x, key_mask=mask, positions=positions, bias=bias, source=None, cache=None, train=train
@@ -112,7 +113,7 @@ class UniversalStack(nn.Module, kw_only=True):
         (_, output, state), (attention_weights, weights) = scan(self, carry, jnp.arange(self.num_steps))
         states = self.norm(output) if self.layer.norm_first else output
         # The last weight is one minus the sum of the others; through its gradient a position learns to halt sooner.
-        ponder = state.steps + _last_weight(weights, state.steps) if self.halting else jnp.zeros(mask.shape)
+        ponder = state.steps + _last_weight(weights, state.steps) if self.halting else jnp.zeros_like(state.steps)
         return states, attention_weights, weights, ponder
 
 

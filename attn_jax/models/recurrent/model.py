@@ -104,7 +104,7 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         """Returns (nll [b, t], 1 where the target is the most probable token [b, t], zeros [b, t, s])."""
         hidden = self.unroll(source, target_in)
         nll, correct = self.output.nll_and_correct(hidden, targets, embedding=self.target_embedding.rows)
-        return nll, correct, jnp.zeros((*targets.shape, source.shape[1]))
+        return nll, correct, jnp.zeros((*targets.shape, source.shape[1]), jnp.float32)
 
     def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, DecodeState]:
         """Reads the source; the memory is empty, and the state has one size for any `length`."""

@@ -154,7 +154,7 @@ class Decoder(nn.Module, kw_only=True):
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
         monotonic = self.attention is not None and self.attention.monotonic is not None
-        weights = initial_weights(encoded.mask) if monotonic else jnp.zeros((batch_size, 0))
+        weights = initial_weights(encoded.mask) if monotonic else jnp.zeros((batch_size, 0), jnp.float32)
         position = jnp.zeros(batch_size, jnp.int32)
         tags = encoded.tags
         if self.tag_attention is not None:
@@ -162,7 +162,7 @@ class Decoder(nn.Module, kw_only=True):
         layers = self.stack.start(encoded)
         state = DecodeState(layers=layers, fed=fed, position=position, weights=weights, tags=tags)
         if self.coverage:
-            state = state.replace(coverage=jnp.zeros(encoded.mask.shape))
+            state = state.replace(coverage=jnp.zeros(encoded.mask.shape, jnp.float32))
         return self.remember(encoded), state
 
     def fed_features(self) -> int:

@@ -32,7 +32,7 @@ from attn_jax.models.seq2seq.cooling import Cooling
 from attn_jax.models.seq2seq.decoder_base import StepOutputs
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.outputs.top_k import top_k
-from attn_jax.types import Array, Bool, Float, Int, PyTree, Source
+from attn_jax.types import Array, Bool, Float, Int, PyTree, Source, wide
 
 
 class Readout(NamedTuple):
@@ -290,7 +290,7 @@ class ElboObjective(HardObjective, kw_only=True):
 
     def proposal(self, readout, memory, steps, *, targets, real):
         log_q = self.inference(readout, memory, targets=targets, real=real, possible=steps.weights > 0)
-        return log_q, kl_divergence(log_q, log_of(steps.weights))
+        return log_q, kl_divergence(log_q, log_of(wide(steps.weights)))
 
 
 class MarkovObjective(MixtureObjective, kw_only=True):
@@ -324,7 +324,7 @@ class MarkovObjective(MixtureObjective, kw_only=True):
 
     def start(self, readout, memory):
         batch_size, num_keys = memory.key_mask.shape
-        log_probs = jnp.zeros((batch_size, num_keys, readout.vocab_size))
+        log_probs = jnp.zeros((batch_size, num_keys, readout.vocab_size), jnp.float32)
         return jnp.log(initial_weights(memory.key_mask)), log_probs, jnp.ones(batch_size, bool)
 
     def step(self, readout, memory, state, token, steps):

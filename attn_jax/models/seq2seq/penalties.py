@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from attn_jax.attention.information import entropy
 from attn_jax.attention.masks import masks_by_name
 from attn_jax.outputs.pointer import coverage_loss
-from attn_jax.types import Array, Bool, Float
+from attn_jax.types import Array, Bool, Float, wide
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Penalties:
         self, weights: Float[Array, "b t s"], *, real: Bool[Array, "b t"], key_mask: Bool[Array, "b s"]
     ) -> Float[Array, "b t"]:
         """Computes the terms; that of the whole target stands at its first token, so that their sum is right."""
-        weights = jnp.where(real[..., None], weights.astype(jnp.float32), 0)  # they are part of the loss
+        weights = jnp.where(real[..., None], wide(weights), 0)  # they are part of the loss
         missing = jnp.where(key_mask, 1 - jnp.sum(weights, axis=1), 0)
         whole = self.doubly_stochastic * jnp.sum(jnp.square(missing), axis=-1)
         first = (jnp.arange(weights.shape[1]) == 0) & real

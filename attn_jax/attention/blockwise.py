@@ -62,8 +62,7 @@ class BlockScores(NamedTuple):
 
     def __call__(self, query: Array, places: Int[Array, "q 1"], block: Block) -> tuple[Scores, Bool[Array, "... q k"]]:
         """Computes the scores of queries at these places, and False for keys without weight."""
-        scores = self.score(query, block.keys)
-        scores = wide(scores)
+        scores = wide(self.score(query, block.keys))
         if block.bias is not None:
             scores = scores + block.bias
         if self.bias_at is not None:
@@ -75,9 +74,8 @@ class BlockScores(NamedTuple):
             allowed = mask_at(self.mask_at, places, block.positions)
             check_mask(allowed, scores.shape)
             keep = keep & allowed
-        keep = jnp.broadcast_to(keep, scores.shape)
-        scores = self.transform(jnp.where(keep, scores, 0.0))
-        return scores, keep & (scores > -jnp.inf)
+        keep = jnp.broadcast_to(keep, scores.shape) & (scores > -jnp.inf)
+        return self.transform(jnp.where(keep, scores, 0.0)), keep
 
     def of_rows(self, query: Array, block: Block, rows: Int[Array, " r"]) -> tuple[Scores, Bool[Array, "... r k"]]:
         """Computes the same for some of all queries."""
@@ -165,7 +163,7 @@ def blockwise_attention(
         mask: True where a query may attend to a key: an array [..., q, k], or a function of positions (query [q, 1],
             key [k]), which needs no array of this size. Where both are given, both hold; see masks.py.
         normalize: a normalizer of forms.FORMS, its name, an Entmax, or a Form.
-        bias: is added to the scores; an array or a function of positions, as for `mask`.
+        bias: is added to the scores; an array or a function of positions, as for `mask`. -inf leaves a key out.
         block_size: number of keys whose scores are computed at a time.
 
     Raises:

@@ -44,6 +44,11 @@ class _Call(NamedTuple):
     previous: Float[Array, "..."] | None
     rng: PRNGKeyArray | None
 
+    @property
+    def in_reach(self) -> Bool[Array, "..."]:
+        """The keys that are allowed and have a bias above -inf."""
+        return self.allowed if self.bias is None else self.allowed & (self.bias > -jnp.inf)
+
 
 class Attention(nn.Module, kw_only=True):
     """context = read(normalize(score(query, keys)), values), together with the weights.
@@ -171,7 +176,7 @@ class Attention(nn.Module, kw_only=True):
                 from 0 (query [q, 1], key [k]), such as `causal`, which block by block, and in the fused kernel of a
                 GPU, needs no array of this size. A key is read where both masks are True; see masks.py.
             bias: is added to the scores, [..., q, k] or what broadcasts to it, or a function of places, as for `mask`;
-                finite, since the mask leaves out keys.
+                -inf leaves a key out, as the mask does, so a mask that is added to the scores is a bias.
             positions: of the queries, counted like those of the keys; for a window and for forget gates.
             previous: weights of the step before, for monotonic attention.
             rng: for a reading that samples; without it, and not in training, it reads the most probable key.
@@ -302,14 +307,14 @@ class Attention(nn.Module, kw_only=True):
         if self.monotonic is not None:
             if call.previous is None:
                 raise ValueError("monotonic attention needs the weights of the step before: previous=...")
-            return self.monotonic(scores, call.previous, call.allowed, call.rng)
+            return self.monotonic(scores, call.previous, call.in_reach, call.rng)
         if self.window is None:
-            return self._normalized(scores, call.allowed, query).astype(dtype)
+            return self._normalized(scores, call.in_reach, query).astype(dtype)
         if call.positions is None:
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
         near, factor = self.window(query, call.positions, key_mask=call.memory.key_mask)
         # The factor is applied after normalizing, without normalizing again (Luong 2015, equation 10).
-        return (self._normalized(scores, call.allowed & near, query) * factor.astype(scores.dtype)).astype(dtype)
+        return (self._normalized(scores, call.in_reach & near, query) * factor.astype(scores.dtype)).astype(dtype)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
         if self.top_keys:

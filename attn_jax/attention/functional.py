@@ -50,7 +50,7 @@ def attend(
         read: the read-out, a reading of one row such as top(num_samples=2), or a name of READINGS. With reinforce,
             stratified, systematic and top the weights have no gradient through the context: see combine. With the
             relaxed and straight-through readings they have one.
-        bias: is added to the scores.
+        bias: is added to the scores; -inf leaves a key out, as the mask does.
         rng: for a reading that samples; without it, it reads the most probable key.
 
     Raises:

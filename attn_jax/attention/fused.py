@@ -51,7 +51,7 @@ def fused_attention(
         key_mask: [..., k], True for keys that every query may attend to.
         mask: True where a query may attend to a key: an array [..., q, k], or the function `causal`, with which a
             kernel leaves out later keys without an array of all pairs. Where both are given, both hold.
-        bias: is added to the scores, [..., q, k].
+        bias: is added to the scores, [..., q, k]; -inf leaves a key out.
 
     Raises:
         ValueError: shapes that do not fit, or a mask that is not boolean.
@@ -92,6 +92,8 @@ def fused_attention(
         pairs = None
     else:
         mask = mask & causal_mask(num_queries, num_keys) if in_order else mask
+        if bias is not None:  # a row of -inf would be NaN
+            mask, bias = mask & (bias > -jnp.inf), jnp.where(bias > -jnp.inf, bias, 0)
         # A row without keys would make some kernels divide by zero: it attends to all, and its context is set to 0.
         empty = ~jnp.any(mask, axis=-1, keepdims=True)
         pairs = jnp.broadcast_to(mask | empty, (*lead, num_queries, num_keys))

@@ -97,5 +97,6 @@ def softmax(scores: Scores, mask: Mask = None) -> Weights:
     if mask is None:
         return jax.nn.softmax(scores, axis=-1)
     mask = jnp.broadcast_to(mask, scores.shape)
+    some = mask | ~jnp.any(mask, axis=-1, keepdims=True)  # a row without keys masks nothing, so that no NaN is made
     # An inner `where` keeps NaN and inf of masked keys out of the gradient as well.
-    return jax.nn.softmax(jnp.where(mask, scores, 0.0), axis=-1, where=mask)
+    return jnp.where(mask, jax.nn.softmax(jnp.where(mask, scores, 0.0), axis=-1, where=some), 0.0)

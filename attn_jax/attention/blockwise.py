@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention import loops
 from attn_jax.attention.arguments import check_memory
 from attn_jax.attention.masks import check_additive, check_fits, check_mask, joint_mask, mask_at, masks_by_name
 from attn_jax.attention.names import from_name
@@ -300,9 +301,9 @@ def _product(weights: Scores, values: Array) -> Array:
 def _over(part: Callable, blocks: PyTree) -> PyTree:
     """Sums a function of a block over all blocks; it is computed again in a derivative."""
     shapes = jax.eval_shape(part, jax.tree.map(lambda x: x[0], blocks))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    zeros = jax.tree.map(jnp.zeros_like, shapes)
     add = lambda so_far, block: (jax.tree.map(jnp.add, so_far, jax.checkpoint(part)(block)), None)  # noqa: E731
-    return jax.lax.scan(add, zeros, blocks)[0]
+    return loops.scan(add, zeros, blocks)[0]
 
 
 def _cut(
@@ -361,7 +362,7 @@ def _online_softmax(masked: Callable, blocks: Block) -> tuple[Array, Array]:
     context = jax.eval_shape(_product, scores, first.values)
     zeros = jnp.zeros((*scores.shape[:-1], 1), scores.dtype)
     start = zeros - jnp.inf, zeros, jnp.zeros(context.shape, context.dtype)
-    (largest, total, context), _ = jax.lax.scan(step, start, blocks)
+    (largest, total, context), _ = loops.scan(step, start, blocks)
     empty = total == 0
     total = jnp.where(empty, 1.0, total)
     return context / total, jnp.where(empty, 0.0, largest + jnp.log(total))
@@ -377,7 +378,7 @@ def _threshold(form: Form, masked: Callable, blocks: Block, num_keys: int, param
     def higher(so_far, block):
         return jnp.maximum(so_far, jnp.max(masked(block), axis=-1, keepdims=True)), None
 
-    largest, _ = jax.lax.scan(higher, zeros - jnp.inf, blocks)
+    largest, _ = loops.scan(higher, zeros - jnp.inf, blocks)
     empty = largest == -jnp.inf
     largest = jnp.where(empty, 0.0, largest)
 

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention import loops
 from attn_jax.attention.dropout import Dropout, drop
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree, widest
 
@@ -115,7 +116,7 @@ def _forward(cell, params, state, projected, mask, dropped):
         new = _keep(mask, new, state)
         return new, (new, recurrent)
 
-    last, (states, recurrent) = jax.lax.scan(step, state, (projected, mask))
+    last, (states, recurrent) = loops.scan(step, state, (projected, mask))
     return (last, states), (params, state, projected, mask, dropped, states, recurrent)
 
 
@@ -143,7 +144,7 @@ def _backward(cell, residuals, cotangents):
     zeros = lambda x: jnp.zeros(x.shape, widest(x))  # noqa: E731
     carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
-    (d_first, d_extra), (d_projected, d_recurrent) = jax.lax.scan(step, carry, inputs, reverse=True)
+    (d_first, d_extra), (d_projected, d_recurrent) = loops.scan(step, carry, inputs, reverse=True)
     d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped, d_recurrent)
     # The dropout mask is a random constant; its gradient is never needed.
     d_extra = jax.tree.map(lambda x, like: x.astype(like.dtype), d_extra, params["extra"])
@@ -214,7 +215,8 @@ class Recurrence(nn.Module, kw_only=True):
         if reverse:
             # Padding comes first then, and leaves the initial state alone.
             projected, mask = projected[::-1], mask[::-1]
-        last, states = scan_cell(self.cell, self._params(), state, projected, mask, dropped)
+        params, state, dropped = loops.vary((self._params(), state, dropped), projected)
+        last, states = scan_cell(self.cell, params, state, projected, mask, dropped)
         outputs = states[0][::-1] if reverse else states[0]
         return last, jnp.swapaxes(outputs, 0, 1)
 

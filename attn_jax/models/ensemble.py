@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention import loops
 from attn_jax.models.base import Model, best_tokens
 from attn_jax.types import Array, Batch, Float, Int, Params, PyTree, Source
 
@@ -64,7 +65,7 @@ class Ensemble(Model):
             return state, target == jnp.argmax(log_probs, axis=1)
 
         columns = jnp.asarray(batch["target_in"]).T, jnp.asarray(batch["target_out"]).T
-        _, correct = jax.lax.scan(advance, state, columns)
+        _, correct = loops.scan(advance, state, columns)
         return nll, correct.T.astype(jnp.float32), weights
 
     def _nll_and_weights(self, params: Params, batch: Batch) -> tuple[Float[Array, "b t"], Float[Array, "b t s"]]:

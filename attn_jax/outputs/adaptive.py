@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention import loops
 from attn_jax.errors import UserError
 from attn_jax.options import option
 from attn_jax.outputs.base import (
@@ -128,7 +129,7 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
         nll = nll_of(self._product(rows, head), index)
         for (start, end), tail in zip(itertools.pairwise(self.ends), tails, strict=True):
             own = (rank >= start) & (rank < end)
-            nll += for_rows(self._tail_nll, tail, rows, rank - start, own)
+            nll += for_rows(self._tail_nll, *loops.vary((tail, rows), rows, own), rank - start, own)
         nll = nll.reshape(targets.shape)
         return nll, nll
 
@@ -160,16 +161,16 @@ class AdaptiveSoftmax(OutputLayer, kw_only=True):
             cluster = first[..., size + i]
 
             def add(carry, i=i, tail=tail, cluster=cluster):
-                (values, ranks), _ = carry
+                (values, ranks), running = carry
                 log_probs = cluster[..., None] + self._tail_log_probs(tail, hidden)
                 more, place = jax.lax.top_k(log_probs, min(k, log_probs.shape[-1]))
                 ranks = jnp.concatenate([ranks, self.ends[i] + place], axis=-1)
                 values, place = jax.lax.top_k(jnp.concatenate([values, more], axis=-1), k)
-                return (values, jnp.take_along_axis(ranks, place, axis=-1)), jnp.zeros((), bool)
+                return (values, jnp.take_along_axis(ranks, place, axis=-1)), jnp.zeros_like(running)
 
             # A loop of at most one turn: under vmap, unlike lax.cond, it is skipped where nothing needs it.
             needed = jnp.any(cluster > best[0][..., -1])
-            best, _ = jax.lax.while_loop(lambda carry: carry[1], add, (tuple(best), needed))
+            best, _ = loops.while_loop(lambda carry: carry[1], add, (tuple(best), needed))
         return best[0], jnp.asarray(self.ranks.word)[best[1]]
 
     def _product(self, x: Float[Array, "... d"], y: Float[Array, "d c"]) -> Float[Array, "... c"]:
@@ -218,7 +219,7 @@ def _forward(function, params, x, index, own):
         return out.at[some].set(function(params, x[at], index[at]), mode="drop")
 
     dtype = jax.eval_shape(function, params, x, index).dtype
-    return jax.lax.fori_loop(0, count, block, jnp.zeros(len(x), dtype)), (params, x, index, own)
+    return loops.fori_loop(0, count, block, jnp.zeros(len(x), dtype)), (params, x, index, own)
 
 
 def _backward(function, residuals, cotangent):
@@ -234,7 +235,7 @@ def _backward(function, residuals, cotangent):
         return jax.tree.map(jnp.add, d_params, more), d_x.at[some].add(d_part, mode="drop")
 
     zeros = jax.tree.map(jnp.zeros_like, (params, x))
-    return *jax.lax.fori_loop(0, count, block, zeros), None, None
+    return *loops.fori_loop(0, count, block, zeros), None, None
 
 
 for_rows.defvjp(_forward, _backward)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention import loops
 from attn_jax.options import option
 from attn_jax.outputs.base import Embedding, OutputOptions, OutputSetting, check_k
 from attn_jax.outputs.full import FullSoftmax, full_fields
@@ -38,6 +39,7 @@ class ChunkedSoftmax(FullSoftmax, kw_only=True):
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Returns (training loss, negative log-likelihood) of each target, see FullSoftmax.loss."""
         rows, table, bias, axis = self._flat(hidden, embedding)
+        rows, table, bias = loops.vary((rows, table, bias), targets)
         losses = cross_entropy(rows, table, bias, targets.reshape(-1), axis, self.chunk_size, self.label_smoothing)
         return tuple(x.reshape(targets.shape) for x in losses)
 
@@ -111,7 +113,7 @@ def over_chunks(step, carry: PyTree, table: Array, bias: Array, *, axis: int, ch
     def body(i, carry):
         return step(carry, Chunk(table, bias, axis, i * chunk, chunk))
 
-    carry = jax.lax.fori_loop(0, whole, body, carry)
+    carry = loops.fori_loop(0, whole, body, carry)
     if rest := vocab_size - whole * chunk:
         carry = step(carry, Chunk(table, bias, axis, whole * chunk, rest))
     return carry

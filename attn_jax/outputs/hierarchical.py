@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention import loops
 from attn_jax.layers.rows import RowTable
 from attn_jax.options import option
 from attn_jax.outputs.base import (
@@ -168,8 +169,8 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
             jnp.ones(n, jnp.int32),
             jnp.ones(n, bool),
         )
-        log_probs, nodes, count, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[3]), expand, carry)
+        log_probs, nodes, count, _ = loops.while_loop(lambda carry: jnp.any(carry[3]), expand, carry)
         values, words, _, _ = best(log_probs, nodes)
         # A flat distribution can need more nodes than there is room for: then all words are computed.
-        everything = lambda carry: (*jax.lax.top_k(self.log_probs(hidden), k), jnp.zeros((), bool))  # noqa: E731
-        return jax.lax.while_loop(lambda carry: carry[2], everything, (values, words, jnp.any(count > size)))[:2]
+        everything = lambda carry: (*jax.lax.top_k(self.log_probs(hidden), k), jnp.zeros_like(carry[2]))  # noqa: E731
+        return loops.while_loop(lambda carry: carry[2], everything, (values, words, jnp.any(count > size)))[:2]

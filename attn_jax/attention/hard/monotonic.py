@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention import loops
 from attn_jax.attention.information import log_sum_exp
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide, widest
 
@@ -127,7 +128,7 @@ def forward(
         start = jnp.log(initial_weights(jnp.ones((*nll.shape[:-2], nll.shape[-1]), bool)))
         start = start.astype(widest(log_transitions, nll))
         inputs = (jnp.moveaxis(log_transitions, -3, 0), jnp.moveaxis(nll, -2, 0), jnp.moveaxis(real, -1, 0))
-        log_predictive = jnp.moveaxis(jax.lax.scan(step, start, inputs)[1], 0, -2)
+        log_predictive = jnp.moveaxis(loops.scan(step, start, inputs)[1], 0, -2)
     token_nll, log_posterior = update(log_predictive, nll)
     return ForwardResult(jnp.where(real, token_nll, 0.0), log_predictive, log_posterior)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attn_jax.attention import loops
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.types import Array, Bool, Float, Int
 
@@ -56,7 +57,7 @@ def _bisected(x: Scores, upper: Weights, low: PerRow, high: PerRow) -> tuple[Per
         between = (low < tau) & (tau < high) & (high - low > jnp.finfo(x.dtype).eps)
         return jnp.where(enough, tau, low), jnp.where(enough, high, tau), jnp.any(between)
 
-    return lax.while_loop(lambda state: state[2], halve, (low, high, jnp.asarray(True)))[:2]
+    return loops.while_loop(lambda state: state[2], halve, (low, high, jnp.asarray(True)))[:2]
 
 
 def _sum(array: Float[Array, "... k"] | Bool[Array, "... k"]) -> PerRow | Int[Array, "... 1"]:
@@ -85,7 +86,7 @@ def constrained_softmax(scores: Scores, mask: Mask = None, upper: Bounds | float
         return full | above, jnp.any(above)
 
     x, u = lax.stop_gradient((scores, upper))
-    full, _ = lax.while_loop(lambda state: state[1], fill, (jnp.zeros_like(mask), jnp.asarray(True)))
+    full, _ = loops.while_loop(lambda state: state[1], fill, (jnp.zeros_like(mask), jnp.asarray(True)))
     return weights_of(scores, upper, full)
 
 

@@ -42,6 +42,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from attn_jax.attention import loops
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, normalizer, softmax
 from attn_jax.types import Array, Float
 
@@ -275,7 +276,7 @@ def root(
     low = jnp.maximum(jnp.asarray(float(num_keys), one.dtype) ** -jnp.asarray(eps, one.dtype), least)
     low = jnp.broadcast_to(low, one.shape)
     state = low, one, jnp.asarray(True), jnp.asarray(0)
-    low, high, _, _ = lax.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
+    low, high, _, _ = loops.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
     return jnp.where(convex, high, low), high
 
 

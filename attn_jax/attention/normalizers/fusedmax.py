@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from attn_jax.attention import loops
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.types import Array, Bool, Float, Int
@@ -83,7 +84,7 @@ def _groups(
             slope, offset, at = state
             return slope + sign * slopes[at], offset + sign * offsets[at], at + sign
 
-        return lax.while_loop(below, cross, (slope, offset, first if from_left else last))
+        return loops.while_loop(below, cross, (slope, offset, first if from_left else last))
 
     def insert(knots, at, *knot):
         return tuple(array.at[at].set(value) for array, value in zip(knots, knot, strict=True))
@@ -106,7 +107,7 @@ def _groups(
 
     knots = tuple(jnp.zeros(2 * num_keys + 2, dtype) for _ in range(3))
     start = knots, jnp.asarray(num_keys + 1), jnp.asarray(num_keys), jnp.zeros((), dtype)
-    (knots, first, last, _), (low, high) = lax.scan(forward, start, (jnp.where(mask, scores, 0.0), mask))
+    (knots, first, last, _), (low, high) = loops.scan(forward, start, (jnp.where(mask, scores, 0.0), mask))
     slope, offset = knots[1][first], knots[2][first] - fusion
     slope, offset, _ = line_at(knots, slope, offset, first + 1, last, jnp.zeros((), dtype), from_left=True)
     root = -offset / jnp.maximum(slope, 1)
@@ -117,6 +118,6 @@ def _groups(
         step = jnp.where(inside, jnp.sign(following - jnp.clip(following, low, high)), 0.0)
         return (jnp.where(inside, jnp.clip(following, low, high), following), inside | keep), step
 
-    _, step = lax.scan(backward, (root, jnp.asarray(False)), (low, high, mask), reverse=True)
+    _, step = loops.scan(backward, (root, jnp.asarray(False)), (low, high, mask), reverse=True)
     ends = jnp.cumsum(step != 0)
     return ends - (step != 0), step

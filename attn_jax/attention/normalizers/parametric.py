@@ -113,7 +113,8 @@ class ScalableEntmax(nn.Module, kw_only=True):
         # computes the product twice with different rounding.
         keep = jnp.ones((1,) * scores.ndim, bool) if mask is None else mask
         largest = jnp.max(wide(scores), axis=-1, keepdims=True, where=keep, initial=-jnp.inf)
-        shifted = _kept(wide(scores) - jax.lax.stop_gradient(largest), mask)
+        largest = jax.lax.stop_gradient(jnp.where(largest > -jnp.inf, largest, 0.0))
+        shifted = _kept(wide(scores) - largest, mask)
         return entmax(shifted * scale, mask, self.alpha).astype(scores.dtype)
 
     def _projected(self, name: str, query: Float[Array, "... q d"], scores: Scores) -> Float[Array, "... 1"]:

@@ -21,6 +21,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention import loops
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.parametric import Query, per_head
 from attn_jax.types import Array, Float
@@ -53,7 +54,7 @@ def log_partition(scores: Scores, pairwise: Float[Array, "... 4"], mask: Mask = 
         jnp.zeros_like(scores[..., 0]),
         jnp.zeros_like(keep[..., 0]),
     )
-    return jax.lax.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0][1]
+    return loops.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0][1]
 
 
 @normalizer
@@ -110,7 +111,7 @@ def log_partition_of_segments(
     longest = lengths.shape[-1]
     impossible = jnp.full((*scores.shape[:-1], longest), -jnp.inf, scores.dtype)
     start = jnp.concatenate([nothing, impossible], axis=-1), nothing[..., 0]
-    parts, log_z = jax.lax.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0]
+    parts, log_z = loops.scan(step, start, (jnp.moveaxis(scores, -1, 0), jnp.moveaxis(keep, -1, 0)))[0]
     return log_z + jax.nn.logsumexp(closed(parts), axis=-1)
 
 

@@ -9,9 +9,9 @@ A rule (linear.py, delta.py, mesa.py) says what is written and read.
 
 from typing import Protocol, runtime_checkable
 
-import jax
 import jax.numpy as jnp
 
+from attn_jax.attention import loops
 from attn_jax.attention.written.writes import Writes, map_writes
 from attn_jax.types import Array, Float, PyTree
 
@@ -48,7 +48,7 @@ def recurrent(
         return state, rule.read(state, query[..., None, :])[..., 0, :]
 
     state = rule.start(writes) if state is None else state
-    state, context = jax.lax.scan(step, state, _first(query.astype(writes.keys.dtype), writes, axis=-2))
+    state, context = loops.scan(step, state, _first(query.astype(writes.keys.dtype), writes, axis=-2))
     return state, jnp.moveaxis(context, 0, -2)
 
 
@@ -76,7 +76,7 @@ def chunked(
 
     cuts = cut(query.astype(writes.keys.dtype), -2), map_writes(cut, writes)
     step = lambda state, here: rule.chunk(state, *here)  # noqa: E731
-    state, context = jax.lax.scan(step, state, _first(*cuts, axis=-3))
+    state, context = loops.scan(step, state, _first(*cuts, axis=-3))
     context = jnp.moveaxis(context, 0, -3)
     context = context.reshape(*context.shape[:-3], length + missing, context.shape[-1])
     return state, context[..., :length, :]

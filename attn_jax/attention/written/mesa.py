@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention import loops
 from attn_jax.attention.written.linear import empty, products_of, write_and_read
 from attn_jax.attention.written.writes import Writes, faded_products
 from attn_jax.types import Array, Bool, Float
@@ -139,7 +140,7 @@ def conjugate_gradient(
 
         square = jnp.sum(right * right, axis=-1, keepdims=True)
         least = jnp.finfo(right.dtype).eps ** 2 * square
-        return jax.lax.fori_loop(0, steps, step, (jnp.zeros_like(right), right, right, square))[0]
+        return loops.fori_loop(0, steps, step, (jnp.zeros_like(right), right, right, square))[0]
 
     return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)
 

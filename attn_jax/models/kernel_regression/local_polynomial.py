@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from attn_jax.attention import loops
 from attn_jax.types import Array, Bool, Callable, Float
 
 RIDGE = 1e-4  # added to the scaled moments of degree >= 1; keys too few for a polynomial then give the mean
@@ -163,7 +164,7 @@ def streamed_moments(
 
     size = jax.eval_shape(lambda x: monomials(x, degree), query).shape[-1]
     start = no_moments(query, size=size, num_values=values.shape[-1])
-    moments, _ = jax.lax.scan(body, start, (key_chunks, value_chunks, index_chunks))
+    moments, _ = loops.scan(body, start, (key_chunks, value_chunks, index_chunks))
     return moments
 
 

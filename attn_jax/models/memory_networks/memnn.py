@@ -29,6 +29,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention import loops
 from attn_jax.attention.dropout import Dropout
 from attn_jax.models.memory_networks.base import Answer, StoryLayout, bags, find_sentences
 from attn_jax.token_ids import PAD
@@ -155,7 +156,7 @@ class MemNN(nn.Module, kw_only=True):
             bonus = self.bonus(asking, (last < winner)[:, None], (last < slot)[:, None])[:, 0]
             return jnp.where((value - values[:, slot] + bonus < 0) & mask[:, slot], slot, winner), None
 
-        winner, _ = jax.lax.scan(meet, jnp.zeros(len(keys), jnp.int32), jnp.arange(1, keys.shape[1], dtype=jnp.int32))
+        winner, _ = loops.scan(meet, jnp.zeros(len(keys), jnp.int32), jnp.arange(1, keys.shape[1], dtype=jnp.int32))
         return winner
 
     def chain(

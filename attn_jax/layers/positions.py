@@ -75,7 +75,10 @@ def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n
 
 
 def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:
-    """sin of each angle in the even columns, cos in the odd ones (Vaswani 2017, arXiv 1706.03762, section 3.5)."""
+    """sin of each angle in the even columns, cos in the odd ones (Vaswani 2017, arXiv 1706.03762, section 3.5).
+
+    The authors' program (tensor2tensor) has all sines before all cosines, and wavelengths up to exactly 2 pi BASE.
+    """
     angle = angles(positions, features)
     both = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
     return both.reshape(*both.shape[:-2], -1)[..., :features]
@@ -115,7 +118,8 @@ class Learned(NoPositions, kw_only=True):
 def rotate(x: Float[Array, "... h n w"], positions: Int[Array, "... n"]) -> Float[Array, "... h n w"]:
     """Rotates columns i and i + w / 2 by the i-th angle of the position (Su 2021, arXiv 2104.09864).
 
-    The product of a rotated query and a rotated key depends on their positions through the distance alone.
+    The product of a rotated query and a rotated key depends on their positions through the distance alone. The paper
+    rotates columns 2 i and 2 i + 1: the same but for the order of the columns, which a learned projection chooses.
 
     Raises:
         ValueError: the width w is odd.

@@ -7,8 +7,11 @@ from collections.abc import Callable
 
 from case import Case, Result
 from command_line import says, writes
-from sandbox import labels, stories, table, words
+from PIL import Image
+from sandbox import ROOT, labels, stories, table, words
 
+ON_ITS_SIDE = Image.Exif()
+ON_ITS_SIDE[0x0112] = 6
 # Of data/train.source: (name, (good content) -> content, words of the refusal)
 TEXT = [
     ("a line more", lambda good: good + b"one more\n", "has 61 lines but"),
@@ -92,6 +95,17 @@ LABELLED = [
     ("a label of no training line", lambda t: t, {"task__test": ("other.tsv", "")}, "is not in the training file"),
     ("nothing seen often", lambda t: t, {"task__min_count": 1000}, "seen 1000 times"),
 ]
+# Images of a folder: (name, format and options of the file, words)
+IMAGES = [
+    ("a GIF called .png", {"format": "GIF"}, "1.png: a GIF image; expected a PNG or JPEG file"),
+    ("a TIFF called .png", {"format": "TIFF"}, "1.png: a TIFF image; expected a PNG or JPEG file"),
+    ("an animation", {"format": "PNG", "save_all": True}, "1.png: an animation of 2 images"),
+    (
+        "a photo on its side",
+        {"format": "JPEG", "exif": ON_ITS_SIDE},
+        "8 x 12 pixels|12 x 8 pixels",
+    ),
+]
 QUESTION = "3 Where is Mary?\toffice\t1\n"
 TWO = "1 Mary moved to the office.\n2 John went to the garden.\n"
 # own.txt, stories of one's own: (name, text, words)
@@ -149,6 +163,9 @@ def cases() -> list[Case]:
         found.append(
             Case("stories", name, argv, data="stories", prepare=writes("data/own.txt", content), words=(told,))
         )
+    pictures = [f"--config={ROOT}/configs/images_folder.py", "--config.data_dir={here}", "--workdir={here}/new"]
+    pictures += ["--config.task.valid_size=1"]
+    found += [Case("images", name, pictures, prepare=images(how), words=(told,)) for name, how, told in IMAGES]
     no_folder = [*stories("{here}"), "--workdir={here}/new"]
     found.append(Case("stories", "no folder en", no_folder, words=("en",)))
     return found + right_ones()
@@ -219,6 +236,19 @@ def changes(name: str, change: Callable[[bytes], bytes]) -> Callable:
         path = here / "data" / name
         path.write_bytes(change(path.read_bytes()))
         (here / "data" / "other.tsv").write_text("a bird\tugly\n")
+
+    return prepare
+
+
+def images(how: dict) -> Callable:
+    """A preparation: two images of one size, the second one saved in this way, and their captions."""
+
+    def prepare(here: pathlib.Path) -> None:
+        image = Image.new("RGB", (12, 8), "red")
+        image.save(here / "0.png")
+        further = {"append_images": [Image.new("RGB", (12, 8), "blue")]} if "save_all" in how else {}
+        image.save(here / "1.png", **how, **further)
+        (here / "captions.tsv").write_text("0.png\ta red wall\n1.png\ta red door\n")
 
     return prepare
 

@@ -54,6 +54,7 @@ NAMES = (  # experiments with a page
     "overview",
     "pooling",
     "positions",
+    "precision",
     "quickstarts",
     "recall",
     "receptive_field",

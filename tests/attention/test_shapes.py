@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from attn_jax import attend
-from attn_jax.attention import MultiHead
+from attn_jax.attention import NORMALIZERS, MultiHead
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.core import Attention
-from attn_jax.attention.masks import causal
+from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.written import Delta, chunked, make_writes
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 
@@ -82,3 +82,17 @@ def test_heads_of_an_empty_batch_or_of_no_position(heads, batch, length):
     nothing = {"positions": jnp.zeros(shape, int), **order}
     _, attended = heads.apply(params, jnp.zeros((*shape, 4)), key_mask=jnp.ones(shape, bool), **nothing)
     assert attended.context.shape == (*shape, 4) and attended.weights.shape == (batch, 2, length, length)
+
+
+@pytest.mark.parametrize("block_size", [0, 2])
+@pytest.mark.parametrize("name", sorted(NORMALIZERS))
+def test_axes_are_added_explicitly(name, block_size):
+    """A mask [q, k] beside a batch, and parameters of heads, also where JAX refuses arrays of different ranks."""
+    x = normal(2, 5, 8)
+    try:
+        attention = Attention(score="scaled_dot", normalize=name, block_size=block_size)
+    except ValueError:
+        pytest.skip("not block by block")
+    with jax.numpy_rank_promotion("raise"):
+        call = lambda x: attention.init_with_output(jax.random.key(0), x, x, x, mask=causal_mask(5))[0].context  # noqa: E731
+        assert jax.eval_shape(call, x).shape == x.shape

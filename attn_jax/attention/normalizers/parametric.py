@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_mask
+from attn_jax.attention.masks import check_mask, with_axes
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
 from attn_jax.attention.normalizers.entmax import entmax
 from attn_jax.attention.normalizers.forms import Form, entmax_form
@@ -135,10 +135,10 @@ def per_head(parameter: Float[Array, "h n d"], scores: Scores | jax.ShapeDtypeSt
     """Reshapes a per-head parameter to broadcast with the scores."""
     num_heads = parameter.shape[0]
     if num_heads == 1:
-        return parameter[0, 0]
+        return with_axes(parameter[0, 0], scores.ndim)
     if scores.ndim < 3 or scores.shape[-3] != num_heads:
         raise ValueError(f"scores [..., {num_heads}, q, k] were expected, one for each head, got {scores.shape}")
-    return parameter
+    return with_axes(parameter, scores.ndim)
 
 
 def _of_scaled(factor: Float[Array, "... 1"], num_scaled: int, num_heads: int) -> Float[Array, "... 1"]:

@@ -80,6 +80,7 @@ class ConcatDense(nn.Module, kw_only=True):
         kernel = self.param("kernel", nn.initializers.lecun_normal(), (width, self.features), jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
         kernel, bias, *parts = (x.astype(self.dtype) for x in (kernel, bias, *parts))
+        bias = jnp.expand_dims(bias, range(max(part.ndim for part in parts) - 1))
         if len({part.shape[:-1] for part in parts}) == 1:
             return jnp.concatenate(parts, axis=-1) @ kernel + bias
         ends = np.cumsum([part.shape[-1] for part in parts])[:-1]

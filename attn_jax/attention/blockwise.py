@@ -22,7 +22,7 @@ import numpy as np
 
 from attn_jax.attention import loops
 from attn_jax.attention.arguments import check_memory
-from attn_jax.attention.masks import check_additive, check_fits, check_mask, joint_mask, mask_at, masks_by_name
+from attn_jax.attention.masks import check_additive, check_fits, check_mask, checked_masks, joint_mask, mask_at
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
@@ -133,7 +133,7 @@ class Blockwise:
         return found.reshape(*found.shape[:-2], found.shape[-2] * found.shape[-1])[..., : self._num_keys]
 
 
-@masks_by_name
+@checked_masks
 def blockwise_attention(
     score: ScoreFunction,
     query: Float[Array, "... q dq"],

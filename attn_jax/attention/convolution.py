@@ -5,6 +5,7 @@ from collections.abc import Callable
 import flax.linen as nn
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Float
 
 
@@ -22,6 +23,7 @@ class ShortConvolution(nn.Module, kw_only=True):
         """Returns the size - 1 inputs before the first one: zeros."""
         return jnp.zeros((len(x), self.size - 1, x.shape[-1]), x.dtype)
 
+    @checked_masks
     @nn.compact
     def __call__(
         self, x: Float[Array, "b n d"], mask: Bool[Array, "b n"], recent: Float[Array, "b r d"] | None = None

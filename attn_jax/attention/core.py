@@ -18,7 +18,7 @@ from attn_jax.attention.fields import check_fields
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
-from attn_jax.attention.masks import causal, joint_mask, mask_at, masks_by_name, places, scores_shape
+from attn_jax.attention.masks import causal, checked_masks, joint_mask, mask_at, places, scores_shape
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, softmax, sums_to_one
@@ -125,7 +125,7 @@ class Attention(nn.Module, kw_only=True):
         """Tells whether the weights of every query with a key sum to one, as sampling keys from them needs."""
         return self._is_plain and not getattr(self.score, "compact", False) and sums_to_one(self.normalize)
 
-    @masks_by_name
+    @checked_masks
     def prepare(
         self,
         keys: Float[Array, "... k dk"],
@@ -150,7 +150,7 @@ class Attention(nn.Module, kw_only=True):
         projected = [self.score.project_keys(part) for part in parts]
         return Memory(jnp.concatenate(projected, axis=-1), values, key_mask)
 
-    @masks_by_name
+    @checked_masks
     def __call__(
         self,
         query: Float[Array, "... q dq"],

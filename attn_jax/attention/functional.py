@@ -8,14 +8,14 @@ from flax.errors import ScopeCollectionNotFound
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.masks import masks_by_name
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.names import construction, required_options
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray
 
 
-@masks_by_name
+@checked_masks
 def attend(
     query: Float[Array, "... q dq"],
     keys: Float[Array, "... k dk"],

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.arguments import check_memory
-from attn_jax.attention.masks import causal, causal_mask, joint_mask, masks_by_name
+from attn_jax.attention.masks import causal, causal_mask, checked_masks, joint_mask
 from attn_jax.types import Array, Bool, Dtype, Float
 
 CUDNN_WIDTH = 128  # of a head, at most
@@ -30,7 +30,7 @@ def implementation_of(dtype: Dtype, width: int, *lengths: int) -> str:
     return "cudnn" if fits and jax.default_backend() == "gpu" else "xla"
 
 
-@masks_by_name
+@checked_masks
 def fused_attention(
     query: Float[Array, "... q d"],
     keys: Float[Array, "... k d"],
@@ -116,6 +116,7 @@ def fused_attention(
     return jnp.where(empty, 0, context).astype(dtype)
 
 
+@checked_masks
 def mask_by_column(
     query: Float[Array, "... q d"],
     keys: Float[Array, "... k d"],

@@ -8,7 +8,7 @@ to one. Positions count from 0, and those of keys are among the keys that are no
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import masks_by_name
+from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Float, Int, wide
 
 
@@ -30,7 +30,7 @@ class LocalM(nn.Module, kw_only=True):
         _check_size(self.size)
         super().__post_init__()
 
-    @masks_by_name
+    @checked_masks
     def __call__(
         self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], *, key_mask: Bool[Array, "... k"]
     ) -> tuple[Bool[Array, "... q k"], Float[Array, "... q k"]]:
@@ -58,7 +58,7 @@ class LocalP(nn.Module, kw_only=True):
         _check_size(self.size)
         super().__post_init__()
 
-    @masks_by_name
+    @checked_masks
     @nn.compact
     def __call__(
         self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], *, key_mask: Bool[Array, "... k"]

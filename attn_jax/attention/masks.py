@@ -11,7 +11,8 @@ key_mask) or as the scores (for mask), each of the same size or 1. Between the t
 matched with one of the heads by chance, so that is an error.
 
 Functions of scores [..., k], such as the normalizers, have one mask of the same shape, [k] or as many axes by the same
-rule. Layers of sequences (attn_jax.layers) have a mask [b, n], True where there is no padding.
+rule. Layers of sequences (attn_jax.layers) have a mask [b, n], True where there is no padding. No mask of numbers is
+taken for one of truth values: `checked_masks` is on every function with a mask, and tests see that it is.
 """
 
 import functools
@@ -26,26 +27,28 @@ from attn_jax.types import Array, Bool, Int
 AXES = {"key_mask": ("keys",), "mask": ("queries", "keys")}  # of each mask, after the leading ones
 
 
-def masks_by_name(function: Callable) -> Callable:
-    """Makes a function refuse a mask that is given by its place, or that is not boolean.
+def checked_masks(function: Callable) -> Callable:
+    """Makes a function refuse masks that are not boolean, and masks given by their place where it takes them by name.
 
     Raises:
-        TypeError: too many arguments without a name; a mask that is no array (a function may be `mask`).
+        TypeError: too many arguments without a name; a mask that is no array (by its name `mask` may be a function).
         ValueError: a mask of numbers, such as 0 and -inf that are meant to be added.
     """
-    kinds = [x.kind for x in inspect.signature(function).parameters.values()]
-    most = kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters
+    by_place = [name for name, x in parameters.items() if x.kind is x.POSITIONAL_OR_KEYWORD]
+    by_name = [name for name in AXES if name in parameters and name not in by_place]
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
-        if len(args) > most:
+        if by_name and len(args) > len(by_place):
             raise TypeError(
                 f"{function.__qualname__}: a mask is given by its name, key_mask=... for [..., keys] or mask=... for "
                 "[..., queries, keys]"
             )
+        given = dict(zip(by_place, args, strict=False)) | kwargs
         for name in AXES:
-            mask = kwargs.get(name)
-            if mask is not None and not (name == "mask" and callable(mask)):
+            mask = given.get(name)
+            if mask is not None and not (name == "mask" in by_name and callable(mask)):
                 check_boolean(mask, name)
         return function(*args, **kwargs)
 

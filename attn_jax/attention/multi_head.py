@@ -11,7 +11,7 @@ from attn_jax.attention.arguments import check_array, check_memory, check_no_mor
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
-from attn_jax.attention.masks import check_mask, joint_mask, mask_at, masks_by_name, places
+from attn_jax.attention.masks import check_mask, checked_masks, joint_mask, mask_at, places
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, widest
@@ -72,7 +72,7 @@ class MultiHead(nn.Module, kw_only=True):
         if self.forgets:
             self.forget_gates = ForgetGates(num_heads=groups, dtype=self.dtype)
 
-    @masks_by_name
+    @checked_masks
     def prepare(
         self,
         keys: Float[Array, "... k d"],
@@ -95,7 +95,7 @@ class MultiHead(nn.Module, kw_only=True):
         selected = jnp.zeros(memory.key_mask.shape, widest(memory.keys)) if self.selective else None
         return memory.replace(log_gates=log_gates, selected=selected)
 
-    @masks_by_name
+    @checked_masks
     def __call__(
         self,
         query: Float[Array, "... q d"],
@@ -208,7 +208,7 @@ class MultiHead(nn.Module, kw_only=True):
         nothing = jnp.zeros((batch_size, length, self.features), self.dtype)
         return self.prepare(nothing, key_mask=jnp.zeros((batch_size, length), bool))
 
-    @masks_by_name
+    @checked_masks
     def self_attend(
         self,
         x: Float[Array, "b n d"],

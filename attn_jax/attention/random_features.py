@@ -13,7 +13,7 @@ Leading axes broadcast; `directions` [m, d] are the w_i.
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_key_mask, masks_by_name
+from attn_jax.attention.masks import check_key_mask, checked_masks
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide
 
 
@@ -65,7 +65,7 @@ def kernel_variance(
     return jnp.exp(2 * product) * jnp.expm1(apart) / number
 
 
-@masks_by_name
+@checked_masks
 def random_feature_attention(
     query: Float[Array, "... q d"],
     keys: Float[Array, "... k d"],

@@ -7,9 +7,11 @@ a key equals removing it, here too.
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import check_mask, checked_masks
 from attn_jax.types import Array, Bool, Float
 
 
+@checked_masks
 def top_keys_mask(
     scores: Float[Array, "... k"], mask: Bool[Array, "... #k"], number: int, keys_per_block: int = 1
 ) -> Bool[Array, "... k"]:
@@ -23,6 +25,7 @@ def top_keys_mask(
     the key this is the score of their mean, as in mixture of block attention (Lu 2025, arXiv 2502.13189), which in
     addition always keeps the block of the query itself.
     """
+    check_mask(mask, scores.shape, axes=1)
     mask = jnp.broadcast_to(mask, scores.shape)
     if keys_per_block > 1:
         padding = [(0, 0)] * (scores.ndim - 1) + [(0, -scores.shape[-1] % keys_per_block)]

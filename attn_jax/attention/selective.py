@@ -10,9 +10,11 @@ have to be in causal order.
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Float, Int, wide
 
 
+@checked_masks
 def selections(
     scores: Float[Array, "... q k"], mask: Bool[Array, "... #q k"], positions: Int[Array, "... q"]
 ) -> Float[Array, "... q k"]:

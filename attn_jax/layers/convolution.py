@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout
+from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions
 from attn_jax.types import Array, Bool, Dtype, Float
@@ -28,6 +29,7 @@ class Convolution(nn.Module, kw_only=True):
     dropout: float = 0.0
     dtype: Dtype = jnp.float32
 
+    @checked_masks
     @nn.compact
     def __call__(
         self, embedded: Float[Array, "b s e"], mask: Bool[Array, "b s"], *, train: bool = False

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import sinusoids
@@ -180,6 +181,7 @@ class PictureEmbedding(nn.Module, kw_only=True):
 class Unchanged(nn.Module, kw_only=True):
     """The encoder that changes nothing: (mean of the embeddings, embeddings)."""
 
+    @checked_masks
     @nn.compact
     def __call__(
         self, embedded: Float[Array, "b s d"], mask: Bool[Array, "b s"], *, train: bool = False

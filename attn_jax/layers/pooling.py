@@ -11,13 +11,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
-from attn_jax.attention.masks import check_boolean, masks_by_name
+from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Float, wide, widest
 
 
+@checked_masks
 def mean_state(states: Float[Array, "b n d"], mask: Bool[Array, "b n"]) -> Float[Array, "b d"]:
     """Returns the mean of the states where the mask is True; zeros where it is nowhere."""
-    check_boolean(mask)
     count = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     return jnp.sum(jnp.where(mask[..., None], states, 0), axis=-2) / count.astype(states.dtype)
 
@@ -28,7 +28,7 @@ class MeanPooling(nn.Module, kw_only=True):
     num_queries: ClassVar[int] = 1
     has_penalty: ClassVar[bool] = False
 
-    @masks_by_name
+    @checked_masks
     def __call__(self, states: Float[Array, "b s d"], *, key_mask: Bool[Array, "b s"], train: bool = False):
         """Returns (vector [b, d], weights [b, 1, s], penalty [b])."""
         weights = (key_mask / jnp.maximum(jnp.sum(key_mask, axis=-1, keepdims=True), 1)).astype(widest(states))
@@ -46,7 +46,7 @@ class StructuredPooling(nn.Module, kw_only=True):
     features: int  # width of a query
     has_penalty: ClassVar[bool] = True
 
-    @masks_by_name
+    @checked_masks
     @nn.compact
     def __call__(self, states: Float[Array, "b s d"], *, key_mask: Bool[Array, "b s"], train: bool = False):
         """Returns (vector [b, r d], weights [b, r, s], penalty [b])."""

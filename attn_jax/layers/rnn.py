@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import loops
 from attn_jax.attention.dropout import Dropout, drop
+from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree, widest
 
 State = tuple[Array, ...]  # hidden first: (h,) or (h, c), each [..., d]
@@ -197,6 +198,7 @@ class Recurrence(nn.Module, kw_only=True):
         """Computes one step from a projected input."""
         return cell_step(self.cell, self._params(), state, projected, dropped)
 
+    @checked_masks
     def __call__(
         self,
         inputs: Float[Array, "b t i"],
@@ -261,6 +263,7 @@ class RNN(nn.Module, kw_only=True):
     recurrent_dropout: float = 0.0
     dtype: Dtype = jnp.float32
 
+    @checked_masks
     @nn.compact
     def __call__(
         self, inputs: Float[Array, "b t i"], mask: Bool[Array, "b t"], *, train: bool = False

@@ -18,7 +18,7 @@ from attn_jax.attention import Attended, Memory, MultiHead
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.dropout import Dropout
-from attn_jax.attention.masks import causal
+from attn_jax.attention.masks import causal, checked_masks
 from attn_jax.attention.written.heads import WrittenHeads, WrittenMemory
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions, rotate
@@ -76,6 +76,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         self.feed_forward_norm = norm()
         self.drop = Dropout(rate=self.dropout)
 
+    @checked_masks
     def __call__(
         self,
         x: Float[Array, "b q d"],
@@ -158,6 +159,7 @@ class TransformerStack(nn.Module, kw_only=True):
         if self.norm_first:
             self.norm = nn.LayerNorm(epsilon=1e-5, dtype=self.dtype)
 
+    @checked_masks
     def __call__(
         self,
         embedded: Float[Array, "b n d"],
@@ -170,10 +172,12 @@ class TransformerStack(nn.Module, kw_only=True):
         states, _, _ = self.run(embedded, mask, positions=positions, train=train)
         return mean_state(states, mask), states
 
+    @checked_masks
     def read_source(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"]) -> tuple[AnyMemory, ...]:
         """Returns the memory of the source for each layer."""
         return tuple(layer.source_attention.prepare(states, key_mask=mask) for layer in self.layers)
 
+    @checked_masks
     def run(
         self,
         embedded: Float[Array, "b n d"],

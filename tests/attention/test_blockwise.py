@@ -135,7 +135,9 @@ def test_masks_and_biases_by_position_and_parts_of_the_weights(normalize):
     places, keys = np.arange(QUERIES)[:, None], np.arange(KEYS)
     apply = normalize.apply if isinstance(normalize, Entmax) else lambda _, *arguments: normalize(*arguments)
     bias = -slope * np.abs(places - keys)
-    weights = compiled(lambda query, mask: apply({}, dot(query, KEY) + bias, mask))(QUERY, keys <= places + 2)
+    weights = compiled(lambda query, mask: apply({}, dot(query, KEY) + bias, mask))(
+        QUERY, (keys <= places + 2)[None, None]
+    )
     context, rows, sums, first, entropy, threshold = compiled(parts)(QUERY)
     np.testing.assert_allclose(context, weights @ VALUE, atol=2e-5)
     np.testing.assert_allclose(rows, weights[..., [3, 0], :], atol=2e-6)

@@ -22,6 +22,7 @@ from flax import struct
 
 from attn_jax.attention import loops
 from attn_jax.attention.information import log_sum_exp
+from attn_jax.attention.masks import check_mask, checked_masks
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide, widest
 
 
@@ -34,11 +35,13 @@ class ForwardResult:
     log_posterior: Float[Array, "... t s"]  # log p(a_t | y_<=t): after it
 
 
+@checked_masks
 def initial_weights(mask: Bool[Array, "... s"]) -> Float[Array, "... s"]:
     """Weights before the first step: one at position 0, masked or not. Their log is the first input of `predict`."""
     return jnp.broadcast_to(jax.nn.one_hot(0, mask.shape[-1], dtype=jnp.float32), mask.shape)
 
 
+@checked_masks
 def log_transition(
     scores: Float[Array, "... s"],
     mask: Bool[Array, "... s"],
@@ -50,7 +53,7 @@ def log_transition(
 
     Args:
         scores: of each source position; target time is one of the leading axes.
-        mask: the allowed positions; one for all steps needs an axis of size 1 for time, [..., 1, s].
+        mask: the allowed positions, with as many axes as the scores: one for all steps is [..., 1, s]. Or [s], for all.
         monotonic: allow i >= j only (Wu & Cotterell 2019, order 0). If False and without jumps the step before does
             not matter (Wu 2018), and axis j has size 1.
         jumps: scores of the distance i - j (order 1), from 0 to w - 1 if monotonic, else from -c to c with
@@ -59,8 +62,10 @@ def log_transition(
             and `forward` starts from position 0.
 
     Raises:
-        ValueError: an even number of jumps in both directions, which has no middle.
+        ValueError: an even number of jumps in both directions, which has no middle; a mask that is not boolean, or does
+            not fit.
     """
+    check_mask(mask, scores.shape, axes=1)
     size = scores.shape[-1]
     positions = jnp.arange(size)
     distance = positions - positions[:, None]  # [j, i]
@@ -133,6 +138,7 @@ def forward(
     return ForwardResult(jnp.where(real, token_nll, 0.0), log_predictive, log_posterior)
 
 
+@checked_masks
 def expected_weights(
     select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
 ) -> Float[Array, "... s"]:
@@ -146,6 +152,7 @@ def expected_weights(
     The weights sum to at most one. The rest is the probability of running past the last key: a zero context, now and
     in all later steps. Before the first step, previous = `initial_weights(mask)`.
     """
+    check_mask(mask, select.shape, axes=1)
     select = jnp.where(mask, wide(select), 0.0)
     moved = jnp.concatenate([jnp.ones_like(select[..., :1]), 1.0 - select[..., :-1]], axis=-1)
 
@@ -157,6 +164,7 @@ def expected_weights(
     return select * jax.lax.associative_scan(compose, tuple(maps), axis=-1)[1]
 
 
+@checked_masks
 def hard_weights(
     select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
 ) -> Float[Array, "... s"]:
@@ -180,6 +188,7 @@ class MonotonicSelection(nn.Module, kw_only=True):
 
     sums_to_one = False
 
+    @checked_masks
     @nn.compact
     def __call__(
         self,

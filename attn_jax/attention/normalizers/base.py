@@ -21,7 +21,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_mask
+from attn_jax.attention.masks import check_mask, checked_masks
 from attn_jax.types import Array, Bool, Float, floating, wide
 
 Scores = Float[Array, "... k"]
@@ -62,6 +62,7 @@ def _property(normalize: Callable, name: str, default: bool) -> bool:
     return getattr(normalize, name, getattr(inside, name, default))
 
 
+@checked_masks
 def full_mask(scores: Scores, mask: Mask) -> Bool[Array, "... k"]:
     """Returns the mask in the shape of the scores, True everywhere for None; raises as `masks.check_mask` does."""
     if mask is not None:

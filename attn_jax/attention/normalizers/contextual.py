@@ -4,6 +4,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
 from attn_jax.attention.normalizers.parametric import Query, per_head
 from attn_jax.types import Array, Float, wide
@@ -44,6 +45,7 @@ class ContextualSoftmax(nn.Module, kw_only=True):
             raise ValueError(f"num_positions is {self.num_positions}; expected at least 2")
         super().__post_init__()
 
+    @checked_masks
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         if query is None:

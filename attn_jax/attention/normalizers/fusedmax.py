@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from attn_jax.attention import loops
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.entmax import sparsemax
 from attn_jax.types import Array, Bool, Float, Int
@@ -35,6 +36,7 @@ def fusedmax(scores: Scores, mask: Mask = None, fusion: float | int | Float[Arra
     return sparsemax(fused.reshape(scores.shape), mask)
 
 
+@checked_masks
 def fuse(scores: Float[Array, " k"], mask: Bool[Array, " k"], fusion: Float[Array, ""]) -> Float[Array, " k"]:
     """argmin_y ||y - scores||^2 / 2 + fusion * sum_i |y_(i+1) - y_i|, over the keys where the mask is True.
 

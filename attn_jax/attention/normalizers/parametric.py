@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_mask, with_axes
+from attn_jax.attention.masks import check_mask, checked_masks, with_axes
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
 from attn_jax.attention.normalizers.entmax import entmax
 from attn_jax.attention.normalizers.forms import Form, entmax_form
@@ -27,6 +27,7 @@ class Entmax(nn.Module, kw_only=True):
 
     alpha: float = 1.5  # 1 is softmax, 1.5 entmax15, 2 sparsemax
 
+    @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alpha)
 
@@ -50,6 +51,7 @@ class LearnedEntmax(nn.Module, kw_only=True):
         logit = self.param("alpha", nn.initializers.zeros, (self.num_heads, 1, 1), jnp.float32)
         return per_head(1 + nn.sigmoid(logit), scores).astype(widest(scores))
 
+    @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alphas(scores))
 
@@ -63,6 +65,7 @@ class Fusedmax(nn.Module, kw_only=True):
 
     fusion: float = 0.1  # weight of the penalty: 0 is sparsemax, larger gives longer runs of equal weights
 
+    @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return fusedmax(scores, mask, self.fusion)
 
@@ -77,6 +80,7 @@ class ScalableSoftmax(nn.Module, kw_only=True):
     num_heads: int = 1  # number of learned s
     num_scaled: int = 0  # number of heads that are scaled, the first ones; 0 is all
 
+    @checked_masks
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         scale = self.param("scale", nn.initializers.constant(self.scale), (self.num_heads, 1, 1), jnp.float32)
@@ -102,6 +106,7 @@ class ScalableEntmax(nn.Module, kw_only=True):
     num_heads: int = 1  # number of learned w and v
     num_scaled: int = 0  # number of heads that are scaled, the first ones; 0 is all
 
+    @checked_masks
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         if query is None:

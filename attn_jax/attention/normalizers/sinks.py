@@ -15,6 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
 from attn_jax.attention.normalizers.forms import SOFTMAX, Form, Reduce
 from attn_jax.attention.normalizers.parametric import Query, per_head
@@ -35,6 +36,7 @@ def softmax_with_sink(scores: Scores, mask: Mask = None, sink: Float[Array, "...
     return softmax(jnp.concatenate([scores, sink], axis=-1), kept)[..., :-1]
 
 
+@checked_masks
 def softmax_one(scores: Scores, mask: Mask = None) -> Weights:
     """weights_i = exp(scores_i) / (1 + sum_j exp(scores_j)): a key of score 0 and value 0 takes the rest.
 
@@ -111,6 +113,7 @@ class LearnedSink(nn.Module, kw_only=True):
         """Returns the score of the sink, broadcastable to the scores."""
         return per_head(self.param("sink", nn.initializers.zeros, (self.num_heads, 1, 1), jnp.float32), scores)
 
+    @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return softmax_with_sink(scores, mask, self.sinks(scores))
 

@@ -22,11 +22,13 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import loops
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
 from attn_jax.attention.normalizers.parametric import Query, per_head
 from attn_jax.types import Array, Float
 
 
+@checked_masks
 def log_partition(scores: Scores, pairwise: Float[Array, "... 4"], mask: Mask = None) -> Float[Array, "..."]:
     """Computes log Z of a linear chain over the keys where the mask is True; 0 where there is none.
 
@@ -73,12 +75,14 @@ class Chain(nn.Module, kw_only=True):
     num_heads: int = 1  # number of learned b
     sums_to_one = False
 
+    @checked_masks
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         pairwise = self.param("pairwise", nn.initializers.zeros, (self.num_heads, 1, 4), jnp.float32)
         return chain_marginals(scores, mask, per_head(pairwise, scores))
 
 
+@checked_masks
 def log_partition_of_segments(
     scores: Scores, lengths: Float[Array, "... #l"], mask: Mask = None
 ) -> Float[Array, "..."]:
@@ -143,6 +147,7 @@ class Segments(nn.Module, kw_only=True):
             raise ValueError(f"longest_segment is {self.longest_segment}; expected at least 1")
         super().__post_init__()
 
+    @checked_masks
     @nn.compact
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         lengths = self.param("lengths", nn.initializers.zeros, (self.num_heads, 1, self.longest_segment), jnp.float32)

@@ -13,7 +13,7 @@ from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.core import Attended
 from attn_jax.attention.gates import ContextGate
 from attn_jax.attention.masks import causal as causal_order
-from attn_jax.attention.masks import masks_by_name
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written.delta import Delta
@@ -144,7 +144,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         _, writes, recent = self._project(x, jnp.zeros((batch_size, 1), bool))
         return WrittenMemory(self._rule().start(writes), recent)
 
-    @masks_by_name
+    @checked_masks
     def self_attend(
         self,
         x: Float[Array, "b n d"],
@@ -189,7 +189,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         attended = self._attended(x, context, rule.weights(query, writes, causal))
         return WrittenMemory(state, recent), attended
 
-    @masks_by_name
+    @checked_masks
     def prepare(self, keys: Float[Array, "b k d"], *, key_mask: Bool[Array, "b k"]) -> WrittenMemory:
         """Writes keys without causal order, such as the states of a source.
 

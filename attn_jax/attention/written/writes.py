@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import check_key_mask, masks_by_name
+from attn_jax.attention.masks import check_key_mask, checked_masks
 from attn_jax.types import Array, Bool, Float, widest
 
 # Log decay: e^-30 is less than the last digit of float32. Cumulated sums of n of them have an error of about 2e-6 n in
@@ -25,7 +25,7 @@ class Writes(NamedTuple):
     log_decay: Float[Array, "... k g"]  # at most 0; before a write the memory is multiplied by its exp; g: 1 or dk
 
 
-@masks_by_name
+@checked_masks
 def make_writes(
     keys: Float[Array, "... k dk"],
     values: Float[Array, "... k dv"],

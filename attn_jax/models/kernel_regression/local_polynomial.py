@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention import loops
+from attn_jax.attention.masks import checked_masks
 from attn_jax.types import Array, Bool, Callable, Float
 
 RIDGE = 1e-4  # added to the scaled moments of degree >= 1; keys too few for a polynomial then give the mean
@@ -101,6 +102,7 @@ def no_moments(query: Float[Array, "q d"], size: int, num_values: int) -> Moment
     )
 
 
+@checked_masks
 def add_keys(
     moments: Moments,
     scores: Float[Array, "q k"],

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
-from attn_jax.attention.masks import masks_by_name
+from attn_jax.attention.masks import checked_masks
 from attn_jax.models.kernel_regression.criteria import CRITERIA, SMALLEST_ERROR, Criterion
 from attn_jax.models.kernel_regression.local_polynomial import effective_weights, read, streamed_moments
 from attn_jax.models.metrics import Mean
@@ -165,7 +165,7 @@ class KernelRegression:
         found = self.each(smoother, len(inputs))
         return jnp.einsum("mq,mqn->qn", shares_in_reach(mixture, jnp.any(found != 0, axis=-1)), found)
 
-    @masks_by_name
+    @checked_masks
     def component_smoother(
         self,
         params: Params,

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attended, Score
+from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.rnn import CELLS, Cell, Recurrence, scan_cell
 from attn_jax.types import Array, Bool, Float, Int
 
@@ -50,6 +51,7 @@ class GateNetwork(Score, kw_only=True):
         return nn.Dense(1, name="vector")(jnp.tanh(hidden))[..., 0]
 
 
+@checked_masks
 def independent_sigmoid(
     scores: Float[Array, "... k"], mask: Bool[Array, "... k"] | None = None
 ) -> Float[Array, "... k"]:
@@ -63,6 +65,7 @@ def independent_sigmoid(
     return jnp.where(mask, nn.sigmoid(jnp.where(mask, scores, 0.0)), 0.0)
 
 
+@checked_masks
 def softmax_cross_entropy(
     scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]
 ) -> Float[Array, "b"]:
@@ -71,6 +74,7 @@ def softmax_cross_entropy(
     return -jnp.sum(jnp.where(_chosen(slot, mask), log_gates, 0.0), axis=-1)
 
 
+@checked_masks
 def sigmoid_cross_entropy(
     scores: Float[Array, "b n"], slot: Int[Array, "b"], mask: Bool[Array, "b n"]
 ) -> Float[Array, "b"]:
@@ -106,6 +110,7 @@ class SoftEpisode(nn.Module, kw_only=True):
     def prepare(self, facts: Float[Array, "b n d"]) -> Float[Array, "b n d"]:
         return facts
 
+    @checked_masks
     def __call__(
         self, prepared: Float[Array, "b n d"], attended: Attended, mask: Bool[Array, "b n"]
     ) -> Float[Array, "b d"]:
@@ -147,6 +152,7 @@ class GatedEpisode(Recurrence, kw_only=True):
         """W f + b, which is the same in every pass."""
         return jnp.swapaxes(self.project(facts), 0, 1)
 
+    @checked_masks
     def __call__(
         self, prepared: Float[Array, "n b gd"], attended: Attended, mask: Bool[Array, "b n"]
     ) -> Float[Array, "b d"]:

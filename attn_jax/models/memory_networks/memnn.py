@@ -31,6 +31,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import loops
 from attn_jax.attention.dropout import Dropout
+from attn_jax.attention.masks import checked_masks
 from attn_jax.models.memory_networks.base import Answer, StoryLayout, bags, find_sentences
 from attn_jax.token_ids import PAD
 from attn_jax.types import Array, Bool, Float, Int
@@ -145,6 +146,7 @@ class MemNN(nn.Module, kw_only=True):
         first, second, third = jnp.split(asking @ self.order[:3].T, 3, axis=-1)
         return first * before_older + second * before_newer + third
 
+    @checked_masks
     def best(
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], mask: Bool[Array, "b n"], last: Int[Array, "b"]
     ) -> Int[Array, "b"]:

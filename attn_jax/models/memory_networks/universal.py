@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.dropout import Dropout
+from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer
@@ -75,6 +76,7 @@ class UniversalStack(nn.Module, kw_only=True):
             # With a bias of one, p is about 0.73 at first: most positions start out halting early.
             self.halt = nn.Dense(1, bias_init=nn.initializers.ones)
 
+    @checked_masks
     def __call__(
         self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], train: bool = False
     ) -> tuple[Float[Array, "b n d"], Float[Array, "t b h n n"], Float[Array, "t b n"], Float[Array, "b n"]]:

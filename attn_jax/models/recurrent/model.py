@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.attention.dropout import Dropout
+from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.rnn import Cell, Recurrence, State
 from attn_jax.models.base import continued
@@ -57,6 +58,7 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         ]
         self.drop = Dropout(rate=self.dropout)
 
+    @checked_masks
     def run(
         self, states: tuple[State, ...], embedded: Float[Array, "b t e"], mask: Bool[Array, "b t"], *, train: bool
     ) -> tuple[tuple[State, ...], Float[Array, "b t d"]]:

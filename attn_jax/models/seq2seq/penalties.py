@@ -8,7 +8,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from attn_jax.attention.information import entropy
-from attn_jax.attention.masks import masks_by_name
+from attn_jax.attention.masks import checked_masks
 from attn_jax.outputs.pointer import coverage_loss
 from attn_jax.types import Array, Bool, Float, wide
 
@@ -30,7 +30,7 @@ class Penalties:
     entropy: float = 0.0
     coverage: float = 0.0
 
-    @masks_by_name
+    @checked_masks
     def __call__(
         self, weights: Float[Array, "b t s"], *, real: Bool[Array, "b t"], key_mask: Bool[Array, "b s"]
     ) -> Float[Array, "b t"]:

@@ -63,6 +63,8 @@ def test_a_patch_is_mapped_on_its_own():
     dense = params["params"]["Dense_0"]
     expected = x[0, 4:6, 6:8].reshape(-1) @ dense["kernel"] + dense["bias"]
     np.testing.assert_allclose(out[0, 2, 3], expected, rtol=1e-5, atol=1e-6)
+    for edges, expected in zip(grid.edges(12, 10), ([0, 2, 4, 6, 8, 10, 12], [0, 2, 4, 6, 8, 10]), strict=True):
+        np.testing.assert_array_equal(edges, expected)
     with pytest.raises(ValueError, match="patches of 4 pixels do not divide an image of 10 x 12"):
         PatchGrid(features=4, patch_size=4).cells(12, 10)
 

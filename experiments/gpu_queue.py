@@ -20,6 +20,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from attn_jax.errors import one_line
 from attn_jax.evaluation.provenance import COMMIT
 from attn_jax.options import user_path
 
@@ -92,4 +93,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line("gpu_queue.py"):
+        main()

@@ -34,7 +34,7 @@ MUTATIONS = {
     ),
     "products_are_rounded": Mutation(
         "attention/scores/base.py",
-        "query, keys, preferred_element_type=wide)",
+        "query, keys, preferred_element_type=widest(query, keys))",
         "query, keys)",
         "attention/test_types.py",
     ),

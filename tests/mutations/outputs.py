@@ -59,8 +59,8 @@ MUTATIONS = {
     ),
     "proposal_moves_the_model": Mutation(
         "outputs/proposals.py",
-        "(jax.lax.stop_gradient(hidden.astype(jnp.float32)))",
-        "(hidden.astype(jnp.float32))",
+        "(jax.lax.stop_gradient(wide(hidden)))",
+        "(wide(hidden))",
         "outputs/test_sampled.py::test_a_learned_proposal_trains_itself_and_leaves_the_model_alone",
     ),
     "alias_threshold": Mutation(
@@ -83,7 +83,7 @@ MUTATIONS = {
     ),
     "shared_samples": Mutation(
         "outputs/sampled.py",
-        "log_k = jnp.log(float(self.num_samples))",
+        "log_k = math.log(self.num_samples)",
         "log_k = 0.0",
         "outputs/test_sampled.py::test_the_loss_tends_to_the_full_one",
     ),
@@ -150,9 +150,9 @@ MUTATIONS = {
     "later_of_equal_words": Mutation(
         "outputs/chunked.py",
         "jnp.concatenate([values, best], axis=1), k)\n"
-        "        words = jnp.concatenate([words, part.start + index], axis=1)",
+        "        words = jnp.concatenate([words, (part.start + index).astype(jnp.int32)], axis=1)",
         "jnp.concatenate([best, values], axis=1), k)\n"
-        "        words = jnp.concatenate([part.start + index, words], axis=1)",
+        "        words = jnp.concatenate([(part.start + index).astype(jnp.int32), words], axis=1)",
         "outputs/test_chunked.py::test_of_equal_words_the_first_are_taken",
     ),
     "all_logits_at_once": Mutation(

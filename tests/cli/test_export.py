@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from tiny_run import tiny_config, train
 
 import attn_jax
-from attn_jax.cli import commands, export, main
+from attn_jax.cli import commands, export, exported_decoder, main
 from attn_jax.cli.build import build_task
 from attn_jax.cli.inputs import Files
 from attn_jax.cli.load import load
@@ -212,6 +212,26 @@ def test_a_line_that_is_no_source_is_told_in_one_line(decode, line, message):
     """A token that the model has not gives nan, and a source without its end another output."""
     with pytest.raises(SystemExit, match=message):
         decode(f"4 5 3\n{line}\n")
+
+
+ABOUT = {"source_vocab_size": 9, "source_length": 4, "pad": 0, "bos": 2, "eos": 3, "forbidden": [0, 2]}
+
+
+def test_the_largest_token_and_the_longest_source_are_taken_and_no_larger_ones():
+    assert exported_decoder.read("8 5 4 3", 1, ABOUT) == [8, 5, 4, 3]
+    for line in ("9 5 4 3", "8 7 5 4 3"):
+        with pytest.raises(SystemExit, match="line 1: "):
+            exported_decoder.read(line, 1, ABOUT)
+
+
+def test_an_output_that_does_not_end_has_as_many_tokens_as_that_of_predict():
+    """Two for each of the source and ten, and no more than decode.max_length."""
+    decoder = object.__new__(exported_decoder.Decoder)
+    decoder.about, decoder.params = ABOUT | {"batch_size": 4, "max_length": 15}, []
+    decoder.start = lambda params, batch: (None, None)
+    decoder.step = lambda params, memory, state, token: (state, np.arange(4 * 9.0).reshape(4, 9))
+    found = decoder.greedy([[3], [4, 3], [], [4, 5, 6, 3]])
+    assert [len(tokens) for tokens in found] == [12, 14, 0, 15] and set(found[0]) == {8}
 
 
 @one_run

@@ -274,7 +274,7 @@ def test_normalizers_by_name_and_a_bias_with_axes_of_its_own():
     found = blockwise_attention(
         dot, query, keys, values, mask=MASK[0, 0], bias=BIAS, normalize="sparsemax", block_size=4
     )
-    expected = compiled(functools.partial(written, sparsemax))(query, keys, values, BIAS, MASK[0, 0])[1]
+    expected = compiled(functools.partial(written, sparsemax))(query, keys, values, BIAS, MASK[:1, 0])[1]
     np.testing.assert_allclose(found.context, expected, atol=1e-5)
 
 
@@ -307,7 +307,7 @@ def test_attention_by_blocks_is_attention(score, normalize):
 
     def total(params, block_size, mask):
         module = heads(block_size)
-        memory = module.apply(params, x, None, real, method="prepare")
+        memory = module.apply(params, x, key_mask=real, method="prepare")
         return jnp.sum(jnp.square(module.apply(params, x, memory, mask=mask).context))
 
     expected = compiled(jax.value_and_grad(functools.partial(total, block_size=0, mask=causal_mask(KEYS))))(params)

@@ -150,7 +150,7 @@ def test_a_planted_link_is_named_and_leads_nowhere(copy, tmp_path, monkeypatch, 
 
 def test_a_work_directory_that_cannot_be_written_is_told_before_the_data_is_built(tmp_path, nothing_is_built):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=f"^--workdir={tmp_path}/file is a file; expected"):
+    with pytest.raises(UserError, match=f"^{tmp_path}/file is a file; expected"):
         runs.open_run(CONFIG, tmp_path / "file")
     with pytest.raises(UserError, match=f"^cannot write {tmp_path}/file/x: not a directory$"):
         runs.open_run(CONFIG, tmp_path / "file" / "x")

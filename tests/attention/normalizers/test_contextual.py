@@ -17,7 +17,7 @@ MASK[2, 1] = False
 
 def test_it_is_the_formula_of_the_paper_for_each_head():
     module = ContextualSoftmax(num_heads=2, num_positions=3)
-    scores, query, mask = jnp.asarray(SCORES, jnp.float32), jnp.asarray(QUERY, jnp.float32), jnp.asarray(MASK)
+    scores, query, mask = jnp.asarray(SCORES, jnp.float32), jnp.asarray(QUERY, jnp.float32), jnp.asarray(MASK)[None]
     params = params_of(module, scores, mask, query=query)
     weights = compiled(lambda p: module.apply({"params": p}, scores, mask, query=query))(params)
     for head, row in np.ndindex(2, 4):

@@ -93,6 +93,7 @@ def test_a_config_has_just_its_keys_and_says_how_to_run_it(name):
         assert "python -m attn_jax.tasks.download " in docstring and f"--config.data_dir={'data/'}" in docstring
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_trains_two_steps(name, tmp_path):
     config = shrunk(load_file(ROOT / "configs" / f"{name}.py", "get_config"), tmp_path)

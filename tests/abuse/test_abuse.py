@@ -54,6 +54,7 @@ def box(tmp_path_factory):
     box.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_case(cases, box, name):
     result = box.attempt(cases[name], "case")
@@ -90,6 +91,7 @@ def test_verdicts(tmp_path):
         assert judge(tried, tmp_path, result, harmed)[0] == verdict, result
 
 
+@pytest.mark.slow
 def test_the_script_prints_a_table_and_writes_results(box, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run, "Sandbox", lambda folder: box)
     monkeypatch.setattr(box, "train", lambda: None)

@@ -55,6 +55,7 @@ def written(normalize, query, keys, values, bias, mask):
 NAMES = {normalize.__name__: normalize for normalize in (*FORMS, softmax_one, unnormalized_sigmoid)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [1, 4, 11, 512])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_context_and_all_gradients_are_those_of_the_formula(name, block_size):
@@ -80,6 +81,7 @@ def test_the_context_and_all_gradients_are_those_of_the_formula(name, block_size
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [softmax, entmax15, functools.partial(entmax, alpha=1.3)])
 def test_second_derivatives_are_those_of_the_formula(normalize):
     form = entmax_form(1.3) if isinstance(normalize, functools.partial) else normalize
@@ -98,6 +100,7 @@ def test_second_derivatives_are_those_of_the_formula(normalize):
     np.testing.assert_allclose(ours, formula, atol=5e-4 * np.abs(formula).max())
 
 
+@pytest.mark.slow
 def test_parameters_of_the_score_and_of_the_normalizer_get_gradients():
     score = Additive(features=6)
     params = score.init(jax.random.key(0), QUERY, KEY, method=lambda s, q, k: s(q, s.project_keys(k)))
@@ -120,6 +123,7 @@ def test_parameters_of_the_score_and_of_the_normalizer_get_gradients():
     assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(ours))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [softmax, sparsemax, Entmax(alpha=1.2), softmax_one])
 def test_masks_and_biases_by_position_and_parts_of_the_weights(normalize):
     slope = np.float32(0.3)
@@ -157,6 +161,7 @@ TRACED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("traced", TRACED)
 def test_functions_of_positions_in_what_is_traced_before_it_is_differentiated(traced):
     """What they close over, and the positions, must not be kept from a trace that has ended."""
@@ -178,6 +183,7 @@ def test_entmax_of_alpha_one_is_softmax():
     assert form_of(Entmax(alpha=1.0), scores) is form_of(Entmax(alpha=1 + 1e-9), scores) is FORMS[softmax]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.1, 1.5, 2.0])
 def test_weights_of_entmax_sum_to_one_to_the_last_digits(alpha):
     query, keys = (jnp.asarray(RNG.normal(0, 2, (n, WIDTH)), jnp.float32) for n in (100, 40))
@@ -202,6 +208,7 @@ def test_half_precision_under_vmap():
     np.testing.assert_allclose(ours.astype(jnp.float32), expected.astype(jnp.float32), atol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [softmax, entmax15])
 def test_memory_grows_with_the_number_of_keys_alone(normalize):
     def memory(length, by_blocks):
@@ -285,6 +292,7 @@ def test_rows_of_queries_that_there_are_not():
             found.rows([0, row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("score", "normalize"),
     [

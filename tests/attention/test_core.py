@@ -76,6 +76,7 @@ def attend(request):
     return compiled(lambda *args: attention.apply({"params": params}, *args, method=read))
 
 
+@pytest.mark.slow
 def test_context_is_the_mean_value_and_what_is_masked_has_no_weight(attend):
     context, weights = attend(QUERY, MEMORY, MASK, POSITIONS)
     for b, q in np.ndindex(len(LENGTHS), QUERIES):
@@ -92,6 +93,7 @@ def test_masked_keys_may_hold_anything(attend):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.slow
 def test_masking_is_deleting_and_a_batch_is_its_rows(attend):
     context, weights = attend(QUERY, MEMORY, MASK, POSITIONS)
     alone = attend(*(x[1:2] for x in (QUERY, MEMORY[:, :6], MASK[:, :6], POSITIONS)))
@@ -156,6 +158,7 @@ def test_values_may_differ_from_keys_and_have_heads():
     np.testing.assert_allclose(context, weights @ values, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
     """One row is read as it was sampled; several have a loss each, of which this class knows nothing."""
@@ -216,6 +219,7 @@ def test_a_line_is_not_fitted_by_negative_weights():
     assert Attention(score="scaled_dot", normalize="linear", fit=Parallax()).fit is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax"])
 def test_query_keys_and_values_may_have_different_dtypes(normalize):
     query, keys = jnp.asarray(QUERY[1:2]), jnp.asarray(MEMORY[1:2])
@@ -234,6 +238,7 @@ def test_keys_are_not_sampled_from_weights_that_need_not_sum_to_one(restriction)
     assert not Attention(score="dot", **{restriction: module}).sums_to_one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", ["scalable_entmax", "contextual_softmax"])
 def test_a_normalizer_that_reads_the_query_gets_it_with_the_axes_of_the_scores(normalize):
     """Queries of heads without a batch, and as many texts as heads: no axis is taken for another one."""

@@ -6,6 +6,7 @@ Those of other normalizers, of hard attention, of written memories and of the op
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from arrays import check_derivatives, params_of
 
 from attn_jax.attention import NORMALIZERS, SCORES, Attention
@@ -39,17 +40,20 @@ def total_of(attentions):
     return total
 
 
+@pytest.mark.slow
 def test_of_every_score():
     scores = [made(kind) for name, kind in SCORES.items() if name not in ZERO]
     attentions = [Attention(score=s, normalize="kernel_sum" if s.compact else "softmax") for s in scores]
     check_derivatives(total_of(attentions), QUERY, KEYS)
 
 
+@pytest.mark.slow
 def test_of_elementwise_normalizers():
     names = [name for name in NORMALIZERS if name not in ZERO | ELSEWHERE]
     check_derivatives(total_of([Attention(score="dot", normalize=name) for name in names]), QUERY, KEYS)
 
 
+@pytest.mark.slow
 def test_steps_have_a_gradient_of_zero():
     one = lambda name: Attention(score="dot", normalize=name) if name in NORMALIZERS else None  # noqa: E731
     hard = total_of([one("hardmax"), Attention(score=made(SCORES["constant"]), normalize="kernel_sum")])

@@ -39,11 +39,13 @@ def check(attention):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NORMALIZERS))
 def test_of_every_normalizer(name):
     check(Attention(score="dot", normalize=name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_BLOCKS)
 def test_of_every_normalizer_by_blocks(name):
     check(Attention(score="dot", normalize=name, block_size=2))

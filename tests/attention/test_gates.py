@@ -46,6 +46,7 @@ def test_a_position_after_the_last_key_counts_as_that_of_the_last():
     )
 
 
+@pytest.mark.slow
 def test_a_masked_key_forgets_nothing_as_if_it_were_not_there():
     heads = heads_of(forgets=True)
     params = {"params": params_of(heads, X, X, positions=PLACES)}
@@ -64,6 +65,7 @@ def heads_of(groups=0, **options):
     return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=groups, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("groups", "normalize"), [(0, "softmax"), (2, "stick_breaking")])
 def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions(groups, normalize):
     heads = heads_of(groups, forgets=True, gate=True, normalize=normalize)

@@ -38,6 +38,7 @@ def test_iterations_are_attention_with_the_context_as_next_query():
     np.testing.assert_allclose(weights @ jnp.asarray(PATTERNS, jnp.float32), query, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REGULARIZERS)
 def test_the_energy_falls_with_each_iteration(name):
     """E = |query|^2 / 2 - max over w of (w . patterns query - Omega(w))."""
@@ -86,6 +87,7 @@ def test_derivatives_in_float64():
     check_derivatives(total, QUERY, PATTERNS)
 
 
+@pytest.mark.slow
 def test_heads_iterate_each_for_itself_with_shared_keys():
     x = jnp.asarray(RNG.normal(size=(2, 6, 8)), jnp.float32)
     mask = jnp.asarray(np.tril(np.ones((6, 6), bool)))
@@ -99,6 +101,7 @@ def test_heads_iterate_each_for_itself_with_shared_keys():
     np.testing.assert_array_equal(grouped(params, later)[:, :4], grouped(params, x)[:, :4])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_iterated_is_one_line():
     with pytest.raises(ValueError, match="iterations is 0; expected at least 1"):
         hopfield(0)

@@ -84,6 +84,7 @@ def prepared(case):
     return lambda params, x: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(call(params, x))), params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_function_in_shard_map_is_the_function(case):
     total, params = prepared(case)

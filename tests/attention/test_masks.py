@@ -108,6 +108,7 @@ READERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_a_mask_of_keys_is_the_keys_without_those_that_it_leaves_out(name):
     """With as many rows as queries, where a padding mask was taken for one of queries and keys."""
@@ -122,6 +123,7 @@ def test_a_mask_of_keys_is_the_keys_without_those_that_it_leaves_out(name):
     np.testing.assert_allclose(same, read(QUERY, KEYS, VALUES, mask=LENGTHS[2:3]), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_two_masks_are_their_conjunction(name):
     both = READERS[name](QUERY, KEYS, VALUES, key_mask=LENGTHS, mask=causal_mask(Q))

@@ -71,6 +71,7 @@ def both(score, grouped, with_bias):
     return [compiled(jax.value_and_grad(function, has_aux=True))(arrays) for function in (fused, explicit)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize(("score", "with_bias"), [(Dot, True), (ScaledDot, False)])
 def test_fused_is_explicit_with_masks_and_empty_rows(score, grouped, with_bias):
@@ -111,6 +112,7 @@ def written_out(query, keys, values, mask, bias=0.0, scale=0.3):
     return weighted_sum(softmax(scores, mask), values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("in_order", [None, causal])
 def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(in_order, grouped, given):
@@ -136,6 +138,7 @@ def test_a_mask_of_keys_is_a_column_of_the_keys_on_a_gpu(in_order, grouped, give
     assert np.all(got[0][1][1, ..., :2, :] == 0) == (in_order is causal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_with_a_bias_the_mask_stays_an_array_of_pairs_on_a_gpu(rows, grouped, given):
@@ -148,6 +151,7 @@ def test_with_a_bias_the_mask_stays_an_array_of_pairs_on_a_gpu(rows, grouped, gi
     np.testing.assert_array_equal(found[2], 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("own_mask", [True, False])
 def test_what_all_seeds_share_reaches_the_kernel_of_a_gpu_with_the_batch_of_its_queries(
@@ -237,6 +241,7 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
     assert implementation_of(jnp.float32, 64) == "xla"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query, keys", [((3, 4, 8), (5, 8)), ((3, 4, 8), (1, 5, 8)), ((2, 3, 4, 8), (5, 8)), ((4, 8), (3, 5, 8))]
 )
@@ -292,6 +297,7 @@ def test_each_head_is_one_attention():
     np.testing.assert_allclose(attended.context, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["scaled_dot", "additive", "normalizer with parameters"])
 def test_shared_keys_are_repeated_keys(score):
     make = {"additive": lambda: Additive(features=3)}.get(score, ScaledDot)
@@ -310,6 +316,7 @@ def test_shared_keys_are_repeated_keys(score):
         np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["top", "reinforce", "gumbel_softmax"])
 def test_every_head_reads_on_its_own(reading):
     attention = Attention(score=ScaledDot(), read=READINGS[reading])
@@ -395,6 +402,7 @@ def test_errors():
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, 2, KEYS), bool), method=read)
 
 
+@pytest.mark.slow
 def test_with_a_difference_rotary_scores_depend_on_distances_alone():
     """Each half is compared by itself, so each half is rotated by itself."""
     heads = MultiHead(attention=Attention(score="scaled_dot", difference=Difference()), num_heads=2, features=16)
@@ -410,6 +418,7 @@ def test_with_a_difference_rotary_scores_depend_on_distances_alone():
     assert np.abs(near - heads.apply(params, x, x).weights).max() > 1e-2  # rotation changes something
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kv_heads", [0, 2])
 def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
     heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=HEADS, num_kv_heads=kv_heads, features=WIDTH)
@@ -421,6 +430,7 @@ def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
         np.testing.assert_allclose(getattr(one, name), getattr(same, name), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, dict(num_kv_heads=2), dict(selective=True), dict(forgets=True)], ids=str)
 @pytest.mark.parametrize("block_size", [0, 2])
 def test_a_bias_as_a_function_of_places_is_the_array(options, block_size):

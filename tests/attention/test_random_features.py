@@ -47,6 +47,7 @@ def test_the_estimate_has_the_kernel_as_mean_and_the_stated_variance():
     assert np.all(found > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [random_directions, orthogonal_directions])
 def test_neither_kind_of_directions_is_biased_and_orthogonal_ones_vary_less(sample):
     query, keys = (jnp.full((1, 8), 0.19) for _ in range(2))  # |query + key|^2 = 1.2
@@ -66,6 +67,7 @@ def test_orthogonal_directions_are_orthogonal_in_blocks():
         np.testing.assert_allclose(products, np.diag(np.diag(products)), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 40.0])
 def test_the_linear_form_is_the_formula_with_the_score_of_random_features(factor):
     query, keys, values = (jnp.asarray(x, jnp.float32) for x in (factor * QUERY, KEYS, VALUES))

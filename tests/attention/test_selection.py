@@ -33,6 +33,7 @@ def test_one_key_is_hardmax_and_all_keys_are_no_selection():
     np.testing.assert_array_equal(all_, compiled(softmax)(SCORES, MASK))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "stick_breaking", "scalable_softmax"])
 def test_selecting_is_deleting_the_other_keys_for_any_normalizer(normalize):
     query, keys = (jnp.asarray(RNG.normal(size=(n, 4)), jnp.float32) for n in (1, 7))
@@ -101,6 +102,7 @@ def test_each_head_selects_its_own_keys_and_causal_masks_come_first():
     assert len(np.unique(weights > 0, axis=1)) > 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_selected():
     with pytest.raises(ValueError, match="top_keys is -1; expected at least 1"):
         Attention(score="dot", top_keys=-1)
@@ -116,6 +118,7 @@ def test_what_cannot_be_selected():
     assert attend(jnp.ones((1, 2)), jnp.ones((3, 2))).weights.shape == (1, 3)
 
 
+@pytest.mark.slow
 def test_a_key_out_of_reach_does_not_count_in_its_block():
     """Boxcar: only the third key is near the query; its block has a key that is not."""
     attention = Attention(score=Boxcar(width=(1.0,)), normalize="kernel_sum", top_keys=1, keys_per_block=2)

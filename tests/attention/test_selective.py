@@ -50,6 +50,7 @@ def test_masking_a_position_is_deleting_it():
     assert np.all(got[:, ~keep] == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [dict(), dict(num_kv_heads=2, forgets=True)], ids=["own keys", "shared, forgetting"]
 )
@@ -121,6 +122,7 @@ def test_what_cannot_select():
         two.init(jax.random.key(0), X, X, positions=PLACES)
 
 
+@pytest.mark.slow
 def test_in_bfloat16_many_small_selections_add_up():
     """Beside a sum of 16 a bfloat16 has steps of 1 / 8."""
     scores = jnp.full((2000, 2000), 0.01, jnp.bfloat16)

@@ -20,6 +20,7 @@ def normal(*shape):
     return jnp.asarray(RNG.normal(size=shape), jnp.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "keys", "values", "bias"),
     [
@@ -64,6 +65,7 @@ def test_a_memory_without_positions_has_no_context():
     assert context.shape == (0, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "length"), [(0, 3), (2, 0)])
 @pytest.mark.parametrize(
     "heads",
@@ -84,6 +86,7 @@ def test_heads_of_an_empty_batch_or_of_no_position(heads, batch, length):
     assert attended.context.shape == (*shape, 4) and attended.weights.shape == (batch, 2, length, length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [0, 2])
 @pytest.mark.parametrize("name", sorted(NORMALIZERS))
 def test_axes_are_added_explicitly(name, block_size):

@@ -116,6 +116,7 @@ def test_a_difference_is_two_maps_of_half_of_the_columns():
     assert np.any(attended < 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -158,6 +159,7 @@ def test_heads_are_causal_with_shared_keys(fields):
     assert np.abs(before[:, 4:] - after[:, 4:]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_derivatives_in_float64():
     line = lambda w, q, k: jnp.sum(jnp.sin(local_line_weights(w, q, k, ridge=0.1)))  # noqa: E731
     check_derivatives(line, WEIGHTS, QUERY, KEY)
@@ -187,6 +189,7 @@ def test_what_weights_of_both_signs_do_not_go_together_with():
         Attention(score="norm", fit=LocalLine()).apply({}, jnp.ones((1, 4)), jnp.ones((2, 5)))
 
 
+@pytest.mark.slow
 def test_a_line_is_fitted_at_the_last_query_of_a_hopfield_network():
     """Iterations move the query by the mean of the keys, also where the values are read by a line."""
     line, mean = (Attention(score="dot", iterations=3, fit=fit) for fit in (LocalLine(ridge=0.2), None))

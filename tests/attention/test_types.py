@@ -50,6 +50,7 @@ def normal(*shape, dtype=np.float32):
     return jnp.asarray(RNG.normal(size=shape).astype(dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", sorted(READINGS))
 def test_rows_have_the_type_of_the_weights(name, wide):
@@ -71,6 +72,7 @@ def test_learned_entmax_by_blocks_with_64_bits():
         np.testing.assert_allclose(found, whole.apply(params, query, keys).context, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_keys_and_values_of_two_types_are_written_in_the_wider():
     with jax.enable_x64(True):
         writes = make_writes(normal(6, 3), normal(6, 2, dtype=np.float64))
@@ -88,6 +90,7 @@ def test_rows_of_a_loss_have_its_type_with_64_bits():
         np.testing.assert_allclose(found, np.where(own, np.sum(x, axis=-1), 0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_score_within_a_score_by_blocks_in_a_compact_method():
     class Outer(nn.Module):
         block_size: int
@@ -104,6 +107,7 @@ def test_a_score_within_a_score_by_blocks_in_a_compact_method():
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(5, 6), (2, 1, 5, 6), (2, 4, 5, 6), (4, 1, 6)])
 def test_a_bias_of_all_heads_goes_to_heads_that_share_keys(shape):
     grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
@@ -135,6 +139,7 @@ def test_a_bias_of_another_number_of_heads_is_told():
             grouped.apply(params, query, keys, bias=given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [ScaledDot(), Gaussian(), Gaussian(per_column=True), Gaussian(width=(6.0,))])
 def test_float16_does_not_overflow_before_scores_are_scaled(score):
     """60 x 60 x 32 is beyond 65504, the largest number of float16; the scores are not."""
@@ -167,6 +172,7 @@ def to(dtype, tree):
     return jax.tree.map(lambda x: x.astype(dtype), tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("score", WIDENED, ids=lambda score: type(score).__name__)
 def test_scores_of_half_precision_are_not_rounded_and_weights_have_the_type_of_query_and_keys(score, dtype):
@@ -187,6 +193,7 @@ def test_scores_of_half_precision_are_not_rounded_and_weights_have_the_type_of_q
     assert attended.weights.dtype == attended.context.dtype == dtype
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [dict(normalize=lambda *x, **y: softmax(*x, **y)), dict(block_size=2), {}])
 def test_a_context_of_large_scores_in_bfloat16_is_that_of_the_scores_in_float32(options):
     """Scores up to 63, where neighbouring numbers of bfloat16 are 1 / 4 apart."""
@@ -209,6 +216,7 @@ def test_products_beyond_the_largest_number_of_float16():
         np.testing.assert_allclose(found.context, expected.context, atol=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [Dot(), Norm(), Gaussian(width=(1.0,))])
 def test_a_bias_is_not_rounded_to_half_precision(score):
     """The neighbours of 1000 in bfloat16 are 4 apart."""
@@ -249,6 +257,7 @@ for normalize in (softmax, entmax15):
 """
 
 
+@pytest.mark.slow
 def test_integers_are_numbers():
     """Where annotations are not checked, unlike in the tests."""
     subprocess.run([sys.executable, "-c", INTEGERS], check=True)
@@ -273,6 +282,7 @@ def normalized(name):
     return lambda scores: normalize.apply(params, scores, mask, query=query.astype(scores.dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NORMALIZERS))
 def test_weights_of_every_normalizer_have_the_type_of_the_scores(name):
     """Half precision is that of the same numbers in float32, rounded once; float64 stays."""
@@ -314,6 +324,7 @@ def test_a_width_is_not_rounded_to_float32(name, width):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float64])
 @pytest.mark.parametrize("name", ["weights", "divergence", "entropy", "path"])
 def test_probabilities_are_computed_in_float32_at_least(name, dtype):
@@ -333,6 +344,7 @@ def test_probabilities_are_computed_in_float32_at_least(name, dtype):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [random_directions, orthogonal_directions])
 def test_random_directions_are_the_same_with_64_bits(make):
     """They are no parameters, and belong to a model all the same."""

@@ -43,6 +43,7 @@ def analyze(folder, gold=None):
     return json.loads((folder / "run" / "analysis.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_table_and_a_file_with_the_values_of_each_seed(run, capsys):
     found = analyze(run)
     out, err = capsys.readouterr()
@@ -55,6 +56,7 @@ def test_a_table_and_a_file_with_the_values_of_each_seed(run, capsys):
     assert row["values"]["entropy"]["mean"] == np.mean(row["values"]["entropy"]["seeds"])
 
 
+@pytest.mark.slow
 def test_the_gold_of_words_is_for_words(run, capsys):
     # The only word of the target comes from all three of the source: every link is right, and none is missed
     # where all of them are only possible.
@@ -63,6 +65,7 @@ def test_the_gold_of_words_is_for_words(run, capsys):
     assert analyze(run, "\n\n")["rows"][0]["values"]["error"]["mean"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "message"),
     [
@@ -85,6 +88,7 @@ def test_files_that_are_missing(run):
         gold_of_file(str(run / "no"), load(run / "run").predictor, Pairs(["a"], ["b"]))
 
 
+@pytest.mark.slow
 def test_a_model_without_attention_to_the_source(tmp_path):
     with pytest.raises(UserError, match=r"model\.decoder none has no attention whose weights could be shown"):
         commands.analyze(tiny_config(model__decoder="none"), tmp_path, Files())

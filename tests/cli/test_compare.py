@@ -45,6 +45,7 @@ def edited(runs, tmp_path, file, change):
     return copy
 
 
+@pytest.mark.slow
 def test_the_statistics_of_a_run_add_up_to_its_result(runs):
     result, found = json.loads((runs / "a" / "result.json").read_text()), read_sentences(runs / "a" / "sentences.json")
     assert found["statistics"].keys() == result["metrics"].keys() and len(found["outputs"]) == 2
@@ -223,6 +224,7 @@ def test_what_cannot_be_compared_is_one_line(runs, tmp_path, file, change, messa
         compare_runs(copy, runs / "a")
 
 
+@pytest.mark.slow
 def test_the_same_sentences_in_files_of_other_names_are_compared(runs, tmp_path):
     copy = edited(runs, tmp_path, "result.json", lambda found: found | {"split": "copy.source, copy.target"})
     assert compare_runs(copy, runs / "a")["rows"] == compare_runs(runs / "b", runs / "a")["rows"]

@@ -57,6 +57,7 @@ def task(tmp_path, name, code, *arguments):
     return Task(name, [sys.executable, "-c", code, *map(str, arguments)], tmp_path / name / "log.txt")
 
 
+@pytest.mark.slow
 def test_commands_end_fail_and_begin_again_after_a_kill(engine, tmp_path):
     tasks = [
         task(tmp_path, "good", ENDS, 0),
@@ -102,6 +103,7 @@ STARTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
 @pytest.mark.parametrize("starts", STARTS)
 def test_a_command_dies_with_what_started_it(tmp_path, starts):

@@ -66,6 +66,7 @@ def copy(run, tmp_path):
     return shutil.copytree(run[0], folder, ignore=shutil.ignore_patterns("export"))
 
 
+@pytest.mark.slow
 def test_another_process_decodes_the_same_tokens(run, capsys):
     folder, sources = run
     model = load(folder)
@@ -100,6 +101,7 @@ DECODING = {  # options of a run's decoding, and what the line of an export says
 }
 
 
+@pytest.mark.slow
 @one_run
 @pytest.mark.parametrize("name", DECODING)
 def test_an_export_follows_the_decoding_of_its_run_or_names_what_it_leaves_behind(copy, run, monkeypatch, capsys, name):
@@ -134,6 +136,7 @@ def test_every_option_of_decoding_is_carried_or_named():
     assert set(commands.UNREAD["export"]) - {"eval."} == known - set(export.CARRIED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["language_model", "recurrent_language_model"])
 def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp_path, monkeypatch, capsys):
     """Its training has no sources, so their length is that of the texts."""
@@ -234,6 +237,7 @@ def test_an_output_that_does_not_end_has_as_many_tokens_as_that_of_predict():
     assert [len(tokens) for tokens in found] == [12, 14, 0, 15] and set(found[0]) == {8}
 
 
+@pytest.mark.slow
 @one_run
 @pytest.mark.parametrize("length", [1, 2])
 def test_the_printed_command_fits_the_shortest_sources(copy, length, capfd):
@@ -260,6 +264,7 @@ def test_without_buckets_or_data_the_option_that_helps_is_named(copy, monkeypatc
         commands.export(config, copy, Files())
 
 
+@pytest.mark.slow
 def test_imported_parameters_are_those_of_the_model_and_predict_the_same(run):
     folder, sources = run
     model = load(folder)
@@ -271,6 +276,7 @@ def test_imported_parameters_are_those_of_the_model_and_predict_the_same(run):
     assert [line for printed in imported for line in printed] == model.predict(sources)
 
 
+@pytest.mark.slow
 def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
     folder, _ = run
     config = load(folder).config
@@ -307,6 +313,7 @@ def test_an_ensemble_of_runs_is_refused(run):
         commands.export(config, run[0], Files())
 
 
+@pytest.mark.slow
 def test_the_files_say_what_they_hold(run):
     folder, _ = run
     model = load(folder)
@@ -386,6 +393,7 @@ def test_the_printed_command_names_the_folder_whatever_is_in_its_name(copy, caps
     assert name == "try" and command[0] == "echo" and command[2:] == ["|", "python", f"{copy}/export/decode.py"]
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_one_line(run, monkeypatch):
     folder, _ = run
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)

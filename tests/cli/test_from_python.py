@@ -29,6 +29,7 @@ def trained(tmp_path_factory):
     return attn_jax.train(attn_jax.get_config("quickstart", CHANGES), str(workdir))
 
 
+@pytest.mark.slow
 def test_a_training_in_python_has_the_parameters_of_one_by_command(trained, tmp_path):
     config = tiny_config(train__num_steps=3, seeds=(0, 1))
     assert {**load_config(trained.workdir).to_dict(), "description": ""} == {**config.to_dict(), "description": ""}
@@ -117,6 +118,7 @@ def test_a_finished_run_is_only_loaded_and_another_config_is_refused(trained, ca
         attn_jax.train(config, trained.workdir)
 
 
+@pytest.mark.slow
 def test_a_training_may_be_in_a_thread(tmp_path):
     """Python has handlers of signals in its main thread alone."""
     config = attn_jax.get_config("quickstart", TINY | {"train.num_steps": 1})

@@ -15,6 +15,7 @@ print(*[name for name in sys.argv[1:] if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_a_start_imports_nothing_slow():
     """tensorboardX would import torch, and scipy.stats takes a second."""
     pytest.importorskip("tensorboardX")

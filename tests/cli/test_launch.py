@@ -92,6 +92,7 @@ def first_words(text):
     return [line.split()[0] if line[:1].strip() else "" for line in text.splitlines()]
 
 
+@pytest.mark.slow
 def test_train(workdir, trained, data):
     out, err = trained[1].stdout, trained[1].stderr
     assert first_words(out) == ["quickstart", *EXAMPLES, "test", "pictures", "try"]
@@ -126,6 +127,7 @@ def test_the_header_names_what_makes_it_another_run_than_the_description_says():
     assert lines.changes(config, tuple(unseen)) == ""
 
 
+@pytest.mark.slow
 def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
     code, out, err = server.run(*options(data_dir=data), f"--workdir={workdir}")
     assert (code, first_words(out)) == (0, ["quickstart", "finished", "test"])
@@ -135,6 +137,7 @@ def test_the_same_command_again_says_that_it_is_finished(server, workdir, data):
     assert (again.code, again.out.splitlines()[1:]) == (0, out.splitlines()[1:])
 
 
+@pytest.mark.slow
 def test_a_finished_run_with_a_damaged_result_says_how_to_have_it_again(server, workdir, tmp_path):
     copy = shutil.copytree(workdir, tmp_path / "copy")
     (copy / "result.json").write_text('{"metrics": 3')
@@ -146,6 +149,7 @@ def test_a_finished_run_with_a_damaged_result_says_how_to_have_it_again(server, 
     assert after["metrics"] == before["metrics"] and after["steps"] == before["steps"]
 
 
+@pytest.mark.slow
 def test_eval(server, workdir, data):
     before = json.loads((workdir / "result.json").read_text())
     code, out, err = server.run("--mode=eval", f"--workdir={workdir}")
@@ -186,6 +190,7 @@ def test_metrics_are_printed_even_if_they_cannot_be_written(server, workdir, dat
 LINES = [" ".join(WORDS[i : i + 1 + i % 3]) for i in range(9)]
 
 
+@pytest.mark.slow
 def test_predict_is_a_filter(server, workdir, folder):
     text = "\n".join([*LINES[:3], "", *LINES[3:]])
     predict = ["--mode=predict", f"--workdir={workdir}"]
@@ -206,6 +211,7 @@ def test_predict_is_a_filter(server, workdir, folder):
     assert (scores[:, 0] >= scores[:, 1]).all() and rows[6:8] == [["0.0", ""], ["-inf", ""]]
 
 
+@pytest.mark.slow
 def test_nothing_of_the_input_acts_on_a_terminal(server, workdir):
     text = "a bird \x1b]0;pwned\x07\x1b[2J\x00 \x9b31m \u202e zebra\n"
     code, out, err = server.run("--mode=predict", f"--workdir={workdir}", stdin=text.encode())
@@ -217,6 +223,7 @@ def test_nothing_of_the_input_acts_on_a_terminal(server, workdir):
         assert all(c.isprintable() or c == "\n" for c in words)
 
 
+@pytest.mark.slow
 def test_samples_do_not_depend_on_the_batches(server, workdir):
     text = "\n".join(["a bird can"] * 7).encode()
     options = ["--mode=predict", f"--workdir={workdir}", "--config.decode.method=sample"]
@@ -235,6 +242,7 @@ def test_a_reader_that_has_enough(server, workdir, folder):
     assert job.wait() == (0, "", "")
 
 
+@pytest.mark.slow
 def test_score(server, workdir, data):
     score = ["--mode=score", f"--workdir={workdir}"]
     files = server.run(*score, f"--source={data}/unseen.source", f"--target={data}/unseen.target")
@@ -251,6 +259,7 @@ def test_score(server, workdir, data):
     np.testing.assert_allclose([float(line) for line in files.out.splitlines()], expected, rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["predict", "score", "visualize"])
 def test_an_empty_input_is_told(server, workdir, folder, mode):
     """As a command before the pipe that failed leaves it."""
@@ -262,6 +271,7 @@ def test_an_empty_input_is_told(server, workdir, folder, mode):
         assert told == f"{folder}/nothing.txt is empty; expected one input per line"
 
 
+@pytest.mark.slow
 def test_visualize(server, workdir):
     code, out, err = server.run("--mode=visualize", f"--workdir={workdir}", stdin=b"a bird zebra\n\ndance\n")
     paths = [pathlib.Path(line) for line in out.splitlines()]
@@ -294,6 +304,7 @@ def failure(server, *argv, stdin=b""):
     return err.removeprefix("launch.py: ").rstrip("\n")
 
 
+@pytest.mark.slow
 def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, tmp_path):
     train = [*options(data_dir=tmp_path), f"--workdir={tmp_path}/run"]
     source, target = write_pairs(tmp_path)
@@ -343,6 +354,7 @@ def test_bad_data_is_one_clear_line_and_leaves_no_work_directory(server, data, t
         assert "cannot be read (Permission denied)" in told()
 
 
+@pytest.mark.slow
 def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
     before = contents(workdir)
     at = f"--workdir={workdir}"
@@ -414,6 +426,7 @@ def test_bad_options_are_one_clear_line(server, workdir, data, tmp_path):
     assert contents(workdir) == before
 
 
+@pytest.mark.slow
 def test_without_a_checkpoint(server, workdir, data, tmp_path):
     """A copy of the work directory that lost them, and one that has none yet."""
     for name in ("config.json", "vocabularies.json"):
@@ -426,6 +439,7 @@ def test_without_a_checkpoint(server, workdir, data, tmp_path):
     assert message == f"{tmp_path} has no checkpoint yet; train it first"
 
 
+@pytest.mark.slow
 def test_a_loss_that_becomes_nan(server, data, tmp_path):
     changes = {"optimizer__name": "sgd", "optimizer__learning_rate": 1e30, "optimizer__clip_norm": 0.0}
     code, out, err = server.run(*options(data_dir=data, **changes), f"--workdir={tmp_path}")
@@ -453,6 +467,7 @@ def wait_for(path, seconds=120):
         time.sleep(0.002)
 
 
+@pytest.mark.slow
 def test_killed_and_terminated_is_bitwise_never_stopped(server, data, tmp_path):
     """kill -9, then SIGTERM, each followed by the same command."""
     command = [*options(data_dir=data, **LONG, eval__num_pictures=0)]
@@ -499,6 +514,7 @@ def small_disk(directory):
         subprocess.run(["umount", directory], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk(server, data, tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         code, _, err = server.run(*options(data_dir=data, **LONG, train__keep=100), f"--workdir={disk}/run")

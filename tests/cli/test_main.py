@@ -22,6 +22,7 @@ def started(form, *argv, **options):
     return subprocess.run([sys.executable, *form, *argv], capture_output=True, text=True, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS, ids=["file", "module"])
 def test_a_slip_is_one_line(form):
     result = started(form, f"--config={ROOT}/configs/quickstart.py", "--config.modl.cell=x", cwd=ROOT)
@@ -31,6 +32,7 @@ def test_a_slip_is_one_line(form):
     )
 
 
+@pytest.mark.slow
 def test_both_forms_give_the_same_help(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}  # as a sweep sets it: the package need not be installed
     first, second = (started(form, "--help", cwd=tmp_path, env=environment) for form in FORMS)
@@ -81,6 +83,7 @@ def test_commands_need_no_package_of_an_extra():
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", ">&-"])
 def test_a_closed_stream_is_no_traceback(tmp_path, closed):
     command = f"{sys.executable} -m attn_jax.cli --mode=predict --workdir={tmp_path} {closed}"

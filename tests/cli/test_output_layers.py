@@ -36,6 +36,7 @@ def config_of(name, **changes):
     return tiny_config(**SMALL | {"model__output__name": name} | samples | changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_a_run_trains_stores_its_counts_and_decodes(name, tmp_path):
     lazy = {"train__lazy_rows": True} if name not in ("full", "chunked", "adaptive") else {}
@@ -49,6 +50,7 @@ def test_a_run_trains_stores_its_counts_and_decodes(name, tmp_path):
     assert set(text.split()) <= {str(word) for word in range(40)}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_one_that_never_stopped(tmp_path):
     options = {"train__lazy_rows": True, "train__checkpoint_every": 1, "train__keep": 9, "train__num_steps": 4}
     config = config_of("sampled", model__output__proposal="unigram", model__output__smoothing=1.0, **options)
@@ -110,6 +112,7 @@ def test_an_option_that_the_layer_does_not_read_is_refused(changes, message):
     assert message in str(error.value)
 
 
+@pytest.mark.slow
 def test_rows_that_no_model_reads_are_refused(tmp_path):
     config = tiny_config(task__name="babi", model__name="memn2n", task__buckets=(), train__lazy_rows=True)
     with pytest.raises(UserError, match=r"nothing reads train\.lazy_rows"):

@@ -61,6 +61,7 @@ def report(config, workdir):
     return data_of(workdir / FILE)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_weights_that_the_model_gives(trained, capsys):
     config, workdir = trained
     page = report(config, workdir)
@@ -86,6 +87,7 @@ def test_the_page_has_the_weights_that_the_model_gives(trained, capsys):
     assert {row["name"] for row in page["results"]["rows"]} == {"loss", "perplexity"}
 
 
+@pytest.mark.slow
 def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
     copy = tmp_path / "run"
     shutil.copytree(trained[1], copy, ignore=shutil.ignore_patterns(FILE))

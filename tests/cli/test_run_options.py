@@ -74,6 +74,7 @@ def test_families_with_an_option():
     assert families_with("model.num_slots") == ["entnet"] and families_with("model.nothing") == []
 
 
+@pytest.mark.slow
 def test_every_option_is_described_with_its_value():
     config = quickstart.get_config()
     text = describe(config)

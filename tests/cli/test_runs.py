@@ -60,6 +60,7 @@ def stop_after(monkeypatch, last):
     )
 
 
+@pytest.mark.slow
 def test_train_end_to_end(whole):
     run, fitted = whole
     assert (fitted.step, fitted.reason, run.num_steps) == (10, "done", 10)
@@ -80,6 +81,7 @@ def test_train_end_to_end(whole):
     assert stored["model"]["hidden_size"] == 8 and stored["task"]["buckets"] == [[24, 11]]
 
 
+@pytest.mark.slow
 def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
     """Interrupted within an epoch and between two logs, twice; also what is averaged in the end is the same."""
     run, fitted = whole
@@ -164,6 +166,7 @@ def test_the_run_of_another_config_is_refused_and_untouched(whole):
     assert contents(run.workdir) == before
 
 
+@pytest.mark.slow
 def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
     """... in one program; the result has the value of each, their mean and standard deviation."""
     one, fitted = whole
@@ -199,6 +202,7 @@ def test_several_seeds_are_each_seed_alone(whole, tmp_path, capsys):
     assert (tmp_path / "both" / "curves.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_plateau_halves_and_early_stopping_stops(tmp_path):
     """Nothing gets better with a learning rate of 0. Evaluated after 3, 6 and 9 steps."""
     config = tiny_config(
@@ -269,6 +273,7 @@ def test_another_run_in_a_folder_without_checkpoints_does_not_inherit_a_result(t
     assert not list(tmp_path.glob("sentences*")) and not list(tmp_path.glob("analysis*"))
 
 
+@pytest.mark.slow
 def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
     """Any loss is as good as 1000: the first evaluation, after 3 steps, is the last."""
     config = tiny_config(train__goal=1000.0, train__num_steps=100)
@@ -278,6 +283,7 @@ def test_training_stops_at_its_goal_and_stays_finished(tmp_path):
     assert (fitted.step, fitted.reason) == (3, "finished before")
 
 
+@pytest.mark.slow
 def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoint(tmp_path):
     config = tiny_config(
         optimizer__name="sgd", optimizer__learning_rate=1e30, optimizer__clip_norm=0.0, train__checkpoint_every=1
@@ -292,6 +298,7 @@ def test_a_loss_that_becomes_nan_names_the_step_and_keeps_the_last_good_checkpoi
     runs.open_run(tiny_config(**SGD), tmp_path / "none").checkpoints.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metrics", [("exact_match",), ("perplexity",)])
 def test_a_model_that_diverged_in_its_last_step_is_one_line(tmp_path, metrics):
     """The loss of a step is that before its update."""
@@ -300,6 +307,7 @@ def test_a_model_that_diverged_in_its_last_step_is_one_line(tmp_path, metrics):
         commands.train(tiny_config(**{**SGD, **changes}), tmp_path, Files())
 
 
+@pytest.mark.slow
 def test_other_data_under_the_same_name_is_told(tmp_path):
     write_pairs(tmp_path)
     config = files_config(tmp_path, train__num_steps=3, train__checkpoint_every=1)
@@ -329,6 +337,7 @@ def poison(monkeypatch, steps):
     monkeypatch.setattr(runs, "make_train_step", make)
 
 
+@pytest.mark.slow
 def test_a_run_that_rewinds_is_one_that_never_saw_the_batches(tmp_path, monkeypatch, capsys):
     """NaN before the first checkpoint and between two; interrupted and resumed, too."""
     config = tiny_config(train__on_nan="rewind")
@@ -351,6 +360,7 @@ def test_a_run_that_rewinds_is_one_that_never_saw_the_batches(tmp_path, monkeypa
     assert timeless(tmp_path / "rewound") == timeless(tmp_path / "never")
 
 
+@pytest.mark.slow
 def test_a_run_rewinds_only_so_often(tmp_path, monkeypatch):
     poison(monkeypatch, list(range(1, 12)))
     with pytest.raises(UserError, match=r"became NaN at step 3; .*; 2 batches were left out before it; no more are"):
@@ -375,6 +385,7 @@ def one_device(tmp_path_factory):
     return run.workdir, on_host(run, fitted).params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"train__microbatches": 2}, {"parallel": "auto"}, {"parallel": "mesh"}],
@@ -396,6 +407,7 @@ def test_what_cannot_be_divided_is_refused_and_claims_nothing(tmp_path):
     runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "changes"),
     [
@@ -449,6 +461,7 @@ def test_text_files(tmp_path, capsys, vocabulary, changes):
     assert train(config, tmp_path / "run")[1].reason == "finished before"
 
 
+@pytest.mark.slow
 def test_time_of_all_processes_is_added_up(tmp_path, monkeypatch):
     """On a clock that stands still but while a batch is made, which takes 10 seconds; and that starts anew."""
     clock, batch_at = [0.0], Batches.batch_at
@@ -521,6 +534,7 @@ def test_a_wrong_option_is_one_clear_line_before_anything_is_read_or_written(tmp
     assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
     """The signal comes while the step that will be NaN is computed."""
     poison(monkeypatch, [5])
@@ -613,6 +627,7 @@ def test_what_learns_from_supporting_facts_needs_some(tmp_path, model, option):
         runs.open_run(config, tmp_path / "run").checkpoints.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "model", "line", "wrong"),
     [

@@ -45,6 +45,7 @@ def soft(tmp_path_factory):
     return workdir, first_state(change(config, {"seeds": (3, 4)}), workdir, saved=True).params, config
 
 
+@pytest.mark.slow
 def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path, capsys):
     config = change(soft[2], {"seeds": (0, 1)} | {key.replace("__", "."): value for key, value in HARD.items()})
     state = first_state(change(config, {"train.start_from": str(soft[0])}), tmp_path / "hard")
@@ -61,6 +62,7 @@ def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path,
     assert line.startswith(f"start_from    {len(there)} of {len(here)} parameter arrays {where}")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_does_not_start_over(tmp_path, monkeypatch, capsys):
     """The source is gone when the run goes on, and all is as in a run that nothing interrupted."""
     first_state(tiny_config(), tmp_path / "source", saved=True)
@@ -164,6 +166,7 @@ def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_program_starts_a_run_from_another(soft, tmp_path):
     config = change(soft[2], {"seeds": (0, 1), "train.num_steps": 2, "train.start_from": str(soft[0])})
     before = flatten(load_config_file("quickstart"))

@@ -302,6 +302,7 @@ def test_a_run_that_was_killed_is_tried_once_more(fake, tmp_path, capsys):
     assert f"              failed: killed by signal 9 ({log})" in err.splitlines()  # not what it wrote last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_sigterm_is_passed_on(at_once, fake, tmp_path):
     path = fake(3, 0) if at_once == 1 else fake(3, 13, 0)

@@ -123,6 +123,7 @@ def test_an_option_that_something_reads_is_accepted(name, changes):
     check(name, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_a_sweep_sets_nothing_that_its_runs_do_not_read(path):
     for job in jobs(path):

@@ -51,6 +51,7 @@ def test_another_width_or_no_embedding_is_an_error():
         with_vectors(params("target_embedding", "embedding"), vectors)
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_vectors_of_a_file(tmp_path, capsys):
     write_pairs(tmp_path)
     numbers = " ".join(str(i) for i in range(8))

@@ -53,6 +53,7 @@ def test_every_exercise_has_an_answer_that_is_a_test(chapter):
         assert f"Chapter {int(chapter.stem[:2])}, exercise {number}" in answers, number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAST)
 def test_the_cells_of_fast_chapters_run(name, capsys):
     matplotlib.use("Agg", force=True)

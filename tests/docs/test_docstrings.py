@@ -66,6 +66,7 @@ def home(name: str) -> str:
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if examples(path)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_examples_print_what_they_say(path):
     runner = doctest.DocTestRunner(verbose=False)

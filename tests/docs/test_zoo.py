@@ -71,6 +71,7 @@ def test_the_cost_of_a_dot_product_is_exact():
     assert "- 128 operations for each query and key" in zoo_pages.page(BY_NAME["scores", "dot"])
 
 
+@pytest.mark.slow
 def test_properties_on_a_page_are_those_of_the_code():
     assert "kernel_sum" in "".join(zoo_pages.score_facts(BY_NAME["scores", "boxcar"]))
     rows = "".join(zoo_pages.normalizer_facts(BY_NAME["normalizers", "softpick"]))
@@ -91,6 +92,7 @@ def test_counts_of_operations():
     assert operations.count(lambda x: x.T.reshape(-1)[:3], x).number == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key", [("scores", "general"), ("normalizers", "sparsemax"), ("readings", "top"), ("mechanisms", "local_m")]
 )

@@ -40,6 +40,7 @@ def transformer():
     return setup_of(tiny_config(model__name="transformer", model__encoder="transformer", **HEADS))
 
 
+@pytest.mark.slow
 def test_rows_are_means_over_the_examples_of_each_layer_and_head(transformer):
     _, setup, params = transformer
     known = [Alignment(*align_date(*pair)) for pair in zip(PAIRS.source, PAIRS.target, strict=True)]
@@ -71,6 +72,7 @@ def test_rows_are_means_over_the_examples_of_each_layer_and_head(transformer):
                 assert row.values["error"][seed] == analysis.alignment_error_rate(links, known)
 
 
+@pytest.mark.slow
 def test_erasure_removes_the_character_of_largest_weight(transformer):
     _, setup, params = transformer
     rows = measure_attention(setup.predictor, params[:1], PAIRS)
@@ -101,6 +103,7 @@ def test_tags_that_are_no_keys_are_not_erased():
     assert vocabulary.has_tags
 
 
+@pytest.mark.slow
 def test_links_of_tokens_without_a_true_one_are_left_out_of_what_is_only_partly_known(transformer):
     _, setup, params = transformer
     where = {}
@@ -118,6 +121,7 @@ def test_links_of_tokens_without_a_true_one_are_left_out_of_what_is_only_partly_
     assert first(only_known=True) == 0 and first() > 0
 
 
+@pytest.mark.slow
 def test_hops_of_a_memory_network_and_its_evidence():
     config = babi_memn2n.get_config()
     config.task.num_examples = 40

@@ -51,6 +51,7 @@ def check_rows(maps):
         np.testing.assert_allclose(one.weights.sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_transformer_has_a_map_of_each_place_with_layers_and_heads():
     config = tiny_config(model__name="transformer", model__encoder="transformer", **HEADS)
     setup, params, found = collected_of(config, PAIRS)
@@ -66,6 +67,7 @@ def test_a_transformer_has_a_map_of_each_place_with_layers_and_heads():
         np.testing.assert_allclose(source.weights[-1].mean(0), mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_language_model_attends_to_source_and_target_in_one_sequence():
     setup, params, found = collected_of(tiny_config(model__name="language_model", **HEADS), PAIRS, forced=True)
     for example in found:
@@ -77,6 +79,7 @@ def test_a_language_model_attends_to_source_and_target_in_one_sequence():
         np.testing.assert_allclose(own.weights[-1].mean(0)[n:, :n], mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
     """The labels are in the order of reading; measures of words of the source find their columns."""
     letters = Words(["a", "b", "c"])
@@ -99,6 +102,7 @@ def test_a_language_model_that_goes_on_from_a_prompt_reads_it_after_bos():
         np.testing.assert_allclose(to_source(first, weights[-1, 0]), weights[-1, 0, n + 1 : -1, :n])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["soft", "hard"])
 def test_a_recurrent_decoder_has_one_map_and_samples_where_the_key_is_latent(objective):
     config = tiny_config(model__objective=objective)
@@ -116,6 +120,7 @@ def test_a_recurrent_decoder_has_one_map_and_samples_where_the_key_is_latent(obj
     np.testing.assert_allclose([example.loss for example in found], -score / 11, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_classifier_has_a_row_for_each_query_of_its_pooling():
     changes = {"model__hidden_size": 8, "model__pooling": "structured", "task__num_examples": 60}
     config = tiny_config(task__name="language_id", model__name="classifier", **changes)
@@ -134,6 +139,7 @@ def test_examples_without_a_reference_have_no_loss():
     assert np.isnan(found[0].loss) and np.isfinite(found[1].loss)
 
 
+@pytest.mark.slow
 def test_a_story_has_a_row_for_each_hop_and_its_evidence():
     config = babi_memn2n.get_config()
     config.update_from_flattened_dict({"seeds": (0,), "task.num_examples": 30, "model.memory_size": 4})
@@ -155,6 +161,7 @@ def pieces():
     return SentencePiece.train(text, vocab_size=18, model_type="bpe")
 
 
+@pytest.mark.slow
 def test_the_weights_shown_are_those_of_the_pieces_that_were_decoded(pieces, tmp_path):
     """The text of an output may be split otherwise when it is encoded again."""
     texts = ["banana", "a band", "nab a bandana"]
@@ -203,6 +210,7 @@ def test_the_weights_of_training_points_give_the_prediction():
         assert float(one.weights[0] @ np.array(targets)) == pytest.approx(float(example.output), rel=1e-2, abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"degrees": (0,), "num_widths": 1}, {"degrees": (0, 1), "num_widths": 2}])
 def test_a_training_point_that_is_left_out_has_no_weight_in_its_own_prediction(changes):
     """The losses shown are those that are measured."""

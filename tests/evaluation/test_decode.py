@@ -72,6 +72,7 @@ def teacher_forced(table, tokens):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
 def test_a_forbidden_token_never_comes_out_and_the_others_keep_their_probabilities(method):
     table, limits = tables(BATCH), np.full(BATCH, LENGTH)
@@ -168,6 +169,7 @@ def test_greedy_takes_the_best_token_up_to_eos_or_the_limit():
     assert {int(n) for n in decoded.length} >= {0, 1, 2, 6}  # some end, some are cut off
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["greedy", "beam", "sample"])
 def test_a_sentence_depends_on_no_companion_and_no_room(method):
     rngs = jax.random.split(jax.random.key(7), BATCH)
@@ -230,6 +232,7 @@ def test_the_loops_stop_when_all_sentences_are_done():
 # --- beam search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.6, 2.0])
 def test_a_wide_beam_is_an_exhaustive_search(alpha):
     limit, k = 4, 128
@@ -247,6 +250,7 @@ def test_a_wide_beam_is_an_exhaustive_search(alpha):
         assert not np.any(decoded.length[row, 121:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [-1.0, 0.0, 0.6, 1.0, 3.0])
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_early_stopping_changes_nothing(beam_size, alpha):
@@ -411,6 +415,7 @@ def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
     assert all(setup.predictor.translator.outputs(params, ["1 " * 20, "2 " * 23]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_caches_have_room_for_the_longest_output_of_a_batch_and_no_more(name):
     """A source of three tokens has an output of at most 2 * 3 + 10; a longer cache gives the same tokens."""
@@ -437,6 +442,7 @@ def test_caches_have_room_for_the_longest_output_of_a_batch_and_no_more(name):
     np.testing.assert_allclose(found.log_prob[:, 0], longer.log_prob, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_unknown_words_are_replaced_in_outputs_that_are_as_long_as_those_of_the_training():
     words = Words("abcdefg")
     options = STACK | dict(positions="learned", max_length=24)

@@ -72,6 +72,7 @@ def glimpses():
     return setup_of("glimpses", task__form="read", **sizes)
 
 
+@pytest.mark.slow
 def test_where_a_model_looks_is_the_mean_over_words_with_a_box(captions):
     task, setup, params = captions
     assert isinstance(setup.evaluator, Evaluator) and isinstance(setup.predictor, Predictor)
@@ -91,6 +92,7 @@ def test_where_a_model_looks_is_the_mean_over_words_with_a_box(captions):
         setup.evaluator.measure([params], Pairs(split.source, split.target), ["touch"])
 
 
+@pytest.mark.slow
 def test_a_model_without_weights_looks_nowhere_and_a_choice_of_two_keys_at_no_more_than_two():
     task, setup, params = setup_of(model__decoder="none")
     found = setup.evaluator.measure([params], task.splits["valid"], ["touch", "cells"]).values
@@ -136,6 +138,7 @@ def test_two_files_are_read_line_by_line(captions, tmp_path):
         captions[1].predictor.read_files(str(source), str(target))
 
 
+@pytest.mark.slow
 def test_a_question_goes_with_an_image(questions):
     task, setup, params = questions
     source = task.splits["test"].source[0]
@@ -200,6 +203,7 @@ def test_reports_and_analyses_have_names_of_cells(captions, questions):
         assert found.maps[0].weights.shape[-1] == len(columns)
 
 
+@pytest.mark.slow
 def test_the_path_of_glimpses_is_measured_drawn_and_reported(glimpses, tmp_path):
     task, setup, params = glimpses
     split = task.splits["valid"].select([0, 1])
@@ -236,6 +240,7 @@ def written_of(path):
     return [list(square) for square in path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("image", [(12, 12), (13, 12), (12, 13)])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7])
 def test_a_panel_of_a_trajectory_shows_the_pixels_that_the_model_saw(size, image):

@@ -241,6 +241,7 @@ def texts_of(path):
     return {"".join(text.itertext()) for text in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [(), CLASSES], ids=["numbers", "classes"])
 @pytest.mark.parametrize("num_inputs", [1, 2])
 def test_names_with_two_dollar_signs_are_no_formulas(tmp_path, monkeypatch, num_inputs, classes):

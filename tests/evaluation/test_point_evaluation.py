@@ -66,6 +66,7 @@ def trained(tmp_path_factory):
     return config, folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypatch):
     config, workdir = trained
     for name in (
@@ -116,6 +117,7 @@ def test_a_metric_that_is_not_defined_is_left_out_of_the_result(trained, capsys,
     assert read_result(workdir / "eval.json")["metrics"].keys() == {"loss", "rmse", "mae"}
 
 
+@pytest.mark.slow
 def test_predict_is_a_filter_that_knows_headers(trained, capsys, monkeypatch):
     config, workdir = trained
     plain, err = use("predict", config, workdir, capsys, monkeypatch, "1.5,0.5\n\n2.25,0.25\n")
@@ -196,6 +198,7 @@ def test_damaged_points_are_told(trained, tmp_path):
         PointsTask.load(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_predictions_do_not_depend_on_the_batches_and_are_left_out_in_their_order():
     config = small()
     setup, params = setup_of(config)

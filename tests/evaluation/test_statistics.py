@@ -138,6 +138,7 @@ def test_resampling_in_blocks_is_resampling_at_once():
     np.testing.assert_array_equal(blocks, [np.bincount(rows, minlength=7) for rows in whole])
 
 
+@pytest.mark.slow
 def test_almost_stochastic_order():
     low, high = RNG.normal(0, 1, 30), RNG.normal(3, 1, 30)
     assert almost_stochastic_order(high, low) < 0.05 and almost_stochastic_order(low, high) > 0.95

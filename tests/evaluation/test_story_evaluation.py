@@ -49,6 +49,7 @@ def predicted(finished, text, monkeypatch, capsys):
     return capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_the_seed_with_the_lowest_training_loss_is_chosen_and_reported(finished):
     config, workdir = finished
     result = json.loads((workdir / "result.json").read_text())
@@ -83,6 +84,7 @@ def test_the_seed_is_chosen_by_training_loss_or_by_the_best_metric_in_validation
     assert choose_seed(config, evaluator, [{}] * 3, task) == place
 
 
+@pytest.mark.slow
 def test_questions_are_answered_with_what_was_read_for_them(finished, monkeypatch, capsys):
     out, err = predicted(finished, STORY, monkeypatch, capsys)
     lines = out.splitlines()
@@ -118,6 +120,7 @@ def test_answers_come_before_an_error_in_a_later_line(finished, monkeypatch, cap
     assert "mary left (1, " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
     config, workdir = finished
     config = config.copy_and_resolve_references()
@@ -126,6 +129,7 @@ def test_every_answer_of_a_beam_is_printed(finished, monkeypatch, capsys):
     assert len(out.splitlines()) == 6 and len({line.split("\t")[0] for line in out.splitlines()[:3]}) == 3
 
 
+@pytest.mark.slow
 def test_each_question_has_n_best_lines_and_samples_do_not_depend_on_chunks(finished, monkeypatch, capsys):
     config, workdir = finished
     config = config.copy_and_resolve_references()
@@ -140,6 +144,7 @@ def test_each_question_has_n_best_lines_and_samples_do_not_depend_on_chunks(fini
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path, monkeypatch, capsys):
     config, workdir = finished
     written, plain = "Mary moved to the garden. Where is Mary?\tGarden\n", "mary moved to the garden . where is mary ?"
@@ -176,6 +181,7 @@ def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     assert not long[:, :2].any() and long[:, 2:].all()
 
 
+@pytest.mark.slow
 def test_stories_that_are_longer_than_the_memory_are_told(finished, tmp_path, monkeypatch, capsys):
     long, short = "Mary moved to the garden. " * 5 + "Where is Mary?\n", "Mary moved to the garden. Where is Mary?\n"
     told = (
@@ -230,6 +236,7 @@ def test_the_line_of_what_was_read():
     assert evidence_line(hops, ["mary left", "john came"]) == "john came (2, 0.75) | -"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["entnet", "dmn_plus", "universal"])
 def test_statements_shorter_than_all_of_training_still_have_a_slot_each(network):
     """Sources are batched by length, and short batches get few slots; see find_sentences."""

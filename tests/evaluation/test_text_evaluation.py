@@ -64,6 +64,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_translations_depend_neither_on_the_batch_nor_on_the_order(params, method):
     expected = make(**METHODS[method]).translate(params, TEXTS)
@@ -97,6 +98,7 @@ def test_n_best_is_sorted_and_its_first_is_the_best(params):
         assert hypotheses[0].text != hypotheses[1].text, text
 
 
+@pytest.mark.slow
 def test_samples_of_a_seed_are_always_the_same_and_of_another_seed_others(params):
     sampled = METHODS["sample"]
     expected = make(**sampled).translate(params, TEXTS)
@@ -108,6 +110,7 @@ def test_samples_of_a_seed_are_always_the_same_and_of_another_seed_others(params
     assert_same(again.translate(params, TEXTS[2:], first=2), others[0][2:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 7])
 def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed):
     sampled = METHODS["sample"] | {"decode__seed": seed}
@@ -132,11 +135,13 @@ def test_a_printed_score_reads_back_as_the_score(params):
     assert [float32_text(x) for x in (-1e-7, -np.inf, 1 / 3)] == ["-1e-07", "-inf", "0.33333334"]
 
 
+@pytest.mark.slow
 def test_beam_1_without_penalty_is_greedy(params):
     beam = make(decode__method="beam", decode__beam_size=1, decode__length_penalty=0.0)
     assert_same(beam.translate(params, TEXTS), make().translate(params, TEXTS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_forced_score_of_a_translation_is_its_log_prob(params, method):
     predictor = setup(**METHODS[method]).predictor
@@ -168,6 +173,7 @@ def test_empty_lines_count_in_the_numbers_that_samples_depend_on(params):
     assert whole != translator.translate(params, TEXTS[1:2], first=1)[0]
 
 
+@pytest.mark.slow
 def test_unknown_words_become_the_source_word_with_the_most_attention(params):
     texts = [text.replace(WORDS[3], "zebra") for text in TEXTS]
     plain = [found[0] for found in make().translate(params, texts)]
@@ -222,6 +228,7 @@ def test_an_unknown_letter_becomes_neither_a_tag_nor_the_eos_before_it(source):
         assert translator._replaced(None, text, [4, UNK]) == ["a", expected]
 
 
+@pytest.mark.slow
 def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
     both = [setup(decode__batch_size=1, task__buckets=()), setup()]
     encoded = encode_pairs(PAIRS, *VOCABULARIES)
@@ -263,6 +270,7 @@ def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     assert [round(perfect[name]["mean"], 6) for name in ("exact_match", "bleu", "chrf")] == [100.0] * 3
 
 
+@pytest.mark.slow
 def test_references_that_no_output_can_equal_are_told(params, capsys):
     """Of two tokens, an output may have both without eos; a short source allows 2 * 2 + 10 tokens."""
     evaluator, pairs = setup(decode__max_length=2).evaluator, Pairs(["a", "a", "a"], ["a bird can", "a bird", "a"])
@@ -297,6 +305,7 @@ def test_both_roles_follow_their_protocols():
         assert isinstance(kind.evaluator, Evaluator) and isinstance(kind.predictor, Predictor)
 
 
+@pytest.mark.slow
 def test_measuring_imports_no_plots():
     code = (
         "import sys; from attn_jax.evaluation import points, text; assert not {m for m in sys.modules if 'plots' in m}"

@@ -47,6 +47,7 @@ def test_what_is_kept_and_done_in_decoding():
     assert projections < found["dot"][0][1] - 8 * per_key < 1.1 * projections
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("softmax", (True, False, False)), ("stick_breaking", (False, False, True)), ("parallax", (True, True, False))],
@@ -64,6 +65,7 @@ def test_growth_is_linear_unless_its_square_counts():
     assert atlas._growth((0.0, 64.0, 0.0)) == "64 n" and atlas._growth((0.0, 0.0, 0.0)) == "0"
 
 
+@pytest.mark.slow
 def test_the_page_is_made_of_the_json_file_and_a_measurement_goes_on(tmp_path, monkeypatch):
     weights = np.tril(np.full((16, 16), 0.5))
     learned = []

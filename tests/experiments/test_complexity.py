@@ -20,6 +20,7 @@ def applied(layer, length, features=8, init=jax.eval_shape):
     return (lambda params, x: layer.output(module.apply(params, x, mask))), params, x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", experiment.LAYERS, ids=lambda layer: layer.label)
 @pytest.mark.parametrize(("length", "features"), [(5, 8), (12, 4)])
 def test_formula_is_what_is_traced(layer, length, features):
@@ -69,6 +70,7 @@ def test_multiply_adds_cross_where_the_formula_says():
         assert FUSED.products(n, d) == layer.products(n, d)
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path, monkeypatch, capsys):
     real = experiment.Setting
     monkeypatch.setattr(experiment, "Setting", lambda **stored: real(**stored) if stored else SETTING)

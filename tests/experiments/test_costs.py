@@ -23,6 +23,7 @@ def test_the_table_of_powers_and_a_figure_of_what_was_measured():
     assert [axes.get_visible() for axes in figure.axes] == [True, False, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model, factor", [(costs.MODELS[2], "keys"), (costs.MODELS[0], "seeds")])
 def test_a_program_goes_on_training_and_needs_more_memory_for_more(monkeypatch, model, factor):
     monkeypatch.setattr(costs, "SECONDS", 0.0)

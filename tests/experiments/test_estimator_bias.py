@@ -16,6 +16,7 @@ def double_precision():
         yield
 
 
+@pytest.mark.slow
 def test_unbiased_ones_have_no_bias_and_reinmax_none_where_f_is_quadratic():
     for label, power, unbiased in (
         *(("leave-one-out", power, True) for power in (2, 4)),

@@ -61,6 +61,7 @@ def variances(num_samples, eta):
     return toys.variances(num_samples, eta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4, 6, 7])
 def test_variances_are_those_computed_elsewhere(num_samples):
     checked = 0
@@ -107,6 +108,7 @@ def test_leave_one_out_without_all_tuples_is_with_them():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta", [0.0, -4.0])
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4, 6, 7])
 def test_what_learns_its_baseline_is_at_least_as_good_as_all_published_estimators(num_samples, eta):
@@ -163,6 +165,7 @@ def test_orders_are_permutations_and_matter_only_where_keys_are_looked_up_in_the
     assert abs(other[0] / other[1] - 1) > 0.01
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path, monkeypatch, capsys):
     setting = toys.Setting(
         etas=(-1.0,), samples=(1, 2), sweep=(0.0, -1.0), sweep_samples=2, learned=(10, 20), num_seeds=2, num_orders=2,

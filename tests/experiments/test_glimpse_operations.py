@@ -1,5 +1,7 @@
 """Operations of glimpses are those of their formula, do not grow with the image, and make a page."""
 
+import pytest
+
 from attn_jax.cli.options import change
 from configs import scenes_glimpses
 from experiments import glimpse_operations as experiment
@@ -16,6 +18,7 @@ def test_operations_are_those_of_the_layers_and_the_same_for_larger_images():
     assert experiment.pixels(config) == 2 * (12 * 12 + 24 * 24)
 
 
+@pytest.mark.slow
 def test_the_page_shows_that_the_others_grow_with_the_area(tmp_path):
     results = experiment.measure(sides=(48, 96))
     few, whole, network = (results["products"][name] for name in ("glimpses", experiment.WHOLE, experiment.NETWORK))

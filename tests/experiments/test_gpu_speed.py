@@ -18,6 +18,7 @@ def spread(low, median, high):
     return {"low": low, "median": median, "high": high}
 
 
+@pytest.mark.slow
 def test_all_checks_pass_and_are_on_the_page():
     run = Run(600)
     gpu_checks.start(SMALL, run)
@@ -56,6 +57,7 @@ def test_errors_and_what_is_late_are_notes():
     assert late.attempt("e", int) is None and late.notes == ["e: left out, no time was left"]
 
 
+@pytest.mark.slow
 def test_both_sides_train_in_the_same_way(monkeypatch):
     pytest.importorskip("torch")
     from experiments.benchmarks import gpu_training as training

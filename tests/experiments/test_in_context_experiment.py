@@ -12,6 +12,7 @@ from attn_jax.errors import UserError
 from experiments import in_context, raw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MesaNet", "local line"])
 def test_seeds_train_side_by_side_and_padding_of_pairs_changes_nothing(name):
     model = in_context.build(in_context.MECHANISMS[name], width=8)

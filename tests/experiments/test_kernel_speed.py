@@ -8,6 +8,7 @@ from attn_jax.tasks.curves import curve
 from experiments.benchmarks import kernel_speed as speed
 
 
+@pytest.mark.slow
 def test_our_width_and_predictions_are_those_of_statsmodels():
     pytest.importorskip("statsmodels")
     x, y = curve(speed.NUM_POINTS, 1.0, np.random.default_rng(0))

@@ -1,6 +1,7 @@
 """What the panels show of the positional encodings are identities; and the page is drawn."""
 
 import numpy as np
+import pytest
 
 from attn_jax.layers.positions import Alibi, HalfAlibi
 from experiments import positions as experiment
@@ -51,6 +52,7 @@ def test_biases_are_straight_lines():
     assert (values[: experiment.NUM_HEADS // 2] == 0).all() and (values[experiment.NUM_HEADS // 2 :, 1:] < 0).all()
 
 
+@pytest.mark.slow
 def test_the_page_and_its_figure_are_written(tmp_path):
     experiment.main([f"--out={tmp_path / 'results'}"])
     assert (tmp_path / "results" / "positions.png").stat().st_size > 10_000

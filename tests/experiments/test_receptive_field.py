@@ -12,6 +12,7 @@ from experiments import receptive_field as experiment
 SETTING = experiment.Setting(features=8, length=12, num_seeds=2, num_steps=2, batch_size=2, num_measured=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", experiment.VARIANTS[1:-1], ids=lambda variant: variant.label)
 def test_formula_is_the_support_of_the_jacobian(variant):
     config = experiment.config_of(variant, SETTING)
@@ -55,6 +56,7 @@ class Oracle(experiment.Namer):
         return jax.nn.one_hot(jnp.where(known, symbol, 0), experiment.NUM_SYMBOLS)
 
 
+@pytest.mark.slow
 def test_answers_are_counted_by_their_side_of_the_flag():
     setting = SETTING._replace(num_measured=400)
     oracle = Oracle(encoder=None, features=8)
@@ -66,6 +68,7 @@ def test_answers_are_counted_by_their_side_of_the_flag():
     assert experiment.answered(accuracy) == (2, 1)
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path, monkeypatch, capsys):
     real = experiment.Setting
     monkeypatch.setattr(experiment, "Setting", lambda **stored: real(**stored) if stored else SETTING)

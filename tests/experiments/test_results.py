@@ -13,6 +13,7 @@ FILES = {path.name: path for path in raw.RESULTS.iterdir() if path.is_file()}
 MARKED = {name for name, path in FILES.items() if name.endswith(".md") and raw.NOT_KEPT in path.read_text("utf-8")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", render.PAGES)
 def test_a_committed_page_is_what_rendering_gives(name):
     page = render.PAGES[name]
@@ -24,6 +25,7 @@ def test_a_committed_page_is_what_rendering_gives(name):
         assert page.figures.keys() <= FILES.keys()
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_document_are_what_rendering_gives():
     text = render.DOCUMENT.read_text(encoding="utf-8")
     assert render.render_document(text) == text

@@ -66,6 +66,7 @@ def test_half_life():
     assert experiment.half_life(np.where(distance < 30, 0.5**distance, 0.0)) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path, monkeypatch, capsys):
     real = experiment.Setting
     setting = real(hidden_size=4, num_seeds=2, num_steps=2, batch_size=2, num_measured=4)

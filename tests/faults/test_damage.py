@@ -23,6 +23,7 @@ def two(tmp_path_factory):
     return directory, state
 
 
+@pytest.mark.slow
 def test_no_damaged_file_is_loaded_and_the_checkpoint_before_answers(two):
     noticed = collections.defaultdict(set)
     for file, how, seen, wrong in damaged(*two):

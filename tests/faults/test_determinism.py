@@ -5,15 +5,18 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 from runs_killed import command, differs
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits(server, whole, tmp_path):
     result = server.run(*command(tmp_path / "again"))
     assert result.code == 0, result.err
     assert differs(whole, tmp_path / "again") == ""
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(server, whole, tmp_path):
     """What `differs` compares can differ."""
     shutil.copytree(whole, tmp_path / "again")
@@ -41,6 +44,7 @@ def sums(cores, threads):
     return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_with_the_same_number_of_threads_another_number_of_cores_gives_the_same_bits():
     two = sums(2, 2)
     assert sums(1, 2) == two

@@ -64,6 +64,7 @@ def test_nothing_raw_reaches_the_terminal(text):
     assert told.getvalue() == shown + "\n"
 
 
+@pytest.mark.slow
 @given(st.lists(ANYTHING, min_size=1, max_size=6))
 @example(["a\u2028b", "c\x85d", "\x0c", "\x1cx", "a\0b"])
 def test_only_line_feeds_end_lines(texts):

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from runs_killed import beside_another, command, differs, wait_for, with_wrong_clock
 
 # In the order in which a run passes them; each kills one process of the same run.
@@ -17,6 +18,7 @@ POINTS = (
 )
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_each_of_these_moments_is_the_run_never_stopped(server, whole, tmp_path):
     workdir = tmp_path / "run"
     for point in POINTS:

@@ -24,6 +24,7 @@ def image(seed=0, size=(1, 12, 10, 3)):
     return jnp.asarray(np.random.default_rng(seed).normal(size=size), jnp.float32)
 
 
+@pytest.mark.slow
 def test_a_cell_of_the_network_depends_on_its_receptive_field_alone():
     x = image(size=(1, 16, 16, 3))
     params = CNN.init(jax.random.key(0), x)
@@ -37,6 +38,7 @@ def test_a_cell_of_the_network_depends_on_its_receptive_field_alone():
     assert rows[0] == columns[0] == 2 * 4 - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 17, 31])
 def test_the_middle_of_what_a_cell_sees_is_nearest_to_no_other_cell(size):
     net = ConvolutionGrid(features=1, channels=(2, 2, 2), kernels=(5, 3, 4), strides=(2, 2, 1))
@@ -95,6 +97,7 @@ def test_without_places_cells_alike_are_embedded_alike():
     assert set(PLACES) == {"none", "sinusoidal", "learned"}
 
 
+@pytest.mark.slow
 def test_words_follow_the_cells_and_their_padding_is_masked():
     words = jnp.array([[4, 5, 3, 0], [6, 3, 0, 0]], jnp.int32)
     pixels = jnp.asarray(np.random.default_rng(0).integers(0, 256, (2, 4, 6, 1)), jnp.uint8)

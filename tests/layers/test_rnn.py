@@ -37,6 +37,7 @@ def plain_loop(cell, params, state, projected, mask, dropped):
     return jax.lax.scan(step, state, (projected, mask))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_the_handwritten_gradient_is_that_of_a_plain_loop(name):
     cell = CELLS[name]
@@ -89,6 +90,7 @@ def layer(name):
     return params, compiled(ways)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_a_sequence_without_steps_passes_the_gradient_to_its_first_state(name):
     module, x, mask = Recurrence(cell=CELLS[name], features=WIDTH), jnp.asarray(X[:, :0]), jnp.asarray(MASK[:, :0])
@@ -104,6 +106,7 @@ def test_a_sequence_without_steps_passes_the_gradient_to_its_first_state(name):
     jax.tree.map(lambda g: np.testing.assert_array_equal(g, 1.0), of_state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_step_by_step_is_the_whole_sequence(name):
     """And padding neither changes the last state nor an output of a real step."""

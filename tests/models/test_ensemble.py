@@ -51,6 +51,7 @@ def members(request):
     return setup.model, ensemble_of(setup.model), params, batch
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_mean_probability(members):
     model, ensemble, params, batch = members
     start, step = jax.jit(model.start), jax.jit(model.step)
@@ -69,6 +70,7 @@ def test_scores_are_those_of_the_mean_probability(members):
     np.testing.assert_allclose(jax.jit(ensemble.score)(stacked(params), batch), total, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_evaluation_is_at_least_as_likely_as_the_mean_and_of_equal_members_the_same(members):
     model, ensemble, params, batch = members
     evaluate, alone = jax.jit(ensemble.eval_fn), jax.jit(model.eval_fn)
@@ -81,6 +83,7 @@ def test_evaluation_is_at_least_as_likely_as_the_mean_and_of_equal_members_the_s
             np.testing.assert_allclose(same[name].compute(), value.compute(), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_are_means(members):
     model, ensemble, params, batch = members
     weights = [jax.jit(model.attention_weights)(some, batch) for some in params]
@@ -88,6 +91,7 @@ def test_weights_are_means(members):
     np.testing.assert_allclose(found, np.mean(weights, axis=0), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_does_not_matter_how_members_are_grouped(members):
     model, ensemble, params, batch = members
     if not type(ensemble).__name__ == "Ensemble":
@@ -104,6 +108,7 @@ def test_it_does_not_matter_how_members_are_grouped(members):
     }
 
 
+@pytest.mark.slow
 def test_of_equally_probable_tokens_the_first_is_right_as_in_greedy_decoding(members):
     """The layer of output gives the same to all tokens but two, which are those of a target."""
     model, ensemble, params, batch = members
@@ -140,6 +145,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_runs_of_different_models_are_averaged(runs):
     config = load_config(runs / "rnn")
     config = change(config, {"decode.runs": (str(runs / "transformer"),), "decode.ensemble": True})
@@ -166,6 +172,7 @@ def test_runs_of_different_models_are_averaged(runs):
     assert len(printed) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["rnn", "transformer"])
 def test_every_layer_and_head_of_a_run_is_named_by_its_run(runs, first):
     other = {"rnn": "transformer", "transformer": "rnn"}[first]
@@ -238,6 +245,7 @@ def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_pat
     assert not any((tmp_path / "new" / "checkpoints").glob("[0-9]*"))
 
 
+@pytest.mark.slow
 def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
     shutil.copytree(runs / "rnn", tmp_path / "rnn")
     config = change(load_config(tmp_path / "rnn"), {"decode.runs": (str(runs / "transformer"),)})
@@ -249,6 +257,7 @@ def test_one_run_with_others_is_an_ensemble_and_not_a_seed(runs, tmp_path):
     assert any(fact[0] == "attention of" and fact[1].startswith("ensemble of 2 runs") for fact in data["facts"])
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_and_asked_as_an_ensemble(tmp_path):
     config = tiny_config(seeds=(0, 1, 2), decode__method="beam", decode__beam_size=2, decode__max_length=12)
     train(config, tmp_path)
@@ -285,6 +294,7 @@ def task_of(config):
     return build_task(config).splits["valid"].select(range(8))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_an_ensemble(tmp_path):
     with pytest.raises(UserError, match="needs a run of several seeds"):
         train(tiny_config(decode__ensemble=True), tmp_path / "one")

@@ -59,6 +59,7 @@ def model_and_batch(name, attention):
     return story_model(name, attention | options.pop("attention", {}), **options), random_batch(0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", TOGETHER)
 @pytest.mark.parametrize("name", SENTENCES | STORIES)
 def test_every_family_takes_them(name, together):

@@ -68,6 +68,7 @@ def mixed(*names):
     return MixedEnsemble(models[0].module, tuple(map(ensemble_of, models))), tuple(stacked([own]) for own in params)
 
 
+@pytest.mark.slow
 def test_models_with_other_cells_are_evaluated_as_a_mixture_with_the_weights_of_the_first():
     ensemble, params = mixed("coarse", "fine")
     metrics = jax.jit(ensemble.eval_fn)(params, BATCH)
@@ -82,6 +83,7 @@ def test_models_with_other_cells_are_evaluated_as_a_mixture_with_the_weights_of_
     np.testing.assert_allclose(scores, -expected.sum(axis=1), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "first"),
     [
@@ -106,6 +108,7 @@ def test_the_path_of_an_ensemble_is_that_of_its_first_model_of_glimpses(names, f
     assert np.isfinite(jax.jit(ensemble.eval_fn)(params, BATCH)["loss"].compute())
 
 
+@pytest.mark.slow
 def test_queries_are_those_of_classifiers_that_see_the_cells_of_the_first():
     """Looks are no queries, and weights over other cells no columns."""
     ensemble, params = mixed("coarse classifier", "fine classifier", "glimpses", "coarse classifier")

@@ -50,6 +50,7 @@ def of_model(gradient):
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(own)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("read", "baseline"), CASES)
 def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, baseline):
     model = hard(read, baseline, ESTIMATORS[read][0])
@@ -77,6 +78,7 @@ def test_the_mean_of_an_estimator_over_all_outcomes_is_the_exact_gradient(read, 
     np.testing.assert_allclose(mean, exact, rtol=2e-3, atol=2e-5 * np.abs(exact).max())
 
 
+@pytest.mark.slow
 def test_the_exact_gradient_is_that_of_the_expected_loss_written_out():
     """sum_x a_x f(z_x), with the readout of each cell computed on its own."""
 

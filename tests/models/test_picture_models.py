@@ -60,6 +60,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_attends_to_cells_and_words_and_not_to_padding(family):
     model, batch = build(family, **FAMILIES[family]), batch_of()
@@ -86,6 +87,7 @@ def test_decoding_step_by_step_equals_teacher_forcing():
     np.testing.assert_allclose(total, model.score(params, batch), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective",
     [
@@ -148,6 +150,7 @@ def test_what_does_not_fit_is_one_line(family, changes, message):
         build(family, **changes)
 
 
+@pytest.mark.slow
 def test_annotations_that_no_encoder_changes_are_dropped_once():
     model = build(model__dropout=0.5, model__hidden_size=64, model__embedding_size=64)
     batch = batch_of(asks=False)
@@ -162,6 +165,7 @@ def test_annotations_that_no_encoder_changes_are_dropped_once():
     assert abs(dropped - 0.5) < 0.02  # of 9,600 and more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["language_model", "recurrent_language_model", "memn2n"])
 def test_a_family_without_an_encoder_reads_no_images(family):
     message = (

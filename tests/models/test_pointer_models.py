@@ -75,6 +75,7 @@ def measured(name):
     return run(params), run(with_bias(name, params, 30.0)), run(with_bias(name, params, -30.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_steps_are_the_whole_pass_and_probabilities_sum_to_one(name):
     result, _, _ = measured(name)
@@ -126,6 +127,7 @@ def test_the_penalty_of_weights_in_bfloat16_adds_up_many_small_ones():
     np.testing.assert_allclose(coverage_loss(half)[0, -1], 999 / 256, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bahdanau, coverage", "transformer"])
 def test_the_beam_finds_sentences_with_their_own_probabilities(name):
     model = build(**MODELS[name])

@@ -59,6 +59,7 @@ def test_text_and_tags_are_found():
     np.testing.assert_array_equal(tags, TAGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_tags_are_a_set_beside_the_text(name):
     model = build(**MODELS[name])
@@ -82,6 +83,7 @@ def test_tags_are_a_set_beside_the_text(name):
         np.testing.assert_allclose(turned_weights, weights, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_decoding_step_by_step_is_the_teacher_forced_pass(name):
     model = build(**MODELS[name])
@@ -100,6 +102,7 @@ def test_decoding_step_by_step_is_the_teacher_forced_pass(name):
     np.testing.assert_allclose(by_steps(params), compiled(model.score)(params, BATCH), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_gradient_reaches_the_tags():
     model = build(**MODELS["luong, attended"])
     params = random_params(model, BATCH)
@@ -108,6 +111,7 @@ def test_a_gradient_reaches_the_tags():
     assert np.all(np.abs(found["source_embedding"]["embedding"][10:13]).max(-1) > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["luong, attended", "luong without feeding, attended", "bahdanau, attended"])
 def test_weights_of_the_attention_to_tags_are_dropped_in_training(name):
     """No other part of these models has dropout."""

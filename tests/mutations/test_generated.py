@@ -6,6 +6,7 @@ import importlib.util
 import json
 import pathlib
 
+import pytest
 from generated import (
     EXPLAINED,
     TESTS,
@@ -51,6 +52,7 @@ def test_each_rule_changes_the_program_and_nothing_else_is_changed():
     assert all(ast.dump(ast.parse(other)) != ast.dump(ast.parse(SOURCE)) for other in found)
 
 
+@pytest.mark.slow
 def test_a_sample_is_the_same_again_and_every_file_has_tests():
     assert sample(5, 1) == sample(5, 1) != sample(5, 2)
     assert len(all_mutations()) > 1000 and all(checked_by(path) for path in files())

@@ -29,6 +29,7 @@ def params(layer):
     return {"params": params_of(layer, jnp.asarray(HIDDEN), jnp.asarray(TARGETS), method="loss")}
 
 
+@pytest.mark.slow
 def test_it_is_that_of_torch():
     torch = pytest.importorskip("torch")
     ours = layer(order=np.arange(VOCAB), div_value=2.0)
@@ -55,6 +56,7 @@ def test_it_is_that_of_torch():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cutoffs", [(4, 9), (1,), (22,), (3, 4, 5, 22)])
 def test_probabilities_sum_to_one_and_the_methods_agree(cutoffs):
     softmax = layer(cutoffs)

@@ -29,6 +29,7 @@ def value_and_gradients(layer, params):
     return compiled(jax.value_and_grad(total, (0, 1, 2), has_aux=True))(params, HIDDEN, EMBEDDING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("chunk", [1, 3, 4, 11, 100])

@@ -63,6 +63,7 @@ def test_each_baseline_with_parameters_is_here():
     assert MODULES.keys() == BASELINES.keys() - plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_its_loss_reaches_nothing_that_it_looks_at(name):
     module, params = built(name)

@@ -49,6 +49,7 @@ def estimate_of(p, f, baseline=0.0):
     return estimate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_mean_over_all_pairs_is_the_enumeration(name):
     p = PROBLEMS[name]

@@ -122,6 +122,7 @@ def samples_of(name):
 EVERY_SAMPLER = [(name, k) for name in OUTCOMES for k in samples_of(name)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_samples"), EVERY_SAMPLER)
 def test_mean_over_all_outcomes_is_the_enumeration(name, num_samples):
     reading, found = READINGS[name], outcomes(name, P, num_samples)
@@ -151,6 +152,7 @@ def test_mean_over_all_outcomes_is_the_enumeration(name, num_samples):
     assert (variance["none"][0] < 1e-20) == exact and (np.max(variance["none"][1]) < 1e-20) == exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OUTCOMES if "critic" in READINGS[name].baselines])
 def test_a_critic_that_knows_the_losses_leaves_the_weights_no_noise(name):
     known = {"none": {}, "critic": {"per_key": jnp.asarray(exact_losses())}}
@@ -159,6 +161,7 @@ def test_a_critic_that_knows_the_losses_leaves_the_weights_no_noise(name):
     assert np.max(variance["critic"][1]) < 1e-20 and (name == "enumeration" or np.max(variance["none"][1]) > 1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_samples"), EVERY_SAMPLER)
 def test_masses_estimate_the_weights_and_sum_to_one(name, num_samples):
     reading, log_p = configured(name, num_samples), jnp.log(jnp.asarray(P))
@@ -182,6 +185,7 @@ def test_gradient_of_the_enumeration_is_weight_times_advantage():
     assert np.max(variance) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "enumeration"])
 def test_the_score_has_mean_zero(name):
     mean, variance = gradient_moments(name, 2, f=np.ones(N))
@@ -204,6 +208,7 @@ def test_mean_of_the_batch_as_baseline_shrinks_the_gradient(num_samples):
     np.testing.assert_allclose(mean, (num_samples - 1) / num_samples * truth()[1], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples", [2, 3, 4])
 def test_leave_one_out_is_the_unbiased_covariance_of_loss_and_score(num_samples):
     found, f = outcomes("reinforce", P, num_samples), exact_losses()
@@ -245,6 +250,7 @@ def test_the_best_constant_is_at_least_as_good_as_the_mean(num_samples):
         assert np.all(at_best < nudged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reinforce", "stratified", "unordered_set", "optimal_resampling"])
 def test_moments_of_the_coordinates_give_the_best_baseline_of_each(name):
     reading, found, f = configured(name, 2), outcomes(name, P, 2), jnp.asarray(exact_losses())
@@ -272,6 +278,7 @@ def test_moments_of_the_coordinates_give_the_best_baseline_of_each(name):
     np.testing.assert_allclose(variance["constant"][1], variance["scalar"][1], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_control_of_the_coordinates_sums_to_zero_over_the_keys_that_are_allowed():
     logits, mask = jnp.asarray(LOGITS), np.array([True, True, False, True, True])
 
@@ -289,6 +296,7 @@ def test_control_of_the_coordinates_sums_to_zero_over_the_keys_that_are_allowed(
         assert value == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", [0.0, 2.0])
 @pytest.mark.parametrize("num_samples", range(1, N + 1))
 def test_averaging_over_what_need_not_be_sampled_lowers_the_variance(num_samples, baseline):
@@ -309,6 +317,7 @@ def test_averaging_over_what_need_not_be_sampled_lowers_the_variance(num_samples
         np.testing.assert_allclose([variance["sum_and_sample"], variance["unordered_set"]], 0, atol=1e-20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples", range(2, N))
 def test_masses_of_optimal_resampling_are_nearest_to_the_weights(num_samples):
     def error(name):
@@ -332,6 +341,7 @@ SHIFTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIFTS)
 def test_a_constant_added_to_the_loss_changes_nothing_with_a_baseline_of_its_own(name):
     options, num_samples = SHIFTS[name]
@@ -346,6 +356,7 @@ def test_a_constant_added_to_the_loss_changes_nothing_with_a_baseline_of_its_own
         assert np.max(np.abs(each({}, 10.0) - each({}, 0.0))) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_one_loss_for_all_is_the_value_and_as_baseline_leaves_no_gradient(name):
     """With one f for all keys there is nothing to choose: the importance weights of every sampler sum to one."""
@@ -402,6 +413,7 @@ def test_marginal_of_every_key_is_exact_and_at_most_the_expected_loss():
     assert value < truth()[0] - 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", ["none", "constant", "leave_one_out"])
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4])
 def test_marginal_of_samples_has_the_gradient_of_the_expected_bound(num_samples, baseline):
@@ -469,6 +481,7 @@ def test_gap_of_the_variational_bound_is_the_divergence_from_the_posterior():
 # Sparse weights, few keys, one key with all the weight.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 4])
 def test_sum_and_sample_over_sparsemax_is_sparse_marginalization(num_samples):
     scores = jnp.asarray([0.2, 1.0, -2.0, 0.9, 0.6, -0.5])
@@ -510,6 +523,7 @@ def with_mask(reading, mask, dtype, **arguments):
 LEAVE_ONE_OUT = [(name, {}) for name in WITHOUT_REPLACEMENT] + [("unordered_set", {"leave_one_out": True})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), LEAVE_ONE_OUT)
 @pytest.mark.parametrize("num_samples", [2, 3, 4])
 def test_no_more_keys_than_samples_is_the_enumeration(name, options, num_samples):
@@ -526,6 +540,7 @@ def test_no_more_keys_than_samples_is_the_enumeration(name, options, num_samples
 PEAKED = ([20.0, 0.0, -1.0, 0.5, 1.0], [-3.0, 0.0, 90.0, 0.5, 1.0], [300.0, 0.0, -300.0, 0.5, 1.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_one_key_with_all_the_weight_is_finite_and_exact(name):
     samples = [1] if name not in OUTCOMES or name == "enumeration" else [1, 2, 3, 4]
@@ -543,6 +558,7 @@ def test_one_key_with_all_the_weight_is_finite_and_exact(name):
                 assert value == pytest.approx(exact_losses()[np.argmax(logits)], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in OUTCOMES if name != "enumeration"])
 def test_unbiased_where_one_key_has_nearly_all_the_weight(name):
     logits = np.array([17.0, 0.0, -1.0, 0.5, 1.0])
@@ -562,6 +578,7 @@ def can_be_marginal(sample):
     return sample.complete or sample.independent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_leading_axes_are_one_by_one(name):
     rng = np.random.default_rng(3)
@@ -606,6 +623,7 @@ def sampled(reading, arguments, count, seed=0, f=None):
         return np.asarray(run(jnp.asarray(LOGITS, jnp.float32), jnp.asarray(PARAMS, jnp.float32), rngs), float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "scale", "baseline"), [(0.5, 1.0, None), (2.0, 0.6, None), (0.5, 1.3, 2.0)])
 def test_rebar_is_unbiased_for_every_temperature_and_scale(temperature, scale, baseline):
     reading = READINGS["rebar"].configure(temperature=temperature, scale=scale)
@@ -619,6 +637,7 @@ def test_rebar_is_unbiased_for_every_temperature_and_scale(temperature, scale, b
         assert gradients.var(0)[:N].sum() < 0.5 * gradient_moments("reinforce", 1)[1].sum()
 
 
+@pytest.mark.slow
 def test_the_square_of_the_rebar_gradient_has_the_derivative_of_its_temperature_and_scale():
     def square(temperature, scale):
         def surrogate(logits):
@@ -633,6 +652,7 @@ def test_the_square_of_the_rebar_gradient_has_the_derivative_of_its_temperature_
     np.testing.assert_allclose(jax.jit(jax.grad(square, (0, 1)))(*at), differences, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gumbel_rao_has_the_mean_of_straight_through_and_less_variance():
     temperature, count = 0.7, 100_000
     few = sampled(READINGS["straight_through"].configure(temperature=temperature), {}, count)
@@ -665,6 +685,7 @@ def test_a_control_of_keys_needs_the_log_weights(control):
         combine(sample, jnp.ones(1), **{control: jnp.ones(N)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surrogate", [combine, combine_marginal])
 @pytest.mark.parametrize(("lead", "shape"), [((), (3,)), ((3,), (3, 3)), ((2,), (3,))])
 def test_a_baseline_of_each_row_is_refused(surrogate, lead, shape):

@@ -125,6 +125,7 @@ def brute_force(kind, row):
     return tuple(map(np.array, (losses, predictive, posterior, smoothed)))
 
 
+@pytest.mark.slow
 def test_forward_sums_over_all_alignments(kind, run):
     aligned, (_, _, nll_gradient) = run(SCORES, JUMPS, NLL, MASK, REAL)
     assert aligned.nll.dtype == np.float32 and aligned.log_posterior.shape == (B, T, S)

@@ -107,6 +107,7 @@ def many_samples(reading, log_weights, count, seed=0):
     return compiled(jax.vmap(lambda rng: plain(reading(rng, jnp.asarray(log_weights)))))(rngs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "num_samples"), [*((name, 3) for name in RANDOM), ("reinforce", 1)])
 def test_sampled_keys_have_the_probabilities_of_the_outcomes(name, num_samples):
     reading, found = READINGS[name].configure(num_samples=num_samples), outcomes(name, P.astype(float), num_samples)
@@ -127,6 +128,7 @@ def test_sampled_keys_have_the_probabilities_of_the_outcomes(name, num_samples):
         assert abs(frequencies[keys] / count - probability) < 5 * error + 5 / count, keys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_leading_axes_are_one_by_one(name):
     num_samples = 1 if name == "enumeration" else 3
@@ -150,6 +152,7 @@ def test_leading_axes_are_one_by_one(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), together, alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*RANDOM, *RELAXED])
 def test_rows_of_a_batch_are_sampled_independently(name):
     sample = compiled(sampling(READINGS[name]))(jax.random.key(0), np.broadcast_to(np.log(P), (64, 3, N)))
@@ -162,6 +165,7 @@ def test_rows_of_a_batch_are_sampled_independently(name):
         assert 0.05 < np.mean(a == b) < 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_rows_without_keys_read_zeros_and_masked_keys_are_not_read(name):
     scores = np.stack([LOGITS, LOGITS, LOGITS[::-1]])
@@ -204,6 +208,7 @@ def test_more_samples_than_keys_are_refused(name):
                 call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reinforce", "unordered_set"])
 def test_one_sample_cannot_be_left_out(name):
     with pytest.raises(ValueError, match="at least 2"):
@@ -225,6 +230,7 @@ def test_a_random_reading_needs_an_rng():
         readings.reinforce()(None, jnp.log(P))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READINGS)
 def test_without_any_key_the_context_is_zero(name):
     def context(values):
@@ -234,6 +240,7 @@ def test_without_any_key_the_context_is_zero(name):
     np.testing.assert_array_equal(jax.jit(context)(jnp.zeros((0, 3))), 1)  # the loss where zeros are read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_samples", [1, 2, 3, 9])
 def test_top_is_the_mean_of_the_best_values_and_no_gradient_goes_into_the_weights(num_samples):
     values = np.random.default_rng(0).normal(size=(N, 2)).astype(np.float32)
@@ -263,6 +270,7 @@ def frequencies_are(index, expected):
     np.testing.assert_array_less(np.abs(frequencies - expected), 4.5 * np.sqrt(expected * (1 - expected) / len(index)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RELAXED)
 def test_the_largest_perturbed_weight_is_a_sample(name):
     reading = READINGS[name].configure(temperature=0.4)
@@ -295,12 +303,14 @@ def test_noise_given_the_sample_is_in_the_mean_over_samples_the_noise():
     assert np.mean(np.abs(relaxed[0] - relaxed[1])) > 0.01
 
 
+@pytest.mark.slow
 def test_no_noise_is_infinite_however_many_are_sampled():
     log_weights = np.broadcast_to(np.log(np.array([0.5, 0.5], np.float32)), (2**22, 2))
     finite = jax.jit(lambda rng: jnp.all(jnp.isfinite(READINGS["rebar"](rng, jnp.asarray(log_weights)).rows)))
     assert all(bool(finite(jax.random.key(seed))) for seed in range(4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in READINGS if READINGS[name].random])
 def test_a_key_without_its_type_is_a_key(name):
     """jax.random.PRNGKey gives two integers, which are no sampled keys."""

@@ -118,6 +118,7 @@ def better_key(gradients, step, count=4_000):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.5, 10.0])
 def test_implicit_mle_goes_to_the_better_key_as_often_as_quadrature_says(step):
     gradients = np.asarray(jax.vmap(jax.grad(cubic))(jnp.eye(N)))
@@ -132,6 +133,7 @@ def test_implicit_mle_goes_to_the_better_key_as_often_as_quadrature_says(step):
     )
 
 
+@pytest.mark.slow
 def test_averaging_over_noise_lowers_the_variance_and_not_the_mean():
     few, *_, spread = over_noise("reinmax_rao", cubic, num_samples=1)
     many, error, less = over_noise("reinmax_rao", cubic, num_samples=8)
@@ -147,6 +149,7 @@ def test_a_control_of_scale_0_is_reinmax():
     np.testing.assert_allclose(spread, variance, rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_row_is_a_sampled_key_and_its_gradient_sums_to_zero(name):
     log_weights = jax.nn.log_softmax(jnp.asarray(LOGITS, jnp.float32))

@@ -58,6 +58,7 @@ def weights_and_gradient(name):
     return weights_and_gradient_of(normalizer(name))
 
 
+@pytest.mark.slow
 def test_weights_are_a_distribution_over_the_keys_that_the_mask_keeps(name, weights_and_gradient):
     weights, gradient = weights_and_gradient(SCORES, MASK)
     assert weights.shape == SCORES.shape and weights.dtype == SCORES.dtype
@@ -95,6 +96,7 @@ def test_a_mask_that_is_added_or_has_another_shape_is_refused(name, without_type
         normalize(SCORES, MASK[:, :4])
 
 
+@pytest.mark.slow
 def test_masking_a_key_is_deleting_it(name, weights_and_gradient):
     kept = MASK[0]
     weights, gradient = weights_and_gradient(SCORES, kept)  # one mask for all rows
@@ -128,6 +130,7 @@ def test_softmax_is_its_formula():
         np.testing.assert_allclose(weights[mask], np.exp(row[mask]) / np.exp(row[mask]).sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_half_precision_is_computed_in_single(name, dtype, weights_and_gradient):
     scores = SCORES.astype(dtype)
@@ -142,6 +145,7 @@ def test_half_precision_is_computed_in_single(name, dtype, weights_and_gradient)
         assert np.all(np.isfinite(array.astype(np.float32)))
 
 
+@pytest.mark.slow
 def test_a_vmap_over_rows_is_the_whole(name, weights_and_gradient):
     if name in ("scalable_entmax", "contextual_softmax"):
         pytest.skip("its query has the rows, too")

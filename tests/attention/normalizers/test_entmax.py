@@ -236,6 +236,7 @@ def worst_cases(num_keys):
     return np.stack([scale * row for row in rows for scale in (1e-3, 1, 1e3)]).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.05, 1.5, 2.0])
 @pytest.mark.parametrize("num_keys", [5, 2000])
 def test_newton_takes_no_more_steps_than_proven(alpha, num_keys, monkeypatch):
@@ -255,6 +256,7 @@ def test_newton_takes_no_more_steps_than_proven(alpha, num_keys, monkeypatch):
     assert 1 < count <= (alpha - 1) * np.log2(num_keys) - np.log2(precision) / 2 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [1.05, 1.5, 2.0])
 def test_a_hundred_thousand_keys(alpha):
     rows = worst_cases(100_000)
@@ -272,6 +274,7 @@ def test_beyond_alpha_two_in_the_worst_case():
     assert np.max(errors) < 2e-2 and np.quantile(errors, 0.8) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "num_keys"), [(64.0, 8192), (20.0, 100), (65.0, 4), (1000.0, 2)])
 def test_an_alpha_for_which_the_least_threshold_is_below_the_smallest_number(alpha, num_keys):
     """The threshold of equal scores is n^(1 - alpha); they share the weight, and so do some that are the largest.
@@ -301,6 +304,7 @@ def test_alpha_below_one_or_infinite_is_refused():
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_values_and_gradients_are_those_of_the_entmax_package():
     torch = pytest.importorskip("torch", reason="torch is not installed: see requirements-oracles.txt")
     package = pytest.importorskip("entmax", reason="entmax is not installed: see requirements-oracles.txt")
@@ -324,6 +328,7 @@ def test_values_and_gradients_are_those_of_the_entmax_package():
         np.testing.assert_allclose(got_gradient, row.grad.numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_array_of_alphas_below_one_is_softmax_with_its_gradient():
     scores = jnp.asarray([0.3, -0.6, 1.1, 0.2])
     of = lambda alpha: jax.jacobian(lambda scores: entmax(scores, None, jnp.array(alpha)))(scores)  # noqa: E731

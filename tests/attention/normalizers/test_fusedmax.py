@@ -40,6 +40,7 @@ def proximal(scores, fusion):
     return scores - differences.T @ dual
 
 
+@pytest.mark.slow
 def test_fusing_is_the_proximal_operator_of_the_total_variation():
     fused, *_ = all_of(SCORES, MASK, FUSIONS)
     for number, fusion in enumerate(FUSIONS):
@@ -110,6 +111,7 @@ def test_a_negative_fusion_is_refused():
         fusedmax(jnp.asarray(SCORES), None, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("low", [-1e2, -1e9])
 def test_how_far_below_a_key_is_changes_nothing(low):
     """A mask that is added as a large negative number costs the other keys no digits."""

@@ -25,6 +25,7 @@ def called(module, params):
     return lambda *args: call(params, *args)
 
 
+@pytest.mark.slow
 def test_fields_are_arguments():
     for module, normalize in [
         (Entmax(alpha=1.33), lambda scores: entmax(scores, None, 1.33)),
@@ -34,6 +35,7 @@ def test_fields_are_arguments():
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.slow
 def test_each_head_has_its_alpha():
     module = LearnedEntmax(num_heads=HEADS)
     logits = np.array([-3, 0, 3], np.float32)[:, None, None]
@@ -82,6 +84,7 @@ def test_the_other_heads_are_not_scaled(kind, plain):
     assert np.abs(some[:, 2] - all_[:, 2]).max() > 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LearnedEntmax, ScalableSoftmax, ScalableEntmax])
 def test_parameters_and_query_get_gradients_by_finite_differences(kind):
     module = kind(num_heads=HEADS)
@@ -106,6 +109,7 @@ def test_parameters_and_query_get_gradients_by_finite_differences(kind):
     np.testing.assert_allclose(np.sum(gradient[1] * direction), (ahead - behind) / (2 * step), atol=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("kind", [LearnedEntmax, ScalableSoftmax, ScalableEntmax])
 def test_masked_scores_change_neither_weights_nor_gradients(kind, rubbish):

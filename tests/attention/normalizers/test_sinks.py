@@ -66,6 +66,7 @@ def test_each_is_its_formula_in_float64(name):
         assert np.all(row[~keep] == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SINKS)
 def test_derivatives_of_two_orders_in_both_modes(name):
     check_derivatives(lambda scores: jnp.sum(jnp.sin(3 * normalizer(name)(scores, jnp.asarray(MASK)))), SCORES)

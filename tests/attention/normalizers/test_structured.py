@@ -43,6 +43,7 @@ def double_precision():
         yield
 
 
+@pytest.mark.slow
 def test_log_z_and_marginals_are_the_sum_over_all_selections_of_the_keys_that_are_left():
     log_z, weights = compiled(
         lambda s, m: (log_partition(s, jnp.asarray(PAIRWISE), m), chain_marginals(s, m, jnp.asarray(PAIRWISE)))
@@ -56,6 +57,7 @@ def test_log_z_and_marginals_are_the_sum_over_all_selections_of_the_keys_that_ar
     assert log_z[2] == 0 and np.all(weights[2] == 0)
 
 
+@pytest.mark.slow
 def test_gradients_of_the_marginals_are_those_of_the_sum():
     def loss(scores, pairwise):
         return jnp.sum(chain_marginals(scores, jnp.asarray(MASK), pairwise) * SENSES)
@@ -84,6 +86,7 @@ def test_neighbours_that_agree_make_segments():
     assert alone[1] == alone[4] and together[1] > 0.9 and together[4] < 0.1
 
 
+@pytest.mark.slow
 def test_each_head_has_its_potentials_and_starts_with_sigmoids():
     module, scores = Chain(num_heads=2), jnp.asarray(RNG.normal(size=(2, 2, 3, KEYS)))
     assert module.init(jax.random.key(0), scores)["params"]["pairwise"].shape == (2, 1, 4)
@@ -118,6 +121,7 @@ def enumerated_segments(scores, lengths):
     return jax.nn.logsumexp(energy), jax.nn.softmax(energy) @ np.array(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [1, 2, 3])
 def test_segments_are_the_sum_over_all_segmentations_of_the_keys_that_are_left(longest):
     lengths = jnp.asarray(LENGTHS[:longest])
@@ -133,6 +137,7 @@ def test_segments_are_the_sum_over_all_segmentations_of_the_keys_that_are_left(l
     assert log_z[2] == 0 and np.all(weights[2] == 0)
 
 
+@pytest.mark.slow
 def test_segments_that_gain_a_number_for_each_pair_of_neighbours_are_a_chain():
     """And with nothing to gain, of any length, each weight is a sigmoid of its score."""
     chain = compiled(chain_marginals)(SCORES, MASK, np.array([0, 0, 0, 0.9]))
@@ -141,6 +146,7 @@ def test_segments_that_gain_a_number_for_each_pair_of_neighbours_are_a_chain():
     np.testing.assert_allclose(compiled(segment_marginals)(SCORES), 1 / (1 + np.exp(-SCORES)), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_derivatives_of_segments():
     mask = jnp.asarray(MASK)
     check_derivatives(lambda s, c: jnp.sum(jnp.sin(3 * segment_marginals(s, mask, c))), SCORES, LENGTHS[:2])

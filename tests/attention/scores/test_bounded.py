@@ -31,6 +31,7 @@ def test_qk_norm_starts_as_the_scaled_dot_product_after_an_rms_norm():
     np.testing.assert_array_equal(params["log_scale"], 0)
 
 
+@pytest.mark.slow
 def test_qk_norm_does_not_depend_on_lengths_and_depends_on_rotations_by_the_distance_alone():
     call = compiled(lambda q, k: scores_of(QKNorm(), q, k, {"log_scale": jnp.ones(())}))
     np.testing.assert_allclose(call(3 * QUERY32, 0.1 * KEYS32), call(QUERY32, KEYS32), rtol=1e-5)
@@ -74,6 +75,7 @@ def test_derivatives_in_float64():
     check_derivatives(total, np.array(0.2), QUERY, KEYS)
 
 
+@pytest.mark.slow
 def test_a_cap_keeps_the_properties_and_parameters_of_its_score():
     capped = lambda score: Softcap(score=score, softcap=5.0)  # noqa: E731
     assert not capped(Location(max_length=3)).by_key and capped(TanhKey(features=3)).own_width
@@ -99,6 +101,7 @@ def test_one_option_caps_any_score():
     assert type(AttentionOptions(score="dot").build(4).score).__name__ == "Dot"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", [QKNorm(), Norm()])
 def test_float16_keys_that_are_zero_or_long(score):
     """1e-12 is zero in float16, and the square of 320 infinite."""
@@ -114,6 +117,7 @@ def test_float16_keys_that_are_zero_or_long(score):
     np.testing.assert_allclose(found, wide, rtol=2e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_zero_vector_is_zero():
     """x / |x| has none at 0, and near 0 one of the size of 1 / |x|, which would drown that of every other query."""
     total = lambda q: jnp.sum(jnp.sin(scores_of(QKNorm(), q, KEYS32, {"log_scale": 0.0})))  # noqa: E731

@@ -109,6 +109,7 @@ def with_gradients(query, keys, block_size=0):
     return *found, gradients
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_size", [0, 8])
 def test_distances_far_from_the_origin_keep_their_digits(block_size):
     """The squares of years are 4e6, of which float32 has the half; those of their distances are what counts."""
@@ -124,6 +125,7 @@ def test_distances_far_from_the_origin_keep_their_digits(block_size):
         np.testing.assert_allclose(found, same, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_what_stands_beside_a_query_costs_it_no_digits():
     """Masked keys and other queries may be anywhere, and one of both may be shared by a batch of the other."""
     near = YEARS[:5] - 2007

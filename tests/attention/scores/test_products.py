@@ -96,6 +96,7 @@ def case(name, query_axes=(), key_axes=()):
     return module, formula, params_of(module, query, keys, method=direct), query, keys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCORES)
 def test_is_its_formula_and_leading_axes_broadcast(name):
     module, formula, params, query, keys = case(name, query_axes=(3, 1), key_axes=(2,))
@@ -115,6 +116,7 @@ def test_query_or_keys_may_lack_the_batch(name):
         assert jax.eval_shape(score, *args).shape == (3, QUERIES, KEYS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCORES)
 def test_keys_prepared_once_serve_one_query_after_the_other(name):
     module, formula, params, query, keys = case(name, query_axes=(2,), key_axes=(2,))

@@ -13,12 +13,14 @@ def lower_of(n, lead=(2, 3)):
     return jnp.tril(jax.random.normal(jax.random.key(n), (*lead, n, n)), -1) / np.sqrt(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 12])
 def test_the_inverse_is_that_of_lapack(n):
     lower = lower_of(n)
     np.testing.assert_allclose(unit_lower_inverse(lower), np.linalg.inv(np.eye(n) + lower), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_derivatives_of_any_order_and_mode(n):
     inverse = lambda x: unit_lower_inverse(jnp.asarray(x))  # noqa: E731

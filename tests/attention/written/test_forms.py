@@ -72,6 +72,7 @@ def measured(name, wide):
         return compiled(run)(MASK, *(x if wide else x.astype(np.float32) for x in arrays()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("name", RULES)
 def test_all_forms_are_equal_in_value_and_gradient(name, wide):
@@ -88,6 +89,7 @@ def test_all_forms_are_equal_in_value_and_gradient(name, wide):
     assert all(np.any(x != 0) for x in gradients[0][:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["normalized and faded", "delta gated by column"])
 def test_every_chunk_size_gives_the_same(name):
     with jax.enable_x64(True):
@@ -103,6 +105,7 @@ def test_every_chunk_size_gives_the_same(name):
         np.testing.assert_allclose(context, expected, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_masking_a_key_is_deleting_it(name):
     with jax.enable_x64(True):
@@ -113,6 +116,7 @@ def test_masking_a_key_is_deleting_it(name):
     np.testing.assert_allclose(masked[MASK[1]], deleted, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
 def test_no_context_depends_on_a_later_position(name):
     def of_values(shift):
@@ -125,6 +129,7 @@ def test_no_context_depends_on_a_later_position(name):
     assert np.all(slopes[np.tril_indices(LENGTH)] > 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["normalized and faded", "delta gated by column", "mesa", "mesa by conjugate gradient"]
 )
@@ -169,6 +174,7 @@ def test_chunk_sizes_below_one_and_decays_of_another_width_are_refused():
         write_all(Delta(), make_writes(keys, values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reset", [-np.inf, -1e8, -200.0])
 def test_what_is_before_a_reset_is_gone_and_later_decays_are_kept(reset):
     query, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())

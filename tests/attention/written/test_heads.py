@@ -63,6 +63,7 @@ def measured(name):
     return run(params, ON_DEVICE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_decoding_with_a_memory_of_fixed_size_is_teacher_forcing(name):
     (expected, later), steps, caches, _ = measured(name)
@@ -112,6 +113,7 @@ def test_what_does_not_go_together_is_told_in_one_line(options, message):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear", "gated_linear", "gated_delta", "mesa"])
 def test_heads_are_their_formula_from_the_input_to_the_output(name):
     """f(q), f(k), v, rate and decay of the input; a write and a read at each position; norm, gate, projection."""
@@ -158,6 +160,7 @@ def test_heads_are_their_formula_from_the_input_to_the_output(name):
     np.testing.assert_allclose(found[0], dense(params["out"], gated), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():
     x = jax.random.normal(jax.random.key(0), (1, 9, 8))
     options = dict(key_mask=jnp.ones((1, 9), bool), mask=causal, method="self_attend")

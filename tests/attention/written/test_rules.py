@@ -139,6 +139,7 @@ def test_a_ridge_regression_of_keys_without_order():
     np.testing.assert_allclose(unordered, weights @ VALUES, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_fewer_steps_of_conjugate_gradient_are_an_approximation():
     exact = run(Mesa(ridge=0.3), KEYS)[0]
     errors = [np.abs(run(Mesa(ridge=0.3, steps=n), KEYS)[0] - exact).max() for n in (1, 3)]

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import attn_jax
 from attn_jax.layers.positions import sinusoids
@@ -137,6 +138,7 @@ def heads_and_words():
     return heads, heads.init(jax.random.key(1), words, words), words
 
 
+@pytest.mark.slow
 def test_self_attention_without_positions_follows_a_permutation():
     """Chapter 6, exercise 1."""
     heads, params, words = heads_and_words()
@@ -148,6 +150,7 @@ def test_self_attention_without_positions_follows_a_permutation():
     assert np.abs(moved - context[order]).max() > 1e-2  # with positions it does not
 
 
+@pytest.mark.slow
 def test_no_output_of_causal_attention_depends_on_a_later_input():
     """Chapter 6, exercise 2. The gradient of output i is zero for inputs after i, and not for those before."""
     heads, params, words = heads_and_words()

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import attn_jax
 from attn_jax.attention.scores import Epanechikov, Gaussian
@@ -126,6 +127,7 @@ def test_the_best_scores_of_noise_contrastive_estimation_are_log_probabilities()
     assert jnp.abs(jax.grad(expected_loss)(best_scores(q))).max() > 0.1
 
 
+@pytest.mark.slow
 def test_parzen_and_nadaraya_watson_classify_alike():
     """Chapter 9, exercise 1. Both have the sign of sum_i y_i k(x, x_i); one divides by n, the other by sum_i k > 0."""
     x = jax.random.normal(jax.random.key(0), (30, 2))
@@ -138,6 +140,7 @@ def test_parzen_and_nadaraya_watson_classify_alike():
     assert len(np.unique(jnp.sign(watson))) == 2  # both classes occur
 
 
+@pytest.mark.slow
 def test_on_the_unit_sphere_a_gaussian_kernel_is_dot_product_attention():
     """Chapter 9, exercise 2. |q - k|^2 = 2 - 2 q . k, and exp(-1) cancels: softmax of the dot product."""
     unit = lambda x: x / jnp.linalg.norm(x, axis=-1, keepdims=True)  # noqa: E731
@@ -148,6 +151,7 @@ def test_on_the_unit_sphere_a_gaussian_kernel_is_dot_product_attention():
     assert np.abs(other - attn_jax.attend(query, keys, score="dot").weights).max() > 1e-2  # off the sphere it is not
 
 
+@pytest.mark.slow
 def test_the_fit_stays_in_the_range_of_the_values():
     """Chapter 9, exercise 3. Weights are not negative and sum to one: a mean lies between minimum and maximum."""
     x, y = jax.random.uniform(jax.random.key(0), (20, 1)), jax.random.normal(jax.random.key(1), (20, 1))
@@ -177,6 +181,7 @@ def receptive_field(kernels, strides):
     return field
 
 
+@pytest.mark.slow
 def test_a_cell_sees_as_many_pixels_as_its_receptive_field():
     grid = ConvolutionGrid(features=2, channels=(3, 3), kernels=(3, 3), strides=(2, 2))
     pixels = jax.random.normal(jax.random.key(0), (1, 16, 16, 1))
@@ -196,6 +201,7 @@ def test_permutations_and_equal_weights_have_no_penalty():
     assert doubly_stochastic_penalty(jnp.eye(4)[jnp.array([0, 0, 3, 1])]) > 1
 
 
+@pytest.mark.slow
 def test_attention_does_not_see_where_a_cell_is():
     """Chapter 10, exercise 3. The context is a sum over cells, and sums have no order."""
     query, cells = jax.random.normal(jax.random.key(0), (1, 4)), jax.random.normal(jax.random.key(1), (9, 4))

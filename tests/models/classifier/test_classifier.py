@@ -63,6 +63,7 @@ def measured(name):
     return params, run(params, BATCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_loss_is_that_of_the_class_alone(name):
     _, result = measured(name)
@@ -77,6 +78,7 @@ def test_the_loss_is_that_of_the_class_alone(name):
     assert result["eval"]["accuracy"].total == correct.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_class_is_a_sentence_of_one_word(name):
     _, result = measured(name)
@@ -88,6 +90,7 @@ def test_a_class_is_a_sentence_of_one_word(name):
     np.testing.assert_allclose(decoded.log_prob, best.max(-1), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_weights_are_distributions_over_the_source(name):
     _, result = measured(name)
@@ -122,6 +125,7 @@ def test_only_a_pooling_with_a_penalty_says_so():
         assert pooling.has_penalty == bool(np.any(measured(name)[1]["read"][2] != 0))
 
 
+@pytest.mark.slow
 def test_the_penalty_moves_the_queries_and_nothing_else_would_not():
     gradients = []
     for penalty in (0.0, 0.5):

@@ -119,6 +119,7 @@ def sampled_gradient(cost, baseline, num_samples, entropy_bonus=0.0):
     return compiled(jax.grad(mean_loss))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", COSTS)
 @pytest.mark.parametrize(("baseline", "num_samples"), [("none", 1), ("learned", 1), ("leave_one_out", 2)])
 def test_the_mean_of_the_sampled_gradients_is_the_exact_one(cost, baseline, num_samples):
@@ -130,6 +131,7 @@ def test_the_mean_of_the_sampled_gradients_is_the_exact_one(cost, baseline, num_
     assert (np.abs(own).max(initial=0) > 0) == (baseline == "learned")
 
 
+@pytest.mark.slow
 def test_the_exact_gradient_of_the_likelihood_is_that_of_the_expected_loss():
     """By automatic differentiation of sum_x p(x) f(x), with the paths written out."""
     model = build(read="enumeration", cost="likelihood")
@@ -192,6 +194,7 @@ def test_a_baseline_depends_on_earlier_places_and_not_on_its_own_or_later_ones()
         assert t == 2 or np.all(moved[:, t + 1 :] != base[:, t + 1 :])
 
 
+@pytest.mark.slow
 def test_the_gaussian_score_differentiates_expectations():
     """Gauss-Hermite: E[g(x) grad log p(x)] = grad E[g(x)] for polynomials g."""
     policy, hidden = GaussianPlaces(sigma=0.4), jnp.array([[0.3, -0.2]])
@@ -251,6 +254,7 @@ def test_places_of_the_plane_are_sampled_around_their_mean_with_their_sigma():
     np.testing.assert_allclose(np.cov(places.T), 0.01 * np.eye(2), atol=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", ["grid", "gaussian"])
 def test_the_glimpses_of_one_rng_are_sampled_apart(places):
     """By a policy that does not see the state, so that the rng alone tells one glimpse from another."""
@@ -269,6 +273,7 @@ def test_the_glimpses_of_one_rng_are_sampled_apart(places):
 # ---- the methods of a model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", ["grid", "gaussian"])
 def test_evaluation_follows_the_most_probable_path_and_counts_its_looks(places):
     model = build(places=places)

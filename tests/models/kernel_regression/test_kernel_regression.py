@@ -64,6 +64,7 @@ def test_narrow_is_the_nearest_neighbour_and_wide_or_constant_is_the_mean():
         np.testing.assert_allclose(predict(kernel, params, QUERY), np.full((5, 1), Y.mean()), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_the_leave_one_out_error_is_that_of_refitting_without_each_point(degree):
     kernel = model(degrees=(degree,))
@@ -108,6 +109,7 @@ def test_minibatches_of_queries_add_up_to_the_whole_error():
     np.testing.assert_allclose(loss(INDEX[:6]) + loss(INDEX[6:]), loss(INDEX), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["gaussian", "epanechikov"])
 @pytest.mark.parametrize("degree", [0, 1, 2])
 def test_in_chunks_is_the_whole(kernel, degree):
@@ -201,6 +203,7 @@ def test_a_density_is_its_sum_and_integrates_to_one(kernel):
         np.testing.assert_allclose(density, expected, rtol=1e-4, atol=1e-30)
 
 
+@pytest.mark.slow
 def test_a_mixture_is_the_sum_of_its_components_by_their_evidence():
     mixture = model(degrees=(0, 1), widths=(0.5, 1.0, 2.0), criterion=CRITERIA["aicc"])
     weights = compiled(lambda: mixture.mixture_weights(params_of(), JX, JY))()
@@ -264,6 +267,7 @@ def test_a_stream_holds_no_matrix_of_queries_and_keys():
     assert memory(40_000) - memory(20_000) < 64 * 20_000 * 4 / 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree, kind", [(0, "lc"), (1, "ll")])
 def test_statsmodels_predicts_the_same_and_has_the_same_leave_one_out_error(degree, kind):
     module = pytest.importorskip("statsmodels.nonparametric.kernel_regression")

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from arrays import compiled, fill
 from tiny_stories import VOCAB, batch_of
 
@@ -46,6 +47,7 @@ def trained(gate_weight, independent):
     return [run(params, jnp.array(step)) for step in (0, 7)]
 
 
+@pytest.mark.slow
 def test_while_the_answer_does_not_count_only_the_gates_learn():
     (gates_only, nll, gradient, _, _), (both, same, whole, log_probs, gates) = trained(2.0, False)
     expected = -sum(log_probs[i, a] for i, a in enumerate(BATCH["target_out"][:, 0]))
@@ -58,6 +60,7 @@ def test_while_the_answer_does_not_count_only_the_gates_learn():
         assert np.any(leaf != 0)
 
 
+@pytest.mark.slow
 def test_without_supervision_the_gates_learn_from_the_answer():
     (nothing, _, gradient, _, _), (both, nll, whole, _, gates) = trained(0.0, True)
     assert nothing == 0 and all(np.all(leaf == 0) for leaf in jax.tree.leaves(gradient))
@@ -78,6 +81,7 @@ def by_passes(params, other):
     return results
 
 
+@pytest.mark.slow
 def test_a_pass_whose_update_keeps_the_memory_is_none():
     """An update gate of one keeps it in a DMN; [I 0 0] does in a DMN+, whose memory is not negative."""
     first = params_for(dmn(**SMALL, embedding_size=3))

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, WORDS, batch_of, random_story
 
@@ -42,6 +43,7 @@ def by_hand(shapes):
     return params
 
 
+@pytest.mark.slow
 def test_weights_of_the_slots_are_dropped_in_training():
     batch = jax.tree.map(jnp.asarray, batch_of([random_story(np.random.default_rng(0), MEMORY) for _ in range(4)], 30))
     losses = []

@@ -70,6 +70,7 @@ def reference(params, text, *, adjacent, position, nonlinear=False, empty=0):
     return logits - np.log(np.sum(np.exp(logits))), hops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -151,6 +152,7 @@ def test_hops_of_tied_tables_that_keep_nothing_are_the_iterations_of_a_hopfield_
     assert np.abs(weights[0, 0] - weights[0, -1]).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_noise_puts_empty_memories_between_statements(batch):
     """Ages keep their order, and are shifted by at most a tenth (rounded up) of the statements."""
     story = "mary moved to the garden . " * 20 + "where is mary ?"
@@ -173,6 +175,7 @@ def test_empty_memories_stand_at_every_place_as_often():
     np.testing.assert_allclose(shift, np.arange(20, 0, -1) / 21, atol=0.025)
 
 
+@pytest.mark.slow
 def test_a_network_set_by_hand_answers_a_story_exactly():
     """Keys find who is asked for and, by time, the newest such statement; values hold its last word."""
     d = 8
@@ -204,6 +207,7 @@ def test_a_network_set_by_hand_answers_a_story_exactly():
     np.testing.assert_array_equal(np.argmax(hops, axis=-1)[:, 0], [0, 1, 2])
 
 
+@pytest.mark.slow
 def test_an_answer_never_seen_is_never_right(batch):
     module, params = parameters()
     best = jnp.zeros((V, D)).at[1].set(1e3)  # unk is by far the most probable

@@ -61,6 +61,7 @@ def test_the_best_statement_is_left_after_every_meeting():
             assert scores[slot][row, other] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_grams": 7, "nonlinear": True}, {"block_per_fact": False}],
@@ -124,6 +125,7 @@ def parts_of(batch):
     return batch["source"], batch["target_out"][:, 0], batch["evidence"]
 
 
+@pytest.mark.slow
 def test_a_fact_that_is_no_longer_in_the_memory_does_not_train_the_stop_memory():
     """Of the story two statements fit; with the third as first fact, the second is the first statement, or none."""
     module, params = parameters(memory_size=2)
@@ -175,6 +177,7 @@ def test_a_larger_memory_and_longer_padding_change_nothing(batch):
     np.testing.assert_array_equal(first.hops, second.hops[..., :N])
 
 
+@pytest.mark.slow
 def test_three_grams_tell_the_order_of_words_and_nothing_else():
     def grams(text):
         source = encode_stories([(text, "garden", ())])["source"]
@@ -186,6 +189,7 @@ def test_three_grams_tell_the_order_of_words_and_nothing_else():
     assert not np.any(other == same[0])
 
 
+@pytest.mark.slow
 def test_training_finds_the_facts_and_the_answers():
     """Two actors, three places: the answer is the place of the asked one's last move, in any story of four moves."""
     import optax

@@ -80,6 +80,7 @@ def measured(name):
     return run(params_of_seeds(model), BATCH)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_padding_empty_slots_and_other_rows_change_nothing(name):
     result = measured(name)
@@ -158,6 +159,7 @@ LEARNED = {  # network, steps, learning rate
 TRAINING, UNSEEN = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed, rows in ((0, 1024), (1, 256)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
 def test_one_supporting_fact_is_learned(name):
     build, num_steps, learning_rate = LEARNED[name]

@@ -35,6 +35,7 @@ def params_for(module):
     return fill(jax.eval_shape(lambda: module.init(jax.random.key(0), X, MASK))["params"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_one_step_is_a_stack_of_one_layer(norm_first):
     universal = stack(1, norm_first=norm_first)
@@ -84,6 +85,7 @@ def adaptive():
     return run(params, never)
 
 
+@pytest.mark.slow
 def test_halting_weights_sum_to_one_and_the_cost_counts_steps():
     (_, _, weights, ponder), *_, gradient = adaptive()
     np.testing.assert_allclose(weights.sum(0), 1, rtol=1e-6)
@@ -163,6 +165,7 @@ def test_halting_is_that_of_one_position_after_the_other():
     assert not running.any()
 
 
+@pytest.mark.slow
 def test_without_positions_the_order_of_statements_is_nothing_and_with_them_it_is_something():
     parts = ("mary moved to the garden .", "john went .", "where the bathroom is .")
     turned = [2, 0, 1]

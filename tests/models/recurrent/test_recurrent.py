@@ -18,6 +18,7 @@ def of(built):
     return random_params(built, jax.tree.map(jnp.asarray, BATCH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_step_by_step_is_teacher_forced(cell):
     built = model(cell=cell)
@@ -73,6 +74,7 @@ def test_the_source_matters():
     assert np.all(score(BATCH)[:2] != score(changed)[:2])
 
 
+@pytest.mark.slow
 def test_it_continues_a_prompt_as_the_text_itself():
     """Decoding after a prompt of two words is the third step of the same text without a source."""
     built = model(continue_source=True, source_vocab=TARGET_VOCAB)

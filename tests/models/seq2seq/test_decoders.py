@@ -111,12 +111,14 @@ def alone(name):
     return run(params, ALONE)
 
 
+@pytest.mark.slow
 def test_step_by_step_is_teacher_forced(name):
     log_probs, _, steps, _ = padded(name)
     np.testing.assert_allclose(np.exp(log_probs).sum(-1), 1, rtol=1e-4)
     np.testing.assert_allclose(log_probs, steps, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_padded_batch_is_its_sentences_one_by_one(name):
     (log_probs, weights, *_), (expected, expected_weights, _) = padded(name), alone(name)
     target, source = expected_weights.shape
@@ -152,6 +154,7 @@ def test_a_row_of_padding_has_no_weights_and_nothing_is_nan(name):
     np.testing.assert_array_equal(padded(name)[1][LENGTHS.index((0, 0))], 0)
 
 
+@pytest.mark.slow
 def test_what_a_decoder_says_of_itself_is_what_it_does(name):
     """Whether it attends, how wide its readout is, and whether contexts enter its recurrence: then its states change
     with the values of the memory."""

@@ -122,6 +122,7 @@ def gradients(decoder, feed, baseline):
     return found, max(moved, default=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder, feed, baseline", CASES)
 def test_a_fitted_baseline_leaves_the_mean_gradient_as_it_is(decoder, feed, baseline):
     expected = gradients(decoder, feed, "none")[0]

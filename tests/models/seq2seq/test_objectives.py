@@ -76,6 +76,7 @@ def name(request):
     return request.param
 
 
+@pytest.mark.slow
 def test_step_by_step_is_teacher_forced(name):
     (nll, correct, _), _, log_probs, _ = measured(name)
     np.testing.assert_allclose(np.exp(log_probs[:2]).sum(-1), 1, rtol=1e-4)
@@ -130,6 +131,7 @@ def test_an_objective_keeps_the_key_of_its_parameters_in_a_copy_of_the_model():
     assert "alignment" in jax.eval_shape(type(model)(copy).init, jax.random.key(0), BATCH)
 
 
+@pytest.mark.slow
 def test_likelihoods_are_in_the_order_of_jensen():
     """With the same parameters: marginal <= hard, marginal <= elbo, and training without dropout is evaluation."""
     nll = {name: measured(name)[-1][0][1]["nll"].total for name in ("hard", "elbo", "k-max")}
@@ -169,6 +171,7 @@ def gradient_of_enumeration(objective):
     return params, compiled(jax.value_and_grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(0))[0]))(params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "objective, read, baseline",
     [("hard", read, "none") for read in EXACT]
@@ -332,6 +335,7 @@ def test_wrong_choices_are_told_in_one_line(model, attention, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", EXACT)
 def test_more_samples_than_a_short_source_has_words_are_the_enumeration(read):
     params, (loss, _) = gradient_of_enumeration("hard")
@@ -351,6 +355,7 @@ def test_more_samples_than_the_longest_source_is_an_error():
         check_num_samples(config, 12, cells=(2, 4))
 
 
+@pytest.mark.slow
 def test_every_reading_has_a_place():
     """Each is part of an objective, and traces in the decoder with its default options."""
     for name in READINGS:
@@ -361,6 +366,7 @@ def test_every_reading_has_a_place():
         assert loss.shape == ()
 
 
+@pytest.mark.slow
 def test_hard_attention_reads_one_word_in_decoding():
     """Fed back, each step reads the most probable key; the first word is that of the key read alone."""
     model, params = built("fed back")

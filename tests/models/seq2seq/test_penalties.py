@@ -90,6 +90,7 @@ def soft():
     return model, params, gradients(model, params)
 
 
+@pytest.mark.slow
 def test_the_loss_has_the_gradient_of_the_terms_and_its_own_value(soft):
     model, params, (value, plain) = soft
     penalties = Penalties(0.3, 0.2)
@@ -111,6 +112,7 @@ def test_the_loss_has_the_gradient_of_the_terms_and_its_own_value(soft):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), found, expected)
 
 
+@pytest.mark.slow
 def test_a_selector_of_one_is_no_selector_and_of_zero_no_source():
     plain, model = (build(selector=selector, bridge="zeros", **BAHDANAU) for selector in (False, True))
     params = jax.tree.map(jnp.asarray, random_params(model, BATCH))
@@ -134,6 +136,7 @@ def test_trajectories_that_all_read_the_mean_are_soft_attention(soft):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), gradient, plain)
 
 
+@pytest.mark.slow
 def test_a_coin_decides_for_a_sentence(soft):
     _, params, _ = soft
     rows = jax.tree.map(lambda x: jnp.repeat(x[:1], 40, axis=0), BATCH)

@@ -58,6 +58,7 @@ def measured():
     return [run(params, BATCH, jax.random.key(seed, impl="rbg")) for seed in (0, 0, 1, 2)]
 
 
+@pytest.mark.slow
 def test_training_loss_is_the_cross_entropy_with_the_smoothed_distribution():
     result = measured()[0]
     total, metrics = result["train"]
@@ -88,6 +89,7 @@ def test_dropout_is_a_function_of_its_rng():
     assert len({same, other, another, float(results[0]["eval"]["loss"].total)}) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", DROPOUT_PLACES)
 def test_dropout_acts_at_the_place_that_is_named_and_nowhere_else(place):
     """At rate 0.5 a place has zeros and doubled numbers; what comes before it is unchanged, and the mask is its own."""
@@ -199,6 +201,7 @@ def one_by_one():
     return [(p, batch, run(p, batch)) for p, batch in zip(params, batches, strict=True)]
 
 
+@pytest.mark.slow
 def test_several_seeds_in_one_program_are_the_seeds_one_by_one():
     params, batches, results = zip(*one_by_one(), strict=True)
     stack = lambda trees: jax.tree.map(lambda *x: np.stack(x), *trees)  # noqa: E731
@@ -222,6 +225,7 @@ def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
 # torch as the oracle
 
 
+@pytest.mark.slow
 def test_torch_computes_the_same_loss_and_gradients():
     """A bidirectional LSTM encoder, dense bridge, input feeding, dot attention, tied and smoothed output.
 

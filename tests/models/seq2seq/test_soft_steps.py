@@ -42,6 +42,7 @@ def pair(soft, objective, **attention):
     return params, *models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["hard", "marginal"])
 def test_the_loss_goes_on_a_line_from_soft_to_the_objective(soft, objective):
     read = {
@@ -61,6 +62,7 @@ def test_the_loss_goes_on_a_line_from_soft_to_the_objective(soft, objective):
     assert abs(first - last) > 1e-3
 
 
+@pytest.mark.slow
 def test_all_trajectories_read_the_mean_at_first_and_the_usual_share_at_last(soft):
     attention = dict(read="reinforce", feed="read", num_samples=1, baseline="none", mean_probability=0.5)
     params, plain, model = pair(soft, "hard", **attention)
@@ -77,6 +79,7 @@ def test_the_share_falls_to_zero():
     np.testing.assert_allclose([falling(jnp.asarray(step), 4) for step in (0, 1, 4, 9)], [1, 0.75, 0, 0])
 
 
+@pytest.mark.slow
 def test_a_temperature_falls_in_equal_ratios_and_the_loss_is_that_of_the_temperature(soft):
     read = dict(read="gumbel_softmax", temperature=2.0)
     cooled = build(objective="hard", attention=read | dict(cooling_steps=4, final_temperature=0.125), **SMALL)

@@ -106,6 +106,7 @@ def measured(name):
     return run(params, ON_DEVICE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_cached_steps_are_the_whole_pass(name):
     result = measured(name)

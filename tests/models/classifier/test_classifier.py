@@ -30,7 +30,7 @@ CASES = {
 def pooled(module, source):
     """The states of the encoder, and what pooling makes of them."""
     _, states = module.encoder(module.embedding(source) * module.embedding_size**0.5, source != PAD)
-    return {"states": states, "pooled": module.pooling(states, source != PAD)}
+    return {"states": states, "pooled": module.pooling(states, key_mask=source != PAD)}
 
 
 @functools.cache

@@ -223,7 +223,7 @@ def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
     modules = [fixed(model, key) for key in range(2)]
 
     def expected_loss(params):
-        memory, start = modules[0].apply({"params": params}, batch["source"], method="start")
+        memory, start = modules[0].apply({"params": params}, batch["source"], 1, method="start")
         total = 0.0
         for keys in itertools.product(range(2), repeat=2):
             state, log_prob, loss = start[0], 0.0, 0.0
@@ -374,7 +374,7 @@ def test_hard_attention_reads_one_word_in_decoding():
     token = jnp.full(3, BOS, jnp.int32)
     log_probs = model.step(params, memory, state, token)[1]
     key = int(np.argmax(measured("fed back")[0][2][0, 0]))
-    memory, state = fixed(model, key).apply({"params": params}, BATCH["source"], method="start")
+    memory, state = fixed(model, key).apply({"params": params}, BATCH["source"], 1, method="start")
     alone = fixed(model, key).apply({"params": params}, memory, state, token, method="step")[1]
     np.testing.assert_allclose(log_probs[0], alone[0], rtol=1e-4)
 

@@ -65,6 +65,7 @@ def test_the_blocks_for_ci_are_there():
         assert f"block {name}" in run
 
 
+@pytest.mark.slow
 def test_the_library_example_runs():
     (example,) = blocks(README, "python")
     done = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True)
@@ -162,6 +163,7 @@ def options(path):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_experiments_can_be_given(page):
     """The script is there, is called as it can be, and reads the options. Nothing is run."""

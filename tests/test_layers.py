@@ -41,6 +41,7 @@ def rooms(path):
     return own, {parts[1] for parts in inside} - {own}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_imports_point_down(path):
     own, others = rooms(path)
@@ -50,6 +51,7 @@ def test_imports_point_down(path):
         assert RANK[other] <= RANK[own], f"{path} (rank {RANK[own]}) imports {other} (rank {RANK[other]})"
 
 
+@pytest.mark.slow
 def test_folders_of_one_rank_do_not_import_each_other_in_a_circle():
     arrows = {(own, other) for path in FILES for own, others in [rooms(path)] for other in others}
     assert not {(a, b) for a, b in arrows if (b, a) in arrows}

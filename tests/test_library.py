@@ -104,6 +104,7 @@ def test_attend_under_vmap_and_grad_is_the_same_as_in_a_batch():
     assert np.all(np.any(expected != 0, axis=-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", attn_jax.NORMALIZERS)
 def test_attend_takes_normalizers_by_name_and_as_objects(name):
     entry = attn_jax.NORMALIZERS[name]
@@ -119,6 +120,7 @@ def test_attend_takes_normalizers_by_name_and_as_objects(name):
         np.testing.assert_array_equal(call(name), call(entry))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", attn_jax.SCORES)
 def test_attend_takes_scores_without_parameters_and_says_what_to_do_with_others(name):
     kind = attn_jax.SCORES[name]
@@ -208,6 +210,7 @@ def test_half_of_the_parameters_say_how_to_make_the_others():
         attention.apply(half, QUERY, MEMORY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     [
@@ -279,6 +282,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 def test_a_wrong_kind_of_object_is_one_line():
     """In a process of its own, since in this one every annotation is checked before."""
     program = """if True:
@@ -298,6 +302,7 @@ def test_a_wrong_kind_of_object_is_one_line():
 # Properties of the entries of the tables
 
 
+@pytest.mark.slow
 def test_weights_sum_to_one_where_they_say_so():
     scores = jnp.asarray(RNG.normal(size=(40, KEYS)), jnp.float32)
     for name, entry in attn_jax.NORMALIZERS.items():
@@ -326,6 +331,7 @@ def test_a_fused_scale_is_the_factor_of_the_product(name):
         np.testing.assert_allclose(score(QUERY, keys), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", attn_jax.READINGS)
 def test_readings_are_what_their_properties_say(name):
     reading = attn_jax.READINGS[name]
@@ -366,6 +372,7 @@ def workdir(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_load_gives_a_model_with_its_parameters_that_predicts(workdir):
     loaded = attn_jax.load(str(workdir))
     assert loaded.config.model.hidden_size == 8
@@ -376,6 +383,7 @@ def test_load_gives_a_model_with_its_parameters_that_predicts(workdir):
     assert score.shape == (1,) and score < 0
 
 
+@pytest.mark.slow
 def test_attention_gives_each_output_with_the_weights_of_every_place(workdir):
     loaded = attn_jax.load(workdir)
     first, second = loaded.attention(["abc", "", "dcba"])
@@ -401,6 +409,7 @@ def test_a_model_without_such_weights_says_so(workdir, name, changes, message):
         loaded.attention(["1 May 2026"])
 
 
+@pytest.mark.slow
 def test_load_says_in_one_line_what_is_wrong(workdir, tmp_path):
     with pytest.raises(UserError, match="there is no such work directory"):
         attn_jax.load(tmp_path / "nothing")

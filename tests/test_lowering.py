@@ -37,6 +37,7 @@ def test_every_family_is_tried():
     assert set(FAMILIES) - set(EACH) <= {"language_model"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(EACH))
 def test_steps_lower(family, tmp_path):
     config = small(EACH[family], tmp_path)

@@ -9,6 +9,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[1] / "docs"
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("faq", 8), ("how_to", 8), ("written_memory", 1)])
 def test_the_blocks_of_a_page_run(name, least, tmp_path, monkeypatch):
     text = (DOCS / f"{name}.md").read_text(encoding="utf-8")
@@ -20,6 +21,7 @@ def test_the_blocks_of_a_page_run(name, least, tmp_path, monkeypatch):
     assert text.count("```python") >= least
 
 
+@pytest.mark.slow
 def test_every_answer_has_a_link_or_code():
     answers = re.split(r"^### ", (DOCS / "faq.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert len(answers) >= 20

@@ -283,6 +283,7 @@ EQUATIONS = {  # beginning of the section -> the check of each command with a co
 CASES = [(section, i) for section, checks in EQUATIONS.items() for i, check in enumerate(checks) if check]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section,index", CASES, ids=lambda part: str(part).partition(":")[0])
 def test_the_command_gives_the_equation_of_its_row(section, index):
     given, checks = commands(section), EQUATIONS[section]

@@ -66,6 +66,7 @@ def test_a_row_that_trains_a_config_names_it():
             assert f"[{name}]" in config, f"{section}: {name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ALL)
 def test_a_command_can_be_given(command):
     """Its program, config, options, mode and data are there. Nothing is run."""

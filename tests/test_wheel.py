@@ -37,6 +37,7 @@ def run(installed, code, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_it_has_the_package_and_its_configs_alone(installed):
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"attn_jax"}
     configs = {path.name for path in (ROOT / "configs").glob("*.py")}
@@ -55,6 +56,7 @@ def test_a_report_finds_its_template_scripts_and_style(installed):
     assert '{"kind":"run","title":"here"}' in done.stdout
 
 
+@pytest.mark.slow
 def test_a_config_of_the_package_is_found_by_its_name(installed):
     done = run(installed, "from attn_jax.cli.main import run; run()", "--config=quickstart_transformer", "--options")
     assert done.returncode == 0, done.stderr

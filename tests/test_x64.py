@@ -23,6 +23,7 @@ OTHERS = "inflection_hard inflection_elbo inflection_monotonic inflection_pointe
 OTHERS += "babi_memnn babi_dmn brown_sampled brown_adaptive scenes_hard language_id_selfattentive".split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
 def test_what_a_run_trains_has_32_bits(name, tmp_path):
     config = small(name, tmp_path)

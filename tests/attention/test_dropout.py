@@ -33,6 +33,7 @@ def test_entries_are_independent():
         assert abs(np.mean(a == b) - expected) < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (5, 7), (2, 3, 1)])
 def test_any_shape(shape):
     assert keep_mask(jax.random.key(0), 0.5, shape).shape == shape

@@ -332,6 +332,7 @@ def test_every_head_reads_on_its_own(reading):
         assert len(np.unique(np.argmax(sampled, axis=-1))) > 2
 
 
+@pytest.mark.slow
 def test_dropped_weights_keep_their_mean():
     heads = MultiHead(attention=Attention(score=ScaledDot(), dropout=0.4), num_heads=1, features=WIDTH)
     params = params_of(heads, QUERY, MEMORY, MASK, method=read)

@@ -38,6 +38,7 @@ def test_leading_axes_broadcast_in_the_fused_kernel(query, keys, values, bias):
     np.testing.assert_allclose(found.context, jax.nn.softmax(scores) @ values, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_cache_takes_one_position_and_no_order():
     heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4)
     x, on, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]

@@ -80,6 +80,7 @@ def test_a_wrong_gold_file_is_one_line(run, gold, message):
         analyze(run, gold)
 
 
+@pytest.mark.slow
 def test_files_that_are_missing(run):
     config = load(run / "run").config
     with pytest.raises(UserError, match=r"^give --source=FILE and --target=FILE together, or neither"):

@@ -122,6 +122,7 @@ def test_a_finished_run_says_so_before_anything_is_built(copy, capsys, nothing_i
             COMMANDS["train"](CONFIG, again, Files())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "eval", "predict", "visualize"])
 @pytest.mark.parametrize(
     "name",

@@ -76,6 +76,7 @@ def test_the_cache_is_set_before_jax_is_imported():
     assert result.stdout.strip().endswith("attn_jax"), result.stderr
 
 
+@pytest.mark.slow
 def test_commands_need_no_package_of_an_extra():
     extras = ("ray", "submitit", "safetensors", "flatbuffers")
     code = f"import sys; sys.modules.update(dict.fromkeys({extras})); import attn_jax.cli.commands, attn_jax.cli.sweep"

@@ -110,6 +110,7 @@ def test_the_page_has_the_table_of_an_analysis(trained, tmp_path, capsys):
             report(trained[0], copy)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_result_has_a_page_as_well(trained, tmp_path):
     shutil.copytree(trained[1], tmp_path / "run")
     for name in ("result.json", "metrics.jsonl"):
@@ -120,6 +121,7 @@ def test_a_run_without_a_result_has_a_page_as_well(trained, tmp_path):
     assert "attention of" not in dict(report(trained[0], trained[1])["facts"])
 
 
+@pytest.mark.slow
 def test_a_sweep_has_a_table_with_links_to_the_pages_of_its_runs(folder, capsys):
     assert is_sweep(folder) and not is_sweep(folder / "quickstart,seed=0") and not is_sweep(folder / "notes")
     assert [path.name for path in runs_of(folder)] == ["quickstart,seed=1", "quickstart,seed=0"]

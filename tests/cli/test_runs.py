@@ -137,6 +137,7 @@ def test_what_is_finished_is_left_alone(whole):
     assert again.trained_seconds == again.seconds > 0  # as stored: the clock does not run
 
 
+@pytest.mark.slow
 def test_the_result_is_printed_even_if_it_cannot_be_written(whole, tmp_path, monkeypatch, capsys):
     def full(path, data):
         raise UserError(f"cannot write {path}: no space left")
@@ -265,6 +266,7 @@ def test_a_model_too_large_for_the_memory_is_refused_before_it_is_made(tmp_path,
     runs.open_run(tiny_config(), tmp_path).checkpoints.close()  # the next config may have the directory
 
 
+@pytest.mark.slow
 def test_another_run_in_a_folder_without_checkpoints_does_not_inherit_a_result(tmp_path):
     for name in ("result.json", "sentences.json", "eval.json", "eval_sentences.json", "analysis.json"):
         (tmp_path / name).write_text("{}")
@@ -558,6 +560,7 @@ def test_a_signal_before_a_rewind_counts_after_it(tmp_path, monkeypatch):
     assert (fitted.reason, fitted.signal, run.skipped) == ("interrupted", signal.SIGTERM, {5}) and fitted.step < 10
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_step_ends_the_run_before_its_measurement(tmp_path, monkeypatch):
     def evaluate(callbacks, step, state):
         os.kill(os.getpid(), signal.SIGTERM)

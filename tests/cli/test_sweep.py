@@ -351,6 +351,7 @@ def test_a_wrong_sweep_is_told_before_anything_runs(tmp_path, body, words):
     assert words in str(error.value) and not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.py")), ids=lambda path: path.stem)
 def test_the_sweeps_of_the_experiments_name_configs_and_keys_that_exist(path):
     if "def sweep(" not in path.read_text(encoding="utf-8"):

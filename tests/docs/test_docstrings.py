@@ -75,6 +75,7 @@ def test_examples_print_what_they_say(path):
     assert runner.tries > 0 and runner.failures == 0
 
 
+@pytest.mark.slow
 def test_names_in_docstrings_and_comments_lead_somewhere():
     wrong = []
     for path in sorted(ROOT.rglob("*.py")):

@@ -340,6 +340,7 @@ def sample(table, limits, seed=0, **options):
 TINY = [dict(temperature=value) for value in (0.0, 1e-4, 1.2e-38, 1e-38, 1e-39, 1e-45)]  # of float32 and less
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [dict(top_k=1), dict(top_p=1e-6), *TINY], ids=str)
 def test_the_sharpest_sample_is_greedy(options):
     assert_same(sample(TABLES, LIMITS, **options), run("greedy", TABLES, LIMITS))

@@ -124,6 +124,7 @@ def test_any_number_of_tokens(tmp_path, t, s):
     assert 30 * t < height < 150 * t + 400 and 30 * s < width < 150 * s + 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t, s", [(2, 3000), (700, 3)])
 def test_a_very_long_sentence_gives_a_picture_that_can_be_looked_at(tmp_path, t, s):
     plots.plot_weights(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")

@@ -112,6 +112,7 @@ def test_a_story_that_cannot_be_read_is_told_in_one_line(finished, text, words, 
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_answers_come_before_an_error_in_a_later_line(finished, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Mary left.\nWhere is Mary?\n7 John came.\n")))
     capsys.readouterr()

@@ -52,6 +52,7 @@ def acts_on_a_terminal(character):
     return mark or unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
+@pytest.mark.slow
 @given(WITH_SURROGATES)
 @example(NASTY)
 def test_nothing_raw_reaches_the_terminal(text):

@@ -9,6 +9,7 @@ from attn_jax.layers.glimpses import PlaceGrid, corner, crop, looked_at
 HEIGHT, WIDTH = 6, 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("place", [(-1.0, -1.0), (1.0, -0.4), (0.3, 1.0), (1.0, 1.0), (1.7, 1.2)])
 def test_a_crop_reaches_as_far_over_each_border(place, side):

@@ -112,6 +112,7 @@ def test_rotation_needs_an_even_width():
     assert not isinstance(caught.value, UserError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POSITIONS)
 def test_what_a_scheme_says_of_itself_is_what_it_does(name):
     """A scheme that needs attention leaves the embeddings alone, and only such a one touches the scores."""

@@ -209,6 +209,7 @@ def test_tags_stay_where_any_of_the_models_takes_them_apart():
     assert not MixedEnsemble(whole.module, (whole, whole)).reads_tags
 
 
+@pytest.mark.slow
 def test_a_run_counts_once(runs):
     config = load_config(runs / "rnn")
     for names, message in (

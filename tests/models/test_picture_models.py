@@ -75,6 +75,7 @@ def test_a_family_attends_to_cells_and_words_and_not_to_padding(family):
     np.testing.assert_allclose(loss, again, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_decoding_step_by_step_equals_teacher_forcing():
     model, batch = build(), batch_of()
     params = params_of(model, batch)

@@ -94,6 +94,7 @@ def test_the_order_of_the_vocabulary_does_not_matter():
     np.testing.assert_array_equal(nll, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 def test_for_rows_is_the_function_on_its_own_rows_and_zero_elsewhere(share):
     own = RNG.random(N) < share

@@ -41,6 +41,7 @@ def test_values_and_gradients_are_those_of_the_full_softmax(tied, smoothing, chu
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), full, chunked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("chunk", [2, 4, 11])
 def test_the_best_words_are_those_of_the_full_softmax(tied, chunk):

@@ -95,6 +95,7 @@ def test_probabilities_are_products_of_decisions_and_sum_to_one(layer):
     np.testing.assert_array_equal(loss, nll)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.1, 3.0])
 @pytest.mark.parametrize("k", [1, 4, VOCAB])
 def test_the_search_finds_the_best_words(layer, k, scale):
@@ -109,6 +110,7 @@ def test_the_search_finds_the_best_words(layer, k, scale):
     np.testing.assert_array_equal(correct, np.broadcast_to(np.arange(3) == 0, (2, 3)))
 
 
+@pytest.mark.slow
 def test_of_equal_words_one_is_correct(layer):
     given = jax.tree.map(jnp.zeros_like, params(layer, 1.0))
     hidden = jnp.broadcast_to(HIDDEN.reshape(-1, HIDDEN.shape[-1])[0], (VOCAB, HIDDEN.shape[-1]))
@@ -117,6 +119,7 @@ def test_of_equal_words_one_is_correct(layer):
     assert np.sum(correct) == 1 and log_probs[np.argmax(correct)] == np.max(log_probs)
 
 
+@pytest.mark.slow
 def test_a_search_without_enough_room_computes_all_words(layer, monkeypatch):
     given = params(layer, 0.1)
     expected = compiled(lambda hidden: layer.apply(given, hidden, 4, method="top_k"))(HIDDEN)
@@ -126,6 +129,7 @@ def test_a_search_without_enough_room_computes_all_words(layer, monkeypatch):
     np.testing.assert_allclose(values, expected[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_search_is_the_same_where_jax_has_64_bits(layer):
     given = params(layer, 0.1)
     expected = compiled(lambda hidden: layer.apply(given, hidden, 4, method="top_k"))(HIDDEN)

@@ -35,6 +35,7 @@ def options_of(name):
     return {"name": name} | ({"num_samples": 4} if hasattr(OUTPUTS[name], "num_samples") else {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_trains_and_its_decoding_agrees_with_its_evaluation(name, layer):
@@ -60,6 +61,7 @@ def test_a_model_trains_and_its_decoding_agrees_with_its_evaluation(name, layer)
     np.testing.assert_allclose(score, chosen, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_classifier_has_every_layer(layer):
     model = build(name="classifier", output=options_of(layer))
@@ -75,6 +77,7 @@ def test_a_classifier_has_every_layer(layer):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORIES)
 def test_a_memory_network_has_every_layer(name):
     source = jnp.asarray([[7, 8, 4, 9, 8, 4, 6, 7, 5, 3], [9, 6, 4, 8, 7, 4, 6, 9, 5, 3]])

@@ -29,6 +29,7 @@ def results_of(layer):
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_results_of_every_layer_have_the_type_of_its_products(name):
     rng = np.random.default_rng(0)

@@ -58,6 +58,7 @@ def test_the_normalizer_is_unbiased_and_the_loss_too_small(k):
     assert expectation(loss, k) < full
 
 
+@pytest.mark.slow
 def test_the_bias_of_the_gradient_falls_as_one_over_k():
     probs = np.exp(SCORES) / np.sum(np.exp(SCORES))
     exact = probs - np.eye(VOCAB)[TARGET]
@@ -118,6 +119,7 @@ def test_blackout_weighs_words_by_one_over_q():
     np.testing.assert_allclose(np.exp(blackout_log_probs(scored(jnp.asarray(SCORES), words)))[0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_sampled_word_that_is_the_target_counts_for_nothing_in_blackout_and_importance_sampling():
     scores = jnp.asarray(SCORES)
     with_hit = scored(scores, np.array([0, TARGET, 2]))
@@ -183,6 +185,7 @@ def test_an_alias_table_holds_the_distribution(probs):
     np.testing.assert_allclose(held, probs, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_samples_have_the_probabilities_that_are_returned_with_them():
     num = 40_000
     hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.arange(6)
@@ -228,6 +231,7 @@ def layer(**options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_exact_methods_agree(tied):
     hidden, embedding = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (8, 4)))
@@ -245,6 +249,7 @@ def test_the_exact_methods_agree(tied):
     np.testing.assert_array_equal(correct, np.argmax(log_probs, -1) == targets)
 
 
+@pytest.mark.slow
 def test_the_loss_tends_to_the_full_one():
     hidden, targets = jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32), jnp.array([1, 5, 7])
     softmax = layer().clone(num_samples=20_000)
@@ -255,6 +260,7 @@ def test_the_loss_tends_to_the_full_one():
     np.testing.assert_array_equal(loss, nll)
 
 
+@pytest.mark.slow
 def test_a_learned_normalizer_is_a_parameter_of_noise_contrastive_estimation():
     hidden, targets = jnp.asarray(RNG.normal(size=(3, 4)), jnp.float32), jnp.array([1, 5, 7])
     softmax = layer(criterion=noise_contrastive, learned_normalizer=True)

@@ -10,6 +10,7 @@ from attn_jax.outputs.frequencies import Frequencies
 from attn_jax.outputs.top_k import GROUP, top_k
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, k", [(5, 5), (GROUP, 1), (3 * GROUP, 1), (7 * GROUP + 5, 3), (1000, 7)])
 def test_they_are_those_of_a_search_among_all(size, k):
     x = jnp.asarray(np.random.default_rng(size).normal(size=(2, 3, size)), jnp.float32)

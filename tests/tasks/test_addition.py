@@ -34,6 +34,7 @@ def test_numbers_are_written_without_leading_zeros():
     assert write_sum([5, 7], reverse=True) == ("5+7", "21")
 
 
+@pytest.mark.slow
 def test_long_sums_of_the_test_are_not_in_training():
     task = addition(**SMALL | dict(num_examples=3000, digits=(3, 4)))
     known = set(task.splits["train"].source)
@@ -42,12 +43,14 @@ def test_long_sums_of_the_test_are_not_in_training():
     assert addition(**SMALL).splits == addition(**SMALL).splits
 
 
+@pytest.mark.slow
 def test_sums_of_two_digits_are_not_shared():
     task = addition(**SMALL | dict(num_examples=20_000, valid_size=500, digits=(2, 2)))
     known = set(task.splits["train"].source)
     assert not known & {*task.splits["test"].source, *task.splits["valid"].source}
 
 
+@pytest.mark.slow
 def test_a_sum_with_leading_zeros_is_the_sum_without():
     """531 + 679 as a sum of four digits belongs to the split that it belongs to as one of three."""
     task = addition(**SMALL | dict(num_examples=100_000, digits=(3, 4)))

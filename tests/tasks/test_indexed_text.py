@@ -177,6 +177,7 @@ def test_a_wrong_text_is_one_line(tmp_path, source, target, words, vocabulary):
         command.main([f"--source={tmp_path}/none/source", *arguments[1:]])
 
 
+@pytest.mark.slow
 def test_the_command_and_a_training(folder, texts, tmp_path, capsys):
     arguments = [f"--source={texts[0]}", f"--target={texts[1]}", f"--out={tmp_path}/index", "--min_count=1"]
     command.main([*arguments, "--buckets", "6", "9"])
@@ -190,6 +191,7 @@ def test_the_command_and_a_training(folder, texts, tmp_path, capsys):
     assert fitted.step == 2
 
 
+@pytest.mark.slow
 def test_a_run_never_goes_on_over_another_index(texts, tmp_path, monkeypatch):
     """Of the same vocabularies, sizes and first pairs."""
     monkeypatch.setattr("attn_jax.tasks.indexed_text.SHOWN", 10)

@@ -100,6 +100,7 @@ CHANGES = {  # while it is indexed
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["vocabulary", "pairs"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_text_that_changes_while_it_is_indexed_is_one_line(tmp_path, monkeypatch, change, moment):
@@ -135,6 +136,7 @@ def test_an_interrupted_index_never_goes_on_over_changed_files(texts, begun, nam
         write_index(*texts, begun, OPTIONS)
 
 
+@pytest.mark.slow
 def test_a_killed_indexer_leaves_its_folder_to_the_same_texts_alone(texts, tmp_path, capsys):
     """While it works, no other process writes to the folder; after a SIGKILL the next one goes on."""
     folder = tmp_path / "index"

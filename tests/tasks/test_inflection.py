@@ -94,6 +94,7 @@ def test_forms_by_hand(lemma, tags, form):
     assert inflect(lemma, tags) == form == surface(lemma, tags, described())
 
 
+@pytest.mark.slow
 def test_the_documentation_is_what_is_done(task):
     table = described()
     assert table.keys() == (NOUN | VERB).keys()
@@ -123,6 +124,7 @@ def test_splits_share_no_lemma(task):
     assert all(len(set(split.source)) == len(split) for split in task.splits.values())
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_data(task):
     assert build().splits == task.splits
     assert build(seed=1).splits != task.splits
@@ -216,6 +218,7 @@ def test_fewer_lines_of_a_file_are_a_subset_in_its_order(folder):
     assert items(splits[-1]) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -72,6 +72,7 @@ def test_lemmas_are_what_their_language_allows():
         assert all(re.fullmatch(f"(({onsets})({vowels})({codas})){{2,3}}", lemma) for lemma in lemmas)
 
 
+@pytest.mark.slow
 def test_a_language_made_here_does_not_depend_on_the_others():
     both = make_lexicons(("valu", "garsk"), 0)
     assert list(both) == ["garsk", "valu"]
@@ -94,6 +95,7 @@ def test_it_is_known_that_other_languages_are_another_cut(task):
         assert "labels" in LanguageIdOptions().cut_by[name]
 
 
+@pytest.mark.slow
 def test_the_same_data_in_every_process(task):
     script = (
         "import hashlib; from attn_jax.tasks.language_id import language_id; "

@@ -169,6 +169,7 @@ def test_a_joint_vocabulary_is_that_of_both_sides(task):
     assert UNK not in result.source_vocabulary.encode(target) and UNK in task().source_vocabulary.encode(target)
 
 
+@pytest.mark.slow
 def test_a_run_of_before_keeps_a_vocabulary_that_a_new_run_may_not_have(tmp_path, monkeypatch):
     """The letters of lemmas and their tags, which are in the lines themselves."""
     source, _ = write_pairs(tmp_path)

@@ -16,6 +16,7 @@ def matrix(word):
     return np.eye(len(word))[:, [int(letter) - 1 for letter in word]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", MOVES)
 def test_every_target_is_the_product_of_the_matrices(moves):
     task = permutations(**SMALL | dict(moves=moves, test_lengths=(9,)))
@@ -47,6 +48,7 @@ def test_a_known_product():
     assert write(follow(np.array(moves))) == "32415"
 
 
+@pytest.mark.slow
 def test_long_sources_of_the_test_are_not_in_training():
     task = permutations(**SMALL | dict(lengths=(2, 3), num_examples=2000))
     assert not set(task.splits["train"].source) & set(task.splits["test"].source)

@@ -216,6 +216,7 @@ def test_the_verb_agrees_with_its_subject_and_not_with_the_noun_between():
     assert make_sentences(50, np.random.default_rng(1)) == sentences[:50]
 
 
+@pytest.mark.slow
 def test_the_text_made_here_is_the_same_in_every_process():
     task = build()
     assert task.stats == {"train": NUM_SENTENCES - 20, "valid": 20, "test": TEST_SIZE}

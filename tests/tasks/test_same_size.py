@@ -133,6 +133,7 @@ def test_every_task_is_known_to_read_files_or_not():
     assert FROM_FILES.keys() | GENERATED == TASKS.keys() and not FROM_FILES.keys() & GENERATED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FROM_FILES)
 def test_other_data_of_the_same_names_and_sizes_has_other_checksums(name, tmp_path, monkeypatch):
     monkeypatch.setattr("attn_jax.tasks.indexed_text.SHOWN", 10)

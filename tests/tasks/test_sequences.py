@@ -61,6 +61,7 @@ def test_reversing_twice_is_nothing():
     assert pairs.source != pairs.target
 
 
+@pytest.mark.slow
 def test_a_copy_is_the_same(task):
     pairs = build(operation="copy").splits["train"]
     assert pairs.source == pairs.target == task.splits["train"].source  # the operation does not change the sources
@@ -93,6 +94,7 @@ def test_splits_share_no_sequence_but_short_ones(task):
         assert task.stats[f"{name} sequences that training has too"] == count
 
 
+@pytest.mark.slow
 def test_splits_of_any_seeds_and_sizes_share_no_sequence():
     trained = build(lengths=(4, 6), seed=1, num_examples=3000).splits["train"]
     held_out = build(lengths=(4, 6), seed=2, valid_size=400)
@@ -107,6 +109,7 @@ def test_a_hash_gives_each_split_its_share():
         assert abs(counts[name] / 4000 - share) < 4 * (share * (1 - share) / 4000) ** 0.5
 
 
+@pytest.mark.slow
 def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
     few = build(num_examples=50, valid_size=20)
     for name, split in few.splits.items():
@@ -115,6 +118,7 @@ def test_a_smaller_split_is_the_beginning_of_a_larger_one(task):
     assert len(build(num_examples=0, lengths=(1, 2)).splits["train"]) == NUM_EXAMPLES
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_data_in_every_process(task):
     script = (
         "import hashlib; from attn_jax.tasks.sequences import sequences; "

@@ -119,6 +119,7 @@ def test_nothing_there_yet(tmp_path):
         Checkpoints(tmp_path / "nowhere", read_only=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "losses", "kept", "best"),
     [
@@ -198,6 +199,7 @@ DAMAGE = {  # what is done to a checkpoint, and what is said of it
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(three, tmp_path, capfd, how):
     shutil.copytree(three, tmp_path, dirs_exist_ok=True)
@@ -231,6 +233,7 @@ def test_a_flipped_bit_that_only_the_checksum_sees(tmp_path, capsys):
     assert "2 is damaged (wrong checksum of params/matrix); going on from step 1" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_every_single_bit_counts(three, tmp_path):
     """Wherever a bit flips, what comes back is what was saved, if not then, then before."""
     rng = np.random.default_rng(0)

@@ -13,6 +13,7 @@ def total(x):
     return checksums({"x": x}, {"x"})["x"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
 @pytest.mark.parametrize("spec", [("a",), (None, "a"), ("b", "a"), (None, ("a", "b"))])
 @pytest.mark.parametrize("piece", [1, 40, 1 << 18])

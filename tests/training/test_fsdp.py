@@ -53,6 +53,7 @@ def train(parallel, state, batch_at=tiny.batch_at):
     return parallel.get_state(state), np.array(losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "num_devices, replicas, microbatches, seeds", [(8, 1, 1, None), (8, 2, 2, None), (4, 1, 1, (0, 3))]
 )
@@ -85,6 +86,7 @@ def test_each_device_holds_its_part_and_all_parts_are_the_whole():
     tiny.assert_same(make("fsdp", replicas=2).get_state(there), state)
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_device_falls_as_devices_are_added():
     shapes = jax.eval_shape(lambda: create(width=512))
     batch, used = tiny.batch_at(0), {}
@@ -109,6 +111,7 @@ def save_divided(directory, parallel):
     return there, whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before, after, replicas",
     [(("fsdp", 8), ("fsdp", 2), 1), (("fsdp", 4), ("fsdp", 8), 2), (("fsdp", 4), ("single", 1), 1)],
@@ -157,6 +160,7 @@ def test_a_checkpoint_with_whole_arrays_goes_on_divided(tmp_path):
     tiny.assert_same(parallel.get_state(parallel.put_state(restored)), state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [8, 2, 1])
 def test_one_changed_element_of_a_divided_array_is_noticed(tmp_path, num_devices):
     parallel = make("fsdp")

@@ -27,6 +27,7 @@ def run(parallel, state, num_steps, start=0, **options):
     return fit(parallel, parallel.put_state(state), tiny.batch_at, start=start, num_steps=num_steps, **options)
 
 
+@pytest.mark.slow
 def test_one_step_of_sgd_is_the_gradient_of_the_mean_loss_per_token():
     tx = tiny.optimizer(momentum=0.0, clip_norm=0.0, learning_rate=0.5)
     state, batch = tiny.create(tx), tiny.batch_at(0)
@@ -65,6 +66,7 @@ def test_there_is_at_least_one_microbatch():
         make_train_step(tiny.loss_fn, tiny.optimizer(), microbatches=0)
 
 
+@pytest.mark.slow
 def test_each_step_and_each_microbatch_has_its_own_dropout():
     tx = tiny.optimizer(learning_rate=0.0)
     step = jax.jit(make_train_step(tiny.noisy_loss_fn, tx, microbatches=2))
@@ -80,6 +82,7 @@ def test_each_step_and_each_microbatch_has_its_own_dropout():
     assert float(first["loss"].total) != pytest.approx(2 * float(half["loss"].total), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_several_seeds_in_one_program_are_each_alone(single):
     seeds, tx = (0, 3), tiny.optimizer()
     together = PARALLEL["single"].make(

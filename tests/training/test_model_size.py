@@ -11,6 +11,7 @@ from attn_jax.errors import UserError
 from attn_jax.training import model_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_model_with_adam_takes_four_times_its_parameters_and_the_counter(seeds):
     def create(rng):

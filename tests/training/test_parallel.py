@@ -48,6 +48,7 @@ def train(parallel, state, batch_at=tiny.batch_at):
     return parallel.get_state(fitted.state), np.array(history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [None, (0, 3)])
 def test_pmap_and_mesh_are_one_device(seeds):
     tx = tiny.optimizer(schedule="plateau")
@@ -68,6 +69,7 @@ def test_pmap_and_mesh_are_one_device(seeds):
     assert np.all(losses[-1] < losses[0])
 
 
+@pytest.mark.slow
 def test_a_mesh_has_the_dropout_of_one_device():
     state = tiny.create(tiny.optimizer())
     one = train(build("single", tiny.noisy_loss_fn), state)
@@ -91,6 +93,7 @@ def test_state_goes_there_and_back_and_stays_ours(name):
     tiny.assert_same(state, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["single", "pmap", "mesh"])
 def test_the_step_is_compiled_once(name, caplog):
     parallel = build(name, learning_rate=0.25)
@@ -175,6 +178,7 @@ def worker(directory, process):
     np.savez(directory / f"divided{process}.npz", *tiny.bits(divided.get_state(divided.put_state(restored))))
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     # Held until the end, so that nobody else gets the port; the processes bind it too, as they may.
     held = socket.socket()

@@ -75,6 +75,7 @@ def assert_equal(a, b, **tolerance):
     jax.tree.map(lambda x, y: check(x, y, **tolerance), a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_sgd_is_the_usual_update_to_the_bit(name):
     model = build(**MODELS[name])

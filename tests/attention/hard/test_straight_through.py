@@ -75,6 +75,7 @@ def test_reinmax_is_exact_for_a_quadratic_loss_and_for_no_other():
     assert np.max(np.abs(mean - truth(quadratic))) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
 def test_reinmax_is_its_formula(temperature):
     softened = np.exp(LOGITS / temperature) / np.exp(LOGITS / temperature).sum()

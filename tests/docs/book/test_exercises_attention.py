@@ -117,6 +117,7 @@ def test_no_baseline_on_a_grid_has_less_variance_than_the_best_one():
     assert variance(best) < variance(0.0)
 
 
+@pytest.mark.slow
 def test_the_marginal_loss_has_the_gradient_of_its_definition():
     """Chapter 5, exercise 4."""
 

@@ -210,6 +210,7 @@ def test_attention_does_not_see_where_a_cell_is():
     np.testing.assert_allclose(*contexts, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_marginal_loss_is_at_most_the_expected_one():
     """Chapter 10, exercise 4. Jensen; equal where all cells with weight give the answer the same probability."""
     alpha, p = jax.nn.softmax(jnp.array([0.5, 1.0, -1.0])), jnp.array([0.9, 0.2, 0.5])

@@ -229,6 +229,7 @@ def test_aicc_is_its_formula_and_infinite_where_nothing_is_left_to_fit():
     assert np.isinf(loss(params_of(1e-3)))
 
 
+@pytest.mark.slow
 def test_a_fixed_width_gets_no_gradient_and_the_projection_does():
     rows = {"inputs": X, "targets": Y, "index": INDEX}
     kernel = model(fixed=True, projection=Projection(features=2, hidden_size=4))

@@ -134,6 +134,7 @@ def test_linear_start_is_the_identity_as_normalizer_and_then_the_softmax(batch):
     assert abs(values[0] - values[1]) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [softmax, sparsemax])
 def test_hops_of_tied_tables_that_keep_nothing_are_the_iterations_of_a_hopfield_network(normalize, batch):
     """Keys = values, and u <- 0 u + o: three hops are one hop of three iterations."""

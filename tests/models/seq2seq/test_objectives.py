@@ -268,6 +268,7 @@ def test_running_means_move_at_their_own_rate_whatever_the_optimizer():
         np.testing.assert_allclose(updates["a"], -7.0 * 1e-3 / 2**0.5, rtol=1e-5)  # clipped as if it were alone
 
 
+@pytest.mark.slow
 def test_the_bound_holds_where_attention_is_sparse():
     model = build(**CASES["elbo"] | dict(attention=dict(read="enumeration", normalize="sparsemax")))
     params = params_for(model, BATCH)

@@ -59,6 +59,7 @@ def test_the_terms_of_weights_in_bfloat16_are_computed_in_float32(name):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_padding_of_tokens_and_keys_counts_nothing():
     weights = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(4), (1, 3)), jnp.float32)
     penalties = Penalties(doubly_stochastic=1.0, entropy=0.5)
@@ -128,6 +129,7 @@ def test_a_selector_of_one_is_no_selector_and_of_zero_no_source():
     np.testing.assert_allclose(score(-60.0, BATCH), score(-60.0, others), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_trajectories_that_all_read_the_mean_are_soft_attention(soft):
     _, params, (value, plain) = soft
     model = build(attention=attention(mean_probability=1.0), **HARD)

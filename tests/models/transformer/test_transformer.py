@@ -139,6 +139,7 @@ def test_weights_are_those_over_the_source():
     assert np.all(np.moveaxis(inside, 1, 2)[BATCH["source"] == PAD] == 0)
 
 
+@pytest.mark.slow
 def test_dropout_and_remat():
     """Dropout is a function of its rng, and computing activations again changes neither the loss nor the gradient."""
     options = SMALL | dict(name="transformer", dropout=0.3, attention=DOT | dict(dropout=0.2))
@@ -158,6 +159,7 @@ def test_dropout_and_remat():
     assert evaluated[0] == pytest.approx(evaluated[1], rel=1e-6) and abs(first[0] - evaluated[0]) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "language_model"])
 def test_remat_computes_each_layer_again(name):
     """One checkpoint for each layer in the program of the gradient, and the same parameters."""
@@ -196,6 +198,7 @@ def by_blocks(positions, length, block_size, remat=False, groups=2):
     return stack, total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [0, 2])
 @pytest.mark.parametrize("positions", BY_DISTANCE)
 def test_positions_by_blocks_are_those_of_all_scores_at_once(positions, groups):
@@ -212,6 +215,7 @@ def test_positions_by_blocks_are_those_of_all_scores_at_once(positions, groups):
             np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", BY_DISTANCE)
 def test_positions_by_blocks_need_no_array_of_all_pairs(positions):
     length = 1024
@@ -225,6 +229,7 @@ def test_positions_by_blocks_need_no_array_of_all_pairs(positions):
     assert "1024,1024" in program(0) and "1024,1024" not in program(128)
 
 
+@pytest.mark.slow
 def test_what_dropout_takes_out():
     """Between the embedding and the first layer, in each part that is added to x, and inside the feed forward."""
     x, mask = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8)), jnp.float32), jnp.ones((2, 8), bool)
@@ -292,6 +297,7 @@ def test_every_stack_has_dropout_in_all_its_places():
     assert rates == [0.3] * (4 + 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("positions", ["alibi", "relative"])
 def test_biases_of_distance_are_not_rounded_in_bfloat16(positions):
     """In bfloat16 a distance of 601 would be 600, and the score of its key the same as that of the next."""
@@ -304,6 +310,7 @@ def test_biases_of_distance_are_not_rounded_in_bfloat16(positions):
         np.testing.assert_allclose(at_zero[:, 0, 600] - at_zero[:, 0, 601], scheme.slopes(), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_bfloat16_is_near_float32():
     half = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT)
     full, params = model_of("transformer, post norm, sinusoidal")
@@ -314,6 +321,7 @@ def test_bfloat16_is_near_float32():
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 def test_the_entropy_of_weights_in_bfloat16_is_computed_in_float32():
     model = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT)
     params = random_params(model, BATCH)
@@ -324,6 +332,7 @@ def test_the_entropy_of_weights_in_bfloat16_is_computed_in_float32():
     np.testing.assert_allclose(found.total, each.sum(-1), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_greedy_is_a_beam_of_one_and_its_score_is_the_models():
     model, params = model_of("transformer, rotary, shared keys")
     source = ON_DEVICE["source"][:3]
@@ -368,6 +377,7 @@ def test_a_language_model_goes_on_from_a_prompt():
         np.testing.assert_allclose(second[row], expected[row, length + 1], atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_target_that_goes_on_from_a_prompt_has_the_probability_of_decoding():
     """And its weights on the prompt are those that the text as a whole has there."""
     options = dict(continue_source=True, share_embeddings=False, source_vocab=TARGET_VOCAB, **SMALL_STACK)
@@ -399,6 +409,7 @@ def test_a_target_that_goes_on_from_a_prompt_has_the_probability_of_decoding():
 # the short convolution
 
 
+@pytest.mark.slow
 def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     """With w_0 = 0.5, w_1 = 2 and no other weight the layer attends to 1.5 x_t + 2 x_{t-1}."""
     width, convolution = 8, 3
@@ -429,6 +440,7 @@ def test_a_convolution_is_of_causal_attention_alone():
 # torch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_torch_encoder_layer_with_the_same_weights(norm_first):
     torch = pytest.importorskip("torch")
@@ -517,6 +529,7 @@ def test_a_sequence_longer_than_the_learned_positions():
         jax.eval_shape(functools.partial(model.start, length=30), params, ON_DEVICE["source"])
 
 
+@pytest.mark.slow
 def test_each_attention_of_a_layer_samples_if_it_does():
     """The source attention samples in training, whatever the self-attention does."""
     heads = lambda read: MultiHead(attention=Attention(score="scaled_dot", read=read), num_heads=2, features=8)  # noqa: E731

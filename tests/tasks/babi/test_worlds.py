@@ -131,6 +131,7 @@ def questions(number):
     return [(statements, question) for statements, asked in stories(number) for question in asked]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", WORLDS)
 def test_a_solver_finds_each_answer_and_its_evidence(number):
     for statements, (after, text, answer, evidence) in questions(number)[:200]:
@@ -255,6 +256,7 @@ def test_what_is_made_depends_on_the_seed_and_less_is_the_beginning_of_more(numb
         assert all(1 <= n <= len(split_story(text)[0]) for n in numbers)
 
 
+@pytest.mark.slow
 def test_every_process_makes_the_same():
     program = (
         "import hashlib; from attn_jax.tasks.babi.worlds import generate; "

@@ -87,6 +87,7 @@ def test_context_is_the_mean_value_and_what_is_masked_has_no_weight(attend):
     np.testing.assert_array_equal(context[3], 0)
 
 
+@pytest.mark.slow
 def test_masked_keys_may_hold_anything(attend):
     expected = attend(QUERY, MEMORY, MASK, POSITIONS)
     for got, want in zip(attend(QUERY, np.where(MASK[..., None], MEMORY, 1e3), MASK, POSITIONS), expected, strict=True):

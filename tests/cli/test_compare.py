@@ -55,6 +55,7 @@ def test_the_statistics_of_a_run_add_up_to_its_result(runs):
         np.testing.assert_allclose(sums, result["metrics"][name]["seeds"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys):
     commands.compare(load_config(runs / "b"), runs / "b", commands.Files(baseline=str(runs / "a")))
     printed = capsys.readouterr().out.splitlines()

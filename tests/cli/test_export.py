@@ -158,6 +158,7 @@ def test_an_export_of_a_language_model_takes_prompts_as_predict_does(family, tmp
     assert found == [list(one.ids) for (one,) in translator.translate(model.params, prompts)] and any(found)
 
 
+@pytest.mark.slow
 def test_an_export_takes_sources_as_long_as_those_of_training(run):
     """The largest number of target tokens says nothing of sources."""
     folder, sources = run

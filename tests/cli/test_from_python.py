@@ -38,6 +38,7 @@ def test_a_training_in_python_has_the_parameters_of_one_by_command(trained, tmp_
     assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, trained.params)), strict=True))
 
 
+@pytest.mark.slow
 def test_the_result_has_a_value_for_each_seed_and_the_model_predicts(trained):
     metric = trained.result["metrics"]["perplexity"]
     assert len(metric["seeds"]) == 2 and metric["mean"] == pytest.approx(np.mean(metric["seeds"]))

@@ -178,6 +178,7 @@ def test_eval(server, workdir, data):
     assert (code, result["split"], result["sentences"]) == (0, "valid", 10)
 
 
+@pytest.mark.slow
 def test_metrics_are_printed_even_if_they_cannot_be_written(server, workdir, data, tmp_path):
     copy = shutil.copytree(workdir, tmp_path / "run")
     (copy / "eval.json").unlink(missing_ok=True)

@@ -170,6 +170,7 @@ def test_a_sweep_keeps_the_order_of_its_runs(tmp_path, monkeypatch):
     assert [found.name[-1] for found in runs_of(tmp_path / "runs")] == ["7", "3", "5"]
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_compared_are_one_line(folder):
     other = folder / "quickstart,seed=0" / "result.json"
     result = json.loads(other.read_text())

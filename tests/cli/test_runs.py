@@ -115,6 +115,7 @@ def test_a_checkpoint_that_was_never_measured_is_not_called_the_best(tmp_path, m
         assert runs.final_params(tiny_config(), checkpoints, run.setup)[1] == "newest checkpoint (step 1)"
 
 
+@pytest.mark.slow
 def test_the_average_is_that_of_the_last_checkpoints(whole):
     run, fitted = whole
     config = tiny_config(**WHOLE)

@@ -145,6 +145,7 @@ def test_other_counts_of_words_are_refused_where_they_order_the_rows():
         check_tokens(source_of(tree, source, few), balanced, (source, few))
 
 
+@pytest.mark.slow
 def test_a_source_without_a_good_checkpoint_is_one_line(soft, tmp_path, capsys):
     def refused(path, message):
         with pytest.raises(UserError, match=f"^train.start_from.*{message}") as error:

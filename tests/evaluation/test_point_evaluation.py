@@ -89,6 +89,7 @@ def test_a_run_leaves_a_work_directory_that_is_enough(trained, capsys, monkeypat
     assert kept.columns.inputs == ("x", "part") and kept.splits["train"].inputs.shape == (2, 25, 2)
 
 
+@pytest.mark.slow
 def test_the_same_command_again_says_that_it_is_finished(trained, capsys, monkeypatch):
     out, _ = use("train", *trained, capsys, monkeypatch)
     assert "finished      4 steps are done already" in out

@@ -98,6 +98,7 @@ def test_questions_are_answered_with_what_was_read_for_them(finished, monkeypatc
     assert "gandalf" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -89,6 +89,7 @@ def assert_same(found, expected):
         np.testing.assert_allclose(*numbers, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_n_best_is_sorted_and_its_first_is_the_best(params):
     found = make(**METHODS["beam"]).translate(params, TEXTS)
     best = make(**METHODS["beam"] | {"decode__n_best": 1}).translate(params, TEXTS)

@@ -82,6 +82,7 @@ def test_variances_are_those_computed_elsewhere(num_samples):
             assert got == pytest.approx(expected[num_samples], rel=2e-3)
 
 
+@pytest.mark.slow
 def test_variances_of_leave_one_out_and_of_the_unordered_set_agree_with_the_code_of_their_authors():
     for (eta, name), expected in SAMPLED.items():
         assert variances(4, eta)[name, "leave_one_out"] == pytest.approx(expected, rel=0.08)

@@ -30,6 +30,7 @@ def test_a_run_killed_at_each_of_these_moments_is_the_run_never_stopped(server, 
     assert differs(whole, workdir) == ""
 
 
+@pytest.mark.slow
 def test_signals_and_a_clock_that_goes_backwards(server, whole, tmp_path):
     outcome = with_wrong_clock(server, tmp_path, whole)
     assert not outcome.notes, outcome.notes
@@ -43,6 +44,7 @@ def test_signals_and_a_clock_that_goes_backwards(server, whole, tmp_path):
     assert differs(whole, workdir) == ""
 
 
+@pytest.mark.slow
 def test_the_second_process_refuses_and_a_crash_of_the_first_blocks_nobody(server, whole, tmp_path):
     outcome = beside_another(server, tmp_path, whole)
     assert not outcome.notes, outcome.notes

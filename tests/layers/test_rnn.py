@@ -252,6 +252,7 @@ def torch_weights(cell, layer, suffix, params):
     return dict(zip(names, values, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "bidirectional"), [("rnn", False), ("gru", True), ("lstm", True)])
 def test_torch_computes_the_same(name, bidirectional):
     """Two layers, packed sequences of different lengths: outputs, last states and gradients."""
@@ -302,6 +303,7 @@ def test_torch_computes_the_same(name, bidirectional):
             np.testing.assert_allclose(gradients[key][-WIDTH:], parameter.grad[-WIDTH:], atol=2e-5, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gru", "peephole_lstm"])
 def test_gradients_of_extra_parameters_are_summed_over_many_steps(name):
     """In bfloat16 a sum of a thousand steps would stop growing."""

@@ -319,6 +319,7 @@ def test_a_key_without_its_type_is_a_key(name):
     np.testing.assert_array_equal(typed.rows, raw.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["stratified", "sum_and_sample", "unordered_set", "optimal_resampling", "rebar"])
 def test_the_marginal_loss_is_of_all_keys_or_of_independent_samples(name):
     sample = READINGS[name](jax.random.key(0), jnp.log(jnp.asarray(P)))

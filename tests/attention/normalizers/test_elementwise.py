@@ -71,6 +71,7 @@ def test_weights_are_a_distribution_over_the_keys_that_the_mask_keeps(name, weig
         assert np.all(weights.sum(-1) < 1) and np.any(weights.sum(-1) > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [np.nan, np.inf, -np.inf, 3e38])
 def test_the_score_of_a_masked_key_changes_nothing(weights_and_gradient, rubbish):
     expected = weights_and_gradient(SCORES, MASK)

@@ -77,6 +77,7 @@ def test_decoding_with_a_memory_of_fixed_size_is_teacher_forcing(name):
     assert sum(cache[..., 0].size for cache in caches if cache.shape[-1] == 24) == (2 * 4 * 3 if "conv" in name else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["delta", "transformer, linear in all places"])
 def test_weights_are_captured_as_those_of_other_attention(name):
     weights = measured(name)[-1]

@@ -119,6 +119,7 @@ def test_structured_pooling_is_its_formula():
     assert params["pooling"]["queries"].shape == (3, 3)  # SMALL_ATTENTION has 3 features
 
 
+@pytest.mark.slow
 def test_only_a_pooling_with_a_penalty_says_so():
     poolings = {name: build(**SMALL | CASES[name]).module.pooling for name in CASES}
     for name, pooling in poolings.items():

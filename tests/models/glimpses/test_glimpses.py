@@ -295,6 +295,7 @@ def test_evaluation_follows_the_most_probable_path_and_counts_its_looks(places):
     np.testing.assert_allclose(model.score(params, alone), model.score(params, BATCH)[:1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_outside_of_all_crops_changes_nothing():
     model = build(num_scales=1, num_glimpses=1)
     source = BATCH["source"]

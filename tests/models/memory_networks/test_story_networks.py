@@ -94,6 +94,7 @@ def test_padding_empty_slots_and_other_rows_change_nothing(name):
     assert np.std(all_log_probs[:3], axis=0).max() > 1e-3  # the answer depends on the story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_slots_that_a_batch_has_no_room_for_are_not_worked_on_and_change_nothing(name):
     result = measured(name)

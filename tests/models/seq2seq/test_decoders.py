@@ -127,6 +127,7 @@ def test_a_padded_batch_is_its_sentences_one_by_one(name):
     assert np.all(weights[ROW, :, source:] == 0)
 
 
+@pytest.mark.slow
 def test_no_target_is_seen_before_its_time(name):
     """By the gradient of log p of the target at position t with respect to the embedding of the token at position j."""
     gradient = alone(name)[-1]
@@ -137,6 +138,7 @@ def test_no_target_is_seen_before_its_time(name):
     assert np.all(gradient[:, np.setdiff1d(np.arange(TARGET_VOCAB), tokens)] == 0)
 
 
+@pytest.mark.slow
 def test_weights_are_distributions_over_the_source(name):
     weights = padded(name)[1]
     sums = weights.sum(-1)

@@ -86,6 +86,7 @@ def test_step_by_step_is_teacher_forced(name):
     np.testing.assert_array_equal(correct[REAL], best[REAL])
 
 
+@pytest.mark.slow
 def test_a_padded_sentence_is_the_sentence_alone(name):
     (nll, _, weights), (alone, _, alone_weights), _, _ = measured(name)
     np.testing.assert_allclose(nll[1, :2], alone[0], rtol=1e-4)

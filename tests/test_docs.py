@@ -185,6 +185,7 @@ def test_commands_of_experiments_can_be_given(page):
             assert option in options(path), f"{program} has no {option}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["attn_jax", "configs", "experiments"])
 def test_lines_of_a_command_end_in_one_backslash(folder):
     """In a docstring as Python reads it: in a raw one two backslashes stay two, in another one a single one is lost."""

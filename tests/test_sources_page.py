@@ -118,6 +118,7 @@ def test_the_notebook_counts_another_model_than_it_shows():
     assert f"{count:,} parameters" in config_file
 
 
+@pytest.mark.slow
 def test_the_model_of_the_notebook_starts_and_drops_as_its_cells_do():
     """h = fc(dropout(h)) and c = 0 in the decoder, dropout before the output layer, and in no other place."""
     config = load_config_file(str(ROOT / "configs" / "iwslt2017_soft.py"))

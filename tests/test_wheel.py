@@ -49,6 +49,7 @@ def test_it_has_the_package_and_its_configs_alone(installed):
     assert "attn-jax = attn_jax.cli.__main__:main" in scripts.read_text()
 
 
+@pytest.mark.slow
 def test_a_report_finds_its_template_scripts_and_style(installed):
     code = "from attn_jax.evaluation.report.page import render; print(render({'kind': 'run', 'title': 'here'}))"
     done = run(installed, code)

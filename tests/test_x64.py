@@ -40,6 +40,7 @@ def test_what_a_run_trains_has_32_bits(name, tmp_path):
         assert not wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*EACH.values(), *OTHERS}))
 def test_losses_evaluation_and_decoding_have_the_type_of_the_parameters(name, tmp_path):
     """And a step of decoding returns a state of the types that it took, as a loop has to carry it."""
@@ -64,6 +65,7 @@ def test_losses_evaluation_and_decoding_have_the_type_of_the_parameters(name, tm
     assert jnp.float64 not in {leaf.dtype for leaf in leaves}
 
 
+@pytest.mark.slow
 def test_every_parameter_of_a_module_names_its_type():
     """Without one flax gives a parameter JAX's default, which is float64 with 64 bits."""
     for path in (ROOT / "attn_jax").rglob("*.py"):
@@ -85,6 +87,7 @@ def test_what_an_optimizer_keeps_has_32_bits(name, schedule):
     assert {x.dtype.itemsize for x in jax.tree.leaves((first, updates, state))} == {4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wide", [False, True])
 def test_a_run_that_was_trained_with_64_bits_opens_without_them_and_the_reverse(wide, tmp_path):
     with jax.enable_x64(wide):

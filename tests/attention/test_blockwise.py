@@ -200,6 +200,7 @@ def test_keys_out_of_reach_of_a_kernel():
     np.testing.assert_allclose(ours(QUERY), weights @ VALUE, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_half_precision_under_vmap():
     half = [jnp.asarray(x, jnp.bfloat16) for x in (QUERY, KEY, VALUE)]
     ours = jax.jit(jax.vmap(lambda *x: blockwise_attention(dot, *x, normalize=entmax15, block_size=4).context))(*half)

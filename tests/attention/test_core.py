@@ -188,6 +188,7 @@ def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
             np.testing.assert_allclose(context, np.asarray(weights) @ MEMORY, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_torch_computes_the_same():
     torch = pytest.importorskip("torch", reason="torch (requirements-oracles.txt) is the oracle")
     mask = MASK[:3]

@@ -27,6 +27,7 @@ def reads(iterations, query, keys, values=None, **options):
     return attended.context, attended.weights
 
 
+@pytest.mark.slow
 def test_iterations_are_attention_with_the_context_as_next_query():
     query = jnp.asarray(QUERY, jnp.float32)
     for _ in range(3):

@@ -279,6 +279,7 @@ def plain_weights(module, num_kv_heads=0, normalize=softmax):
     return heads, params_of(heads, QUERY, MEMORY, MASK, method=read)
 
 
+@pytest.mark.slow
 def test_each_head_is_one_attention():
     heads, params = plain_weights(ScaledDot())
     attended = compiled(lambda p: heads.apply({"params": p}, QUERY, MEMORY, MASK, NARROW, method=read))(params)
@@ -351,6 +352,7 @@ def test_dropped_weights_keep_their_mean():
 # torch
 
 
+@pytest.mark.slow
 def test_torch_multihead_attention_with_the_same_weights():
     torch = pytest.importorskip("torch")
     heads, params = plain_weights(ScaledDot())

@@ -96,6 +96,7 @@ def test_many_features_come_near_to_softmax():
     assert Attention(score=RandomFeatures(), block_size=2).block_size == 2
 
 
+@pytest.mark.slow
 def test_derivatives_in_float64():
     directions, mask = RNG.normal(size=(5, 2)), jnp.asarray([True, False, True, True])
 

@@ -203,6 +203,7 @@ def test_a_line_is_fitted_at_the_last_query_of_a_hopfield_network():
     np.testing.assert_allclose(line.apply({}, query, keys, values).context, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_with_qk_norm_the_line_is_fitted_at_the_direction_of_the_query():
     attention = Attention(score=Softcap(score=QKNorm(), softcap=9.0), fit=LocalLine(ridge=0.0))
     query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY))

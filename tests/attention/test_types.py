@@ -62,6 +62,7 @@ def test_rows_have_the_type_of_the_weights(name, wide):
             assert sample.log_prob.dtype == sample.importance_weights.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_learned_entmax_by_blocks_with_64_bits():
     with jax.enable_x64(True):
         whole, blocks = (Attention(score="scaled_dot", normalize="learned_entmax", block_size=n) for n in (0, 2))
@@ -129,6 +130,7 @@ def test_a_mask_that_is_not_boolean_is_told(dtype):
         joint_mask(jnp.ones(3, bool), jnp.ones((2, 3), dtype), (2, 3))
 
 
+@pytest.mark.slow
 def test_a_bias_of_another_number_of_heads_is_told():
     grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
     query, keys = normal(2, 5, 8), normal(2, 6, 8)
@@ -205,6 +207,7 @@ def test_a_context_of_large_scores_in_bfloat16_is_that_of_the_scores_in_float32(
     np.testing.assert_allclose(found.context, expected.context, atol=0.02)
 
 
+@pytest.mark.slow
 def test_products_beyond_the_largest_number_of_float16():
     """40 x 40 x 64 is more than 65504."""
     query, keys, values = jnp.full((2, 64), 40, jnp.float16), jnp.full((3, 64), 40, jnp.float16), normal(3, 64)
@@ -226,6 +229,7 @@ def test_a_bias_is_not_rounded_to_half_precision(score):
     np.testing.assert_allclose(*to(jnp.float32, weights), atol=5e-3)
 
 
+@pytest.mark.slow
 def test_weights_that_were_in_float32_stay_so():
     query, keys = to(jnp.bfloat16, (normal(2, 4), normal(3, 4)))
     weights = Attention(score=Gaussian(width=(1.0,))).apply({}, query, keys).weights

@@ -150,6 +150,7 @@ def test_runs_without_a_metric_that_was_measured_in_the_same_way_are_refused(tmp
         compare_runs(workdir, baseline)
 
 
+@pytest.mark.slow
 def test_the_statistics_of_sentences_are_no_reason_to_compare_what_was_measured_in_another_way(runs, tmp_path):
     def with_characters(result):
         changed = result["signatures"]["bleu"].replace("|tok:13a|", "|tok:char|")
@@ -195,6 +196,7 @@ def cut(path):
     path.write_text(path.read_text()[:90])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "change", "message"),
     [

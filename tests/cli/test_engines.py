@@ -77,6 +77,7 @@ def test_commands_end_fail_and_begin_again_after_a_kill(engine, tmp_path):
     assert (tmp_path / "good" / "log.txt").read_text() == "ends\n"
 
 
+@pytest.mark.slow
 def test_terminate_lets_a_command_save_its_work(engine, tmp_path):
     process = engine.start(task(tmp_path, "long", SLEEPS, tmp_path / "saved"))
     log, deadline = tmp_path / "long" / "log.txt", time.monotonic() + 60

@@ -49,6 +49,7 @@ def test_the_result_has_a_value_for_each_seed_and_the_model_predicts(trained):
     (trained.workdir / "elsewhere.json").rename(trained.workdir / "result.json")
 
 
+@pytest.mark.slow
 def test_measuring_in_python_is_measuring_by_command(trained):
     found = trained.measure()
     assert found == trained.result["metrics"]
@@ -103,6 +104,7 @@ def test_what_is_no_line_of_text_is_told(trained, unchecked, method, lines, mess
         assert str(error.value) == f"{method}{message}"
 
 
+@pytest.mark.slow
 def test_lines_may_come_from_a_generator(trained):
     lines = ["1 May 2026", "", "2 May 1999"]
     assert trained.predict(line for line in lines) == trained.predict(lines)

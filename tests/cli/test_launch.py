@@ -234,6 +234,7 @@ def test_samples_do_not_depend_on_the_batches(server, workdir):
     assert server.run(*options, "--config.decode.seed=1", stdin=text).out != first.out
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough(server, workdir, folder):
     """... | head -1"""
     os.mkfifo(folder / "pipe")

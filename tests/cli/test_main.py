@@ -69,6 +69,7 @@ def test_it_starts_again_with_huge_pages_where_that_helps(pages, libc, given, ag
         assert os.environ["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
 
 
+@pytest.mark.slow
 def test_the_cache_is_set_before_jax_is_imported():
     code = "from attn_jax.cli import main; import jax; print(jax.config.jax_compilation_cache_dir)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}

@@ -128,6 +128,7 @@ def test_predictions_say_what_an_exact_search_costs(tmp_path):
         assert expected in found and bool(found) == bool(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 def test_the_whole_gradient_of_a_table_is_counted_unless_its_rows_are_updated_alone(tmp_path, monkeypatch, lazy):
     class Measured(Exception):

@@ -211,6 +211,7 @@ def test_a_result_that_is_none_is_one_line(tmp_path, result):
         read_result(tmp_path / "result.json")
 
 
+@pytest.mark.slow
 def test_a_loaded_model_predicts_the_same_where_jax_has_64_bits(trained):
     expected = load(trained[1]).predict(["2026年11月25日"])
     with jax.enable_x64(True):

@@ -108,6 +108,7 @@ def test_resumed_is_bitwise_never_stopped(whole, tmp_path, monkeypatch, capsys):
     assert finals[0][1] == finals[1][1] == "mean of 2 checkpoints (steps 10, 9)"
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_never_measured_is_not_called_the_best(tmp_path, monkeypatch):
     stop_after(monkeypatch, 1)
     run, _ = train(tiny_config(), tmp_path)

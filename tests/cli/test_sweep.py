@@ -189,6 +189,7 @@ def test_a_run_of_a_config_that_was_changed_while_the_sweep_ran_has_failed(fake,
     assert "train.num_steps is" in err
 
 
+@pytest.mark.slow
 def test_one_sweep_at_a_time_in_a_folder(fake, tmp_path, capsys):
     """The log of a run that another sweep has begun would be taken for that of the run that could not begin."""
     path, folder = fake(0), tmp_path / "runs"

@@ -23,6 +23,7 @@ def check(name, /, **changes):
     check_read(config, changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, changes, message",
     [

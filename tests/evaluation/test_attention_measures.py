@@ -168,6 +168,7 @@ def test_a_source_that_follows_eos_and_bos_is_read_without_them():
     np.testing.assert_array_equal(to_source(moved, own), weights[3:5, 2:4])  # of the rows that predict x and y
 
 
+@pytest.mark.slow
 def test_a_decoder_that_reads_tags_apart_predicts_each_letter_from_the_row_before_it():
     """The rows are of the lemma, the tags and the form; the columns that are kept are of the lemma alone."""
     folder = {"task__name": "inflection", "task__tags": "apart", "task__buckets": ()}

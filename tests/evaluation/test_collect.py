@@ -133,6 +133,7 @@ def test_a_classifier_has_a_row_for_each_query_of_its_pooling():
         np.testing.assert_allclose(one.weights, rows, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_examples_without_a_reference_have_no_loss():
     config = tiny_config()
     _, _, found = collected_of(config, Pairs(PAIRS.source, ["", PAIRS.target[1]]))

@@ -102,6 +102,7 @@ def test_a_model_without_weights_looks_nowhere_and_a_choice_of_two_keys_at_no_mo
     assert 1 <= found["cells"]["mean"] <= 2 + 1e-4
 
 
+@pytest.mark.slow
 def test_boxes_are_those_of_the_words_that_are_right(captions):
     task, setup, _ = captions
     split = task.splits["valid"]
@@ -149,6 +150,7 @@ def test_a_question_goes_with_an_image(questions):
     assert setup.predictor.read_lines([source, "  "]) == [source]
 
 
+@pytest.mark.slow
 def test_pictures_have_a_panel_for_each_word_and_numbers_beside_them(captions, questions, tmp_path):
     task, setup, params = captions
     split = task.splits["test"].select([0])

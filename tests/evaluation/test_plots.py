@@ -117,6 +117,7 @@ def test_vector_formats(tmp_path, suffix, head):
     assert (tmp_path / f"0{suffix}").read_bytes().startswith(head)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t, s", [(1, 1), (1, 30), (90, 2)])
 def test_any_number_of_tokens(tmp_path, t, s):
     plots.plot_weights(diagonal(t, s), ["語"] * s, ["word"] * t, tmp_path / "0.png")

@@ -240,6 +240,7 @@ TABLES = {  # (inputs, targets) far from zero, close together, or tiny
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inputs, targets", TABLES.values(), ids=TABLES)
 def test_a_printed_prediction_reads_back_as_the_prediction(tmp_path, inputs, targets):
     """And the example of a command, which is read back as well, is a point of the data."""

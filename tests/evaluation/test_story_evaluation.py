@@ -205,6 +205,7 @@ def test_stories_that_are_longer_than_the_memory_are_told(finished, tmp_path, mo
     )
 
 
+@pytest.mark.slow
 def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
     """What a run prints after "try" is a source of the task, on one line."""
     config, workdir = finished

@@ -167,6 +167,7 @@ def test_empty_lines_stay_empty(params):
     assert translator.translate(params, []) == []
 
 
+@pytest.mark.slow
 def test_empty_lines_count_in_the_numbers_that_samples_depend_on(params):
     translator = make(**METHODS["sample"])
     (whole,) = translator.translate(params, ["", *TEXTS[:1], "", TEXTS[1]])[3:]
@@ -249,6 +250,7 @@ def test_losses_scores_and_weights_do_not_depend_on_the_batches(params):
         np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluate_gives_each_seed_its_value_and_each_metric_once(params):
     evaluator = setup().evaluator
     sets = [params, jax.tree.map(lambda x: x * 0.5, params)]

@@ -88,6 +88,7 @@ def test_variances_of_leave_one_out_and_of_the_unordered_set_agree_with_the_code
         assert variances(4, eta)[name, "leave_one_out"] == pytest.approx(expected, rel=0.08)
 
 
+@pytest.mark.slow
 def test_the_mean_is_the_derivative():
     for eta, expected in ((0.0, -0.045), (-4.0, -0.0032)):
         exact = jax.grad(lambda eta: jnp.exp(toys.log_probs(eta, toys.ATOMS)) @ toys.losses(
@@ -156,6 +157,7 @@ def test_baselines_of_the_coordinates_are_learned():
     assert variance(coordinates=learned) == pytest.approx(at_best, rel=0.05) and at_best < 0.5 * scalar / 2
 
 
+@pytest.mark.slow
 def test_orders_are_permutations_and_matter_only_where_keys_are_looked_up_in_their_order():
     atoms = toys.orders(toys.Setting(num_orders=1))[0]
     assert sorted(map(tuple, atoms)) == sorted(map(tuple, toys.ATOMS)) and not np.array_equal(atoms, toys.ATOMS)

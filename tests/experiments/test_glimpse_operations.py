@@ -8,6 +8,7 @@ from experiments import glimpse_operations as experiment
 from experiments import raw
 
 
+@pytest.mark.slow
 def test_operations_are_those_of_the_layers_and_the_same_for_larger_images():
     config = change(scenes_glimpses.get_config(), {"model.num_glimpses": 2, "model.num_scales": 2})
     width, hidden = config.model.glimpse_features, config.model.hidden_size

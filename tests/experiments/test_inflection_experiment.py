@@ -20,6 +20,7 @@ from experiments import captions, inflection, inflection_peer, render, soft_vs_h
 ROOT = pathlib.Path(inflection.__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "experiment, count", [(inflection, 3), (soft_vs_hard_tags, 3), (translation, 6), (captions, 3)]
 )

@@ -38,6 +38,7 @@ def test_reach_grows_by_layer_and_by_kernel():
     assert side(3, 5) == 3 * side(1, 5) == 2 * side(3, 3) == 6
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_flagged_symbol():
     inputs, answers, places = experiment.sequences(jax.random.key(0), 5, 10)
     symbols, flag = inputs[..., :-1].argmax(-1), inputs[..., -1]

@@ -92,6 +92,7 @@ def test_any_bytes_are_lines_or_one_line_of_refusal(tmp_path, data):
             assert str(path) in str(error) and "\n" not in str(error)
 
 
+@pytest.mark.slow
 @given(st.lists(ANYTHING, min_size=1, max_size=5), ANYTHING)
 @example(["a <pad> <unk> <bos> <eos> b"], "<eos> a")
 def test_tokens_come_back_and_no_text_makes_a_special_one(texts, other):

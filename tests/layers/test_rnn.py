@@ -119,6 +119,7 @@ def test_step_by_step_is_the_whole_sequence(name):
             np.testing.assert_allclose(part[b], step[-1] if length else 0, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_masked_inputs_may_hold_anything_and_rows_are_independent(name):
     _, ways = layer(name)

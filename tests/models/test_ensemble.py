@@ -224,6 +224,7 @@ def test_a_run_counts_once(runs):
         commands.train(change(config, {"decode.runs": (str(runs / "new"),)}), runs / "new", commands.Files())
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_averaged(runs):
     config = load_config(runs / "rnn")
     for name, message in (

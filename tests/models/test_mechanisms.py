@@ -91,6 +91,7 @@ def entropy_of_shares(weights):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", [dict(normalize="linear"), dict(normalize="unnormalized_sigmoid")], ids=str)
 def test_the_entropy_of_weights_that_are_no_distribution_is_that_of_their_shares(attention):
     batch = sentences([(5, 4), (3, 2)], 6, 5)

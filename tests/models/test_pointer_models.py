@@ -85,6 +85,7 @@ def test_steps_are_the_whole_pass_and_probabilities_sum_to_one(name):
     np.testing.assert_allclose(result["top"][0][:2], best, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_gate_of_one_is_the_ordinary_output_and_of_zero_the_attention(name):
     _, generating, copying = measured(name)

@@ -84,6 +84,7 @@ def test_a_short_list_of_all_words_but_one_is_the_full_softmax():
     np.testing.assert_allclose(log_probs, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_vocabulary_does_not_matter():
     """Renaming the words by frequency gives the layer in which word i has rank i."""
     by_count, sorted_layer = layer(), layer(order=np.arange(VOCAB))

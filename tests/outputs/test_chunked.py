@@ -63,6 +63,7 @@ def test_the_best_words_are_those_of_the_full_softmax(tied, chunk):
     assert np.sum(measure(chunked)[1]) >= 2
 
 
+@pytest.mark.slow
 def test_of_equal_words_the_first_are_taken():
     layer, params = ChunkedSoftmax(vocab_size=VOCAB, chunk_size=4), {"params": params_of(False)}
     params["params"]["dense"] = jax.tree.map(np.zeros_like, params["params"]["dense"])

@@ -96,6 +96,7 @@ def test_large_logits_stay_finite():
         assert np.all(np.isfinite(array))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["seq2seq", "transformer", "language_model", "classifier"])
 def test_training_gives_an_output_layer_an_rng_and_evaluation_does_not(name, monkeypatch):
     """For layers that sample words; the full softmax does not look at it."""

@@ -205,6 +205,7 @@ def test_samples_have_the_probabilities_that_are_returned_with_them():
         np.testing.assert_allclose(np.exp(proposed.log_q_of_targets), probs[:6], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_learned_proposal_trains_itself_and_leaves_the_model_alone():
     hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.array([4, 4, 1, 6, 7, 5])
     learned = Learned(probs=Distribution(unigram(COUNTS, reserved=4)), num_classes=3)

@@ -280,6 +280,7 @@ def test_a_checkpoint_that_lost_its_metrics_is_spoken_of(three, tmp_path, capsys
     assert f"checkpoint {tmp_path}/2 is damaged (its metrics cannot be read); it is left out" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("pmap", "single"), ("single", "mesh")])
 def test_other_devices_go_on_with_it(tmp_path, names):
     tx = tiny.optimizer()
@@ -403,6 +404,7 @@ def start_worker(directory, pause=0.005):
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_killed_while_saving_and_terminated_is_bitwise_never_stopped(tmp_path):
     whole = start_worker(tmp_path / "whole")  # meanwhile
     broken = tmp_path / "broken"

@@ -40,6 +40,7 @@ def test_one_step_of_sgd_is_the_gradient_of_the_mean_loss_per_token():
     assert int(metrics["loss"].count) == count and int(after.step) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [2, 8])
 def test_microbatches_change_nothing(microbatches):
     tx = tiny.optimizer()

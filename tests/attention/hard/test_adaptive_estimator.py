@@ -76,6 +76,7 @@ def after(moments):
     return [(p, *both) for (p, _), both in zip(found, zip(*map(np.asarray, each), strict=True), strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAMS)
 def test_whatever_was_learned_the_next_estimate_is_unbiased(name):
     found = after(PARAMS[name])
@@ -99,6 +100,7 @@ def test_a_baseline_that_sees_the_sample_it_is_used_for_is_biased():
     assert np.abs(sum(p * gradient for (p, _), gradient in zip(found, seen, strict=True)) - TRUTH).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_moments_of_a_sampler_are_means_over_its_own_samples():
     moments = PARAMS["both seen"]
     for (_, outcome), (_, _, then) in zip(outcomes(probability_of_the_first(moments)), after(moments), strict=True):

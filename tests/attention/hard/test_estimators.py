@@ -372,6 +372,7 @@ def test_one_loss_for_all_is_the_value_and_as_baseline_leaves_no_gradient(name):
         assert np.any(jax.grad(surrogate)(jnp.asarray(LOGITS), jnp.asarray(1.0)) != 0)
 
 
+@pytest.mark.slow
 def test_soft_is_hard_where_the_loss_is_linear_and_below_it_where_it_is_convex():
     def value(name, logits, f):
         sample = READINGS[name](None, jax.nn.log_softmax(logits))
@@ -446,6 +447,7 @@ def test_marginal_of_samples_has_the_gradient_of_the_expected_bound(num_samples,
     assert variance[1].sum() > 1e-6
 
 
+@pytest.mark.slow
 def test_leave_one_out_of_the_bound_replaces_a_likelihood_by_the_geometric_mean_of_the_others():
     keys, f = np.array([0, 3, 3, 1]), exact_losses()
     reading = configured("reinforce", 4, leave_one_out=True)

@@ -139,6 +139,7 @@ def test_forward_sums_over_all_alignments(kind, run):
         np.testing.assert_allclose(nll_gradient[row][real], smoothed, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_the_sum_over_alignments(kind, run):
     _, (scores_gradient, jumps_gradient, _) = run(SCORES, JUMPS, NLL, MASK, REAL)
     row, step = 2, 1e-4

@@ -64,6 +64,7 @@ def over_noise(name, f, count=40_000, **options):
     return each.mean(0), each.std(0) / count**0.5, each.var(0)
 
 
+@pytest.mark.slow
 def test_reinmax_is_exact_for_a_quadratic_loss_and_for_no_other():
     mean, each = over_keys("reinmax", quadratic)
     np.testing.assert_allclose(mean, truth(quadratic), atol=1e-12)
@@ -142,6 +143,7 @@ def test_averaging_over_noise_lowers_the_variance_and_not_the_mean():
     assert less.sum() < 0.9 * spread.sum()
 
 
+@pytest.mark.slow
 def test_a_control_of_scale_0_is_reinmax():
     mean, each = over_keys("reinmax", cubic)
     variance = P @ np.square(each - mean)

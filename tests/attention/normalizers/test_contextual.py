@@ -42,6 +42,7 @@ def test_open_gates_count_every_key_and_equal_vectors_change_nothing():
     np.testing.assert_allclose(equal, compiled(softmax)(scores, MASK), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_no_weight_depends_on_a_later_key_and_derivatives_of_two_orders_in_both_modes():
     products = RNG.normal(size=(4, 4))
     causal = jnp.tril(jnp.ones((4, 5), bool))

@@ -49,6 +49,7 @@ def test_fusing_is_the_proximal_operator_of_the_total_variation():
             np.testing.assert_allclose(row[mask], expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_its_optimality_on_every_row():
     """scores - fused = D^T u, where u is the fusion times the sign of a step between groups, and within them at most
     the fusion in size."""

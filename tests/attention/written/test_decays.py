@@ -25,6 +25,7 @@ def evaluated(module):
     return np.asarray(module.apply(params, X))[0], raw.reshape(KEYS, HEADS, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gate", "columns"), [(HeadDecay, 1), (ColumnDecay, WIDTH)])
 def test_a_decay_is_the_sixteenth_root_of_a_sigmoid(gate, columns):
     gates, raw = evaluated(gate(num_heads=HEADS, width=WIDTH))

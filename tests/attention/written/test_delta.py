@@ -27,6 +27,7 @@ def test_derivatives_of_any_order_and_mode(n):
     check_grads(inverse, (lower_of(n, lead=(2,)),), order=2, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_what_is_above_the_diagonal_does_not_count():
     lower, above = lower_of(5), jnp.triu(jnp.ones((5, 5)))
     np.testing.assert_array_equal(unit_lower_inverse(lower + above), unit_lower_inverse(lower))

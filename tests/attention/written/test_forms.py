@@ -192,6 +192,7 @@ def test_the_value_of_a_masked_key_may_be_anything():
     assert np.all(np.isfinite(writes.values))
 
 
+@pytest.mark.slow
 def test_a_decay_may_have_axes_that_the_keys_lack():
     query, keys, values, _, _ = (jnp.asarray(x[0], jnp.float32) for x in arrays())
     decays = -jnp.exp(jnp.asarray(np.random.default_rng(1).normal(size=(3, LENGTH, 1)), jnp.float32))
@@ -202,6 +203,7 @@ def test_a_decay_may_have_axes_that_the_keys_lack():
             np.testing.assert_allclose(context[head], alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_many_resets_leave_the_digits_of_what_comes_after():
     rng = np.random.default_rng(2)
     query, keys, values = (jnp.asarray(rng.normal(size=(512, n)), jnp.float32) for n in (4, 4, 3))

@@ -175,6 +175,7 @@ def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():
     assert np.abs(exact - few).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_module_refuses_what_the_options_refuse():
     with pytest.raises(ValueError, match="chunk_size is 0; expected at least 1"):
         WrittenHeads(kind=WRITTEN["delta"], num_heads=1, features=4, chunk_size=0)

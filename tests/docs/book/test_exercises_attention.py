@@ -29,6 +29,7 @@ def kernel_score(query, keys):
     return -0.5 * jnp.sum((query[:, None] - keys[None]) ** 2, axis=-1)
 
 
+@pytest.mark.slow
 def test_softmax_of_the_log_kernel_is_kernel_regression():
     query, keys = jax.random.normal(jax.random.key(0), (2, 3)), jax.random.normal(jax.random.key(1), (5, 3))
     kernel = jnp.exp(kernel_score(query, keys))
@@ -82,6 +83,7 @@ def peeking_gradient():
     return jnp.zeros(4)
 
 
+@pytest.mark.slow
 def test_a_baseline_that_has_seen_the_sample_is_biased():
     def gradient(index, b):
         def surrogate(theta):

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import attn_jax
 from attn_jax.layers.rnn import CELLS, RNN, Recurrence
@@ -30,6 +31,7 @@ def gradient_bound(W, steps):
     return np.linalg.norm(W, 2) ** steps
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_tanh_network_stays_below_the_bound():
     layer, mask = Recurrence(cell=CELLS["rnn"], features=4), jnp.ones((1, 6), bool)
     inputs = jax.random.normal(jax.random.key(0), (1, 6, 3))
@@ -68,6 +70,7 @@ def test_half_of_a_cell_is_forgotten_after_the_half_life():
     assert half_life(0.0) == 1  # the gate is 1/2
 
 
+@pytest.mark.slow
 def test_padding_does_not_change_the_last_state():
     """Chapter 2, exercise 1. A masked step leaves the state as it was."""
     encoder = RNN(cell=CELLS["lstm"], features=4)

@@ -101,6 +101,7 @@ def test_weights_are_distributions_over_the_source(name):
         assert np.all(np.isfinite(leaf))
 
 
+@pytest.mark.slow
 def test_structured_pooling_is_its_formula():
     """A = softmax(Q tanh(W H + b)'), M = A H, and |A A' - I|^2."""
     params, result = measured("recurrent, structured")

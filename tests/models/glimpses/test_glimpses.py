@@ -152,6 +152,7 @@ def test_the_exact_gradient_of_the_likelihood_is_that_of_the_expected_loss():
     np.testing.assert_allclose(flat(exact_gradient("likelihood")), flat(by_hand), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fitted_baseline_leaves_the_mean_gradient_as_it_is():
     """The baseline is fitted to the costs first, by gradient descent; its own gradient is near zero then."""
     params, gradient = dict(PARAMS), sampled_gradient("likelihood", "learned", 1)

@@ -175,6 +175,7 @@ def test_a_component_without_a_point_in_reach_has_no_part_in_a_mixture():
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["gaussian", "boxcar", "triangular", "epanechikov"])
 def test_the_sign_of_the_difference_of_parzen_windows_is_the_kernel_classifier(kernel):
     rng = np.random.default_rng(3)
@@ -291,6 +292,7 @@ def test_a_mixture_of_perfect_fits_is_finite(criterion):
     assert np.isfinite(loss) and all(np.all(np.isfinite(x)) for x in jax.tree.leaves(slope))
 
 
+@pytest.mark.slow
 def test_too_few_points_for_aicc_say_nothing_about_any_component():
     mixture = model(degrees=(0,), widths=(1.0, 2.0), criterion=CRITERIA["aicc"])
     np.testing.assert_allclose(mixture.mixture_weights(params_of(), JX[:2], JY[:2]), [0.5, 0.5])

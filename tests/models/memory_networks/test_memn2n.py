@@ -166,6 +166,7 @@ def test_noise_puts_empty_memories_between_statements(batch):
     assert {0, 1, 2} == set(np.unique(shift[:, 0]))
 
 
+@pytest.mark.slow
 def test_empty_memories_stand_at_every_place_as_often():
     """One on average, at one of 21 places: before the newest statement as often as after the oldest."""
     source = encode_stories([("mary moved to the garden . " * 20 + "where is mary ?", "garden", ())])["source"]

@@ -131,6 +131,7 @@ def test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays():
     np.testing.assert_allclose(states, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_threshold_of_zero_stops_after_one_step_and_one_that_is_never_reached_takes_all():
     _, at_once, one_step, never, all_steps, _ = adaptive()
     np.testing.assert_allclose(at_once[0], one_step[0], atol=1e-5)

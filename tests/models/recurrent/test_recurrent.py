@@ -34,6 +34,7 @@ def test_step_by_step_is_teacher_forced(cell):
         np.testing.assert_allclose(chosen[real], -nll[real, t], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_best_tokens_of_a_step_are_those_of_all():
     built = model()
     params = of(built)

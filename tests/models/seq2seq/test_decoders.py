@@ -238,6 +238,7 @@ def test_bfloat16_is_near_float32(name):
     assert 0 < np.max(error) and np.mean(error) < 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["luong", "bahdanau"])
 def test_a_constant_score_reads_the_mean_of_all_states(decoder):
     lengths = [(5, 4), (2, 3), (1, 1)]

@@ -148,6 +148,7 @@ def test_likelihoods_are_in_the_order_of_jensen():
         np.testing.assert_allclose(trained, sum(measured(name)[0][0][REAL]), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_k_max_of_all_keys_is_the_marginal():
     whole, some = (build(**LUONG, objective="marginal", attention=dict(read="enumeration", k_max=k)) for k in (4, 2))
     params = params_for(whole, BATCH)
@@ -214,6 +215,7 @@ def fixed(model, key):
     return model.module.clone(decoder=model.module.decoder.clone(attention=attention))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("baseline", ["none", "learned", "leave_one_out"])
 def test_trajectories_estimate_the_gradient_of_all_trajectories(baseline):
     """Sampled contexts fed back into the state: two steps over two keys, so four trajectories."""
@@ -381,6 +383,7 @@ def test_hard_attention_reads_one_word_in_decoding():
     np.testing.assert_allclose(log_probs[0], alone[0], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_baseline_learns_what_the_estimate_multiplies():
     """The mean loss where it is minimized, and -log of the mean likelihood where that is."""
     sample = READINGS["reinforce"].configure(num_samples=3)(jax.random.key(0), jnp.log(jnp.array([[[0.5, 0.3, 0.2]]])))

@@ -26,6 +26,7 @@ def total(weights, penalties):
     return penalties(weights, real=real, key_mask=mask).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "tokens"), [(36, 5), (196, 12)])
 def test_even_weights_different_keys_and_a_single_key(keys, tokens):
     penalties = Penalties(doubly_stochastic=2.0)
@@ -36,6 +37,7 @@ def test_even_weights_different_keys_and_a_single_key(keys, tokens):
     np.testing.assert_allclose(total(single, penalties), 2 * (keys - 1 + (tokens - 1) ** 2), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_any_number_in_the_place_of_one_has_the_same_gradient():
     scores = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)), jnp.float32)
 

@@ -69,6 +69,7 @@ def test_training_loss_is_the_cross_entropy_with_the_smoothed_distribution():
     np.testing.assert_allclose(metrics["nll"].total, result["eval"]["loss"].total, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_has_neither_dropout_nor_smoothing():
     result = measured()[0]
     log_probs, metrics = result["log_probs"], result["eval"]
@@ -210,6 +211,7 @@ def test_several_seeds_in_one_program_are_the_seeds_one_by_one():
     jax.tree.map(close, together, stack(results))
 
 
+@pytest.mark.slow
 def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
     params, batch, (loss, gradient) = one_by_one()[0]
     half = build(**PLAIN, dtype="bfloat16")
@@ -296,6 +298,7 @@ def test_torch_computes_the_same_loss_and_gradients():
         np.testing.assert_allclose(ours, tensor.grad, rtol=1e-4, atol=2e-5, err_msg=jax.tree_util.keystr(path))
 
 
+@pytest.mark.slow
 def test_a_source_is_read_backwards_with_its_end_last():
     """Sutskever 2014: equal to the model that reads forwards, of reversed words."""
     source = jnp.array([[5, 6, 7, 3, 0, 0], [8, 3, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0]])

@@ -114,6 +114,7 @@ def test_cached_steps_are_the_whole_pass(name):
     np.testing.assert_allclose(result["steps"][REAL], result["whole"][REAL], atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_loss_is_that_of_the_log_probs_and_longer_padding_changes_nothing(name):
     result = measured(name)

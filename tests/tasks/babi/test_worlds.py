@@ -143,6 +143,7 @@ def test_a_solver_finds_each_answer_and_its_evidence(number):
             assert list(why) == evidence, (statements, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [n for n in WORLDS if n != 3])  # whose evidence leaves out who got the thing
 def test_the_evidence_alone_tells_the_answer(number):
     for statements, (_, text, answer, evidence) in questions(number)[:100]:

@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
     @property
     def checksum(self) -> int:
-        """Of the parameters."""
+        """Returns the checksum of the parameters."""
         return text_checksum([checksum(x) for one in self.params for x in jax.tree.leaves(one)])
 
     def of_seed(self, index: int) -> Params:

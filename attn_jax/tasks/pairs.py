@@ -38,7 +38,7 @@ class Pairs:
 
     @property
     def checksum(self) -> int:
-        """Of the texts."""
+        """Returns the checksum of the texts."""
         return text_checksum([self.source, self.target])
 
     def select(self, indices: Iterable) -> "Pairs":

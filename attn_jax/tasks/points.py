@@ -41,7 +41,7 @@ class Points:
 
     @property
     def checksum(self) -> int:
-        """Of the numbers."""
+        """Returns the checksum of the numbers."""
         return text_checksum([checksum(self.inputs), checksum(self.targets)])
 
 

@@ -22,7 +22,15 @@ import numpy as np
 
 from attn_jax.attention import loops
 from attn_jax.attention.arguments import check_memory
-from attn_jax.attention.masks import check_additive, check_fits, check_mask, checked_masks, joint_mask, mask_at
+from attn_jax.attention.masks import (
+    check_additive,
+    check_fits,
+    check_mask,
+    checked_masks,
+    joint_mask,
+    mask_at,
+    same_axes,
+)
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
@@ -65,16 +73,16 @@ class BlockScores(NamedTuple):
         """Computes the scores of queries at these places, and False for keys without weight."""
         scores = wide(self.score(query, block.keys))
         if block.bias is not None:
-            scores = scores + block.bias
+            scores = jnp.add(*same_axes(scores, block.bias))
         if self.bias_at is not None:
             bias = self.bias_at(places, block.positions)
             check_additive(bias)
-            scores = scores + bias
+            scores = jnp.add(*same_axes(scores, bias))
         keep = block.mask
         if self.mask_at is not None:
             allowed = mask_at(self.mask_at, places, block.positions)
             check_mask(allowed, scores.shape)
-            keep = keep & allowed
+            keep = jnp.logical_and(*same_axes(keep, allowed))
         keep = jnp.broadcast_to(keep, scores.shape) & (scores > -jnp.inf)
         return self.transform(jnp.where(keep, scores, 0.0)), keep
 

@@ -39,6 +39,6 @@ class ShortConvolution(nn.Module, kw_only=True):
         kernel = self.param("kernel", nn.initializers.normal(self.size**-0.5), (self.size, x.shape[-1]), jnp.float32)
         both = jnp.concatenate([recent.astype(x.dtype), x], axis=1)
         n = x.shape[1]
-        y = sum(kernel[self.size - 1 - i].astype(x.dtype) * both[:, i : i + n] for i in range(self.size))
-        index = jnp.sum(mask, axis=1)[:, None] + jnp.arange(self.size - 1)
+        y = sum(kernel[self.size - 1 - i, None, None].astype(x.dtype) * both[:, i : i + n] for i in range(self.size))
+        index = jnp.sum(mask, axis=1)[:, None] + jnp.arange(self.size - 1)[None]
         return self.activation(y), jnp.take_along_axis(both, index[..., None], axis=1)

@@ -18,7 +18,7 @@ from attn_jax.attention.fields import check_fields
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.gates import ContextGate, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import READINGS, Reading, expectation, log_of, top, weighted_sum
-from attn_jax.attention.masks import causal, checked_masks, joint_mask, mask_at, places, scores_shape
+from attn_jax.attention.masks import causal, checked_masks, joint_mask, mask_at, places, same_axes, scores_shape
 from attn_jax.attention.memory import Attended, Memory
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, softmax, sums_to_one
@@ -47,7 +47,9 @@ class _Call(NamedTuple):
     @property
     def in_reach(self) -> Bool[Array, "..."]:
         """The keys that are allowed and have a bias above -inf."""
-        return self.allowed if self.bias is None else self.allowed & (self.bias > -jnp.inf)
+        if self.bias is None:
+            return self.allowed
+        return jnp.logical_and(*same_axes(self.allowed, self.bias > -jnp.inf))
 
 
 class Attention(nn.Module, kw_only=True):
@@ -239,7 +241,7 @@ class Attention(nn.Module, kw_only=True):
         scores = self._scores(query, keys)
         dtype = jnp.promote_types(query.dtype, keys.dtype) if self.score.widens else scores.dtype
         scores = wide(scores)
-        scores = scores if call.bias is None else scores + call.bias.astype(scores.dtype)
+        scores = scores if call.bias is None else jnp.add(*same_axes(scores, call.bias.astype(scores.dtype)))
         return scores, self._weights(scores, query, call, dtype)
 
     def _read(
@@ -314,7 +316,8 @@ class Attention(nn.Module, kw_only=True):
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
         near, factor = self.window(query, call.positions, key_mask=call.memory.key_mask)
         # The factor is applied after normalizing, without normalizing again (Luong 2015, equation 10).
-        return (self._normalized(scores, call.in_reach & near, query) * factor.astype(scores.dtype)).astype(dtype)
+        in_reach, near, factor = same_axes(call.in_reach, near, factor)
+        return (self._normalized(scores, in_reach & near, query) * factor.astype(scores.dtype)).astype(dtype)
 
     def _normalized(self, scores: Float[Array, "... q k"], allowed: Bool[Array, "..."], query: Array):
         if self.top_keys:
@@ -371,8 +374,9 @@ def _with_gates(
     faded, at = (make(memory.log_gates, positions) for make in (forgetting_bias, forgetting_bias_at))
     if bias is None:
         return faded, at
-    both = bias + faded
-    return both, (lambda query, key: of_places(query, key) + at(query, key)) if callable(of_places) else both
+    both = jnp.add(*same_axes(bias, faded))
+    at_places = lambda query, key: jnp.add(*same_axes(of_places(query, key), at(query, key)))  # noqa: E731
+    return both, at_places if callable(of_places) else both
 
 
 def _fits_kernel(query: Array, memory: Memory) -> bool:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.arguments import check_memory
-from attn_jax.attention.masks import causal, causal_mask, checked_masks, joint_mask
+from attn_jax.attention.masks import causal, causal_mask, checked_masks, joint_mask, with_axes
 from attn_jax.types import Array, Bool, Dtype, Float
 
 CUDNN_WIDTH = 128  # of a head, at most
@@ -61,8 +61,9 @@ def fused_attention(
     arrays = (query, keys, values, *(() if bias is None else (bias,)))
     lead = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
     of_keys, in_order = mask is None or mask is causal, mask is causal
-    mask = key_mask[..., None, :] if of_keys else joint_mask(key_mask, mask, (*lead, query.shape[-2], keys.shape[-2]))
-    if not math.prod((*lead, query.shape[-2], keys.shape[-2])):  # no kernel is needed for nothing
+    scores = (*lead, query.shape[-2], keys.shape[-2])
+    mask = joint_mask(key_mask, None if of_keys else mask, scores)
+    if not math.prod(scores):  # no kernel is needed for nothing
         return jnp.zeros((*lead, query.shape[-2], values.shape[-1]), values.dtype)
     one = keys.ndim > 2 and values.ndim > 2 and keys.shape[-3] == values.shape[-3] == 1
     shared = len(lead) >= 2 and one and lead[-1] > 1
@@ -91,8 +92,9 @@ def fused_attention(
         query, keys, values = mask_by_column(query, keys, values, mask, scale)
         pairs = None
     else:
-        mask = mask & causal_mask(num_queries, num_keys) if in_order else mask
+        mask = mask & with_axes(causal_mask(num_queries, num_keys), mask.ndim) if in_order else mask
         if bias is not None:  # a row of -inf would be NaN
+            bias = with_axes(bias, mask.ndim)
             mask, bias = mask & (bias > -jnp.inf), jnp.where(bias > -jnp.inf, bias, 0)
         # A row without keys would make some kernels divide by zero: it attends to all, and its context is set to 0.
         empty = ~jnp.any(mask, axis=-1, keepdims=True)
@@ -100,7 +102,7 @@ def fused_attention(
         if kernel == "cudnn":
             # Under jax.vmap over parameters alone mask and bias are not mapped, and the kernel would get those of one
             # seed beside the queries of all; this 0 is mapped.
-            nothing = 0 * jax.lax.stop_gradient(query[..., :1])
+            nothing = 0 * jax.lax.stop_gradient(with_axes(query[..., :1], mask.ndim))
             bias = jnp.broadcast_to(nothing if bias is None else bias.astype(query.dtype) + nothing, pairs.shape)
     context = jax.nn.dot_product_attention(
         to_heads(query, heads),
@@ -134,7 +136,7 @@ def mask_by_column(
     root = math.sqrt(-MASKED / scale)
     first = (jnp.arange(CUDNN_STEP) == 0) * root
     of_query = jnp.broadcast_to(first.astype(query.dtype), (*query.shape[:-1], CUDNN_STEP))
-    of_keys = jnp.where(jnp.swapaxes(mask, -1, -2), 0, -first).astype(keys.dtype)
+    of_keys = jnp.where(jnp.swapaxes(mask, -1, -2), 0, -with_axes(first, mask.ndim)).astype(keys.dtype)
     lead = jnp.broadcast_shapes(of_keys.shape[:-1], keys.shape[:-1])
     keys = jnp.concatenate([jnp.broadcast_to(x, (*lead, x.shape[-1])) for x in (keys, of_keys)], axis=-1)
     values = jnp.concatenate([values, jnp.zeros((*values.shape[:-1], CUDNN_STEP), values.dtype)], axis=-1)

@@ -129,6 +129,11 @@ def with_axes(x: Array, number: int) -> Array:
     return jnp.expand_dims(x, range(number - x.ndim))
 
 
+def same_axes(*arrays: Array) -> list[Array]:
+    """Returns the arrays with as many axes as the one that has most; see with_axes."""
+    return [with_axes(x, max(x.ndim for x in arrays)) for x in arrays]
+
+
 def scores_shape(query: Array, keys: Array) -> tuple[int, ...]:
     """Returns the shape [..., q, k] of the scores of queries [..., q, d] and keys [..., k, d]."""
     return (*jnp.broadcast_shapes(query.shape[:-2], keys.shape[:-2]), query.shape[-2], keys.shape[-2])
@@ -166,7 +171,7 @@ def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"
     `Attention` recognizes this function by identity and then lets the fused kernel apply the causal mask, so no [q, k]
     array is made.
     """
-    return key <= query
+    return key[None] <= query
 
 
 def causal_mask(length: int, num_keys: int | None = None) -> Bool[Array, "q k"]:

@@ -11,7 +11,7 @@ from attn_jax.attention.arguments import check_array, check_memory, check_no_mor
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.gates import ContextGate, ForgetGates
-from attn_jax.attention.masks import check_mask, checked_masks, joint_mask, mask_at, places
+from attn_jax.attention.masks import check_mask, checked_masks, joint_mask, mask_at, places, same_axes
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, widest
@@ -143,7 +143,7 @@ class MultiHead(nn.Module, kw_only=True):
             left_out = selected_before(self._selections(heads, memory, mask, positions), memory.selected[..., :1, :])
             left_out = jnp.broadcast_to(left_out, (*left_out.shape[:-3], self.num_heads, *left_out.shape[-2:]))
             bias = bias(*places(query, memory.keys)) if callable(bias) else bias
-            bias = -left_out if bias is None else bias - left_out
+            bias = -left_out if bias is None else jnp.add(*same_axes(bias, -left_out))
         positions = None if positions is None else positions[..., None, :]
         if bias is not None:
             self._check_heads(jax.eval_shape(bias, *places(query, memory.keys)) if callable(bias) else bias)

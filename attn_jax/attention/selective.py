@@ -10,7 +10,7 @@ have to be in causal order.
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention.masks import checked_masks
+from attn_jax.attention.masks import checked_masks, with_axes
 from attn_jax.types import Array, Bool, Float, Int, wide
 
 
@@ -26,7 +26,7 @@ def selections(
             to its own key is padding, and selects nothing.
         positions: of the queries among the keys.
     """
-    own = jnp.arange(scores.shape[-1]) == positions[..., :, None]
+    own = with_axes(jnp.arange(scores.shape[-1]), scores.ndim) == with_axes(positions[..., :, None], scores.ndim)
     others = mask & ~own & (jnp.cumsum(mask, axis=-1) > 1) & jnp.any(mask & own, axis=-1, keepdims=True)
     scores = wide(scores)  # sums of many small ones keep their digits
     return jnp.where(others, jax.nn.relu(jnp.where(others, scores, 0.0)), 0.0)

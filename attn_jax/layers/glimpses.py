@@ -34,7 +34,7 @@ def corner(place: Float[Array, "... 2"], image: tuple[int, int], side: int) -> I
 
     The centre of an odd square is a pixel of the image; at the lower or right border, the last one.
     """
-    size = jnp.array(image)
+    size = jnp.broadcast_to(jnp.array(image), place.shape)
     nearest = jnp.floor(0.5 * (jnp.clip(place, -1, 1) + 1) * size - side / 2 + 0.5).astype(jnp.int32)
     return jnp.minimum(nearest, size - (side + 1) // 2)
 
@@ -62,8 +62,9 @@ def looked_at(
     parts = []
     for axis, (side, count) in enumerate(zip(image, grid, strict=True)):
         edges = jnp.linspace(0, side, count + 1, dtype=jnp.float32)
-        begin = first[..., axis, None]
-        parts.append(jnp.maximum(0, jnp.minimum(begin + size, edges[1:]) - jnp.maximum(begin, edges[:-1])))
+        begin = jnp.broadcast_to(first[..., axis, None], (*first.shape[:-1], count))
+        lower, upper = (jnp.broadcast_to(x, begin.shape) for x in (edges[:-1], edges[1:]))
+        parts.append(jnp.maximum(0, jnp.minimum(begin + size, upper) - jnp.maximum(begin, lower)))
     area = parts[0][..., :, None] * parts[1][..., None, :]
     return area / jnp.maximum(jnp.sum(area, axis=(-2, -1), keepdims=True), 1e-6)
 

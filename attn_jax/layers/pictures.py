@@ -127,7 +127,7 @@ class SinusoidalPlaces(NoPlaces, kw_only=True):
             raise ValueError(f"sinusoids of rows and columns need a width that 4 divides, got {self.features}")
         rows, columns = (sinusoids(jnp.arange(n), self.features // 2).astype(grid.dtype) for n in grid.shape[1:3])
         both = jnp.broadcast_arrays(rows[:, None], columns[None])
-        return grid + jnp.concatenate(both, axis=-1)
+        return grid + jnp.concatenate(both, axis=-1)[None]
 
 
 class LearnedPlaces(NoPlaces, kw_only=True):
@@ -138,7 +138,7 @@ class LearnedPlaces(NoPlaces, kw_only=True):
         init = nn.initializers.normal(0.1)
         rows = self.param("rows", init, (grid.shape[1], self.features), jnp.float32).astype(grid.dtype)
         columns = self.param("columns", init, (grid.shape[2], self.features), jnp.float32).astype(grid.dtype)
-        return grid + rows[:, None] + columns
+        return grid + rows[None, :, None] + columns[None, None]
 
 
 PLACES = {"none": NoPlaces, "sinusoidal": SinusoidalPlaces, "learned": LearnedPlaces}
@@ -174,7 +174,7 @@ class PictureEmbedding(nn.Module, kw_only=True):
             name="words",
         )
         kind = self.param("word", nn.initializers.normal(0.1), (self.features,), jnp.float32).astype(self.dtype)
-        words = table(picture.words) + kind
+        words = table(picture.words) + kind[None, None]
         return jnp.concatenate([cells, words], axis=1), jnp.concatenate([mask, picture.words != self.pad], axis=1)
 
 

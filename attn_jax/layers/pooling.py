@@ -56,6 +56,6 @@ class StructuredPooling(nn.Module, kw_only=True):
         rng = self.make_rng("sample") if train and self.attention.needs_rng else None
         attended = self.attention(queries, self.attention.prepare(states, key_mask=key_mask), rng=rng, train=train)
         weights = wide(attended.weights)
-        overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries, dtype=weights.dtype)
+        overlap = jnp.einsum("bqs,bks->bqk", weights, weights) - jnp.eye(self.num_queries, dtype=weights.dtype)[None]
         vector = attended.context.reshape(len(states), -1)
         return vector, weights, jnp.sum(jnp.square(overlap), axis=(-2, -1))

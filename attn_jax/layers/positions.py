@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.masks import with_axes
 from attn_jax.types import Array, Float, Int
 
 BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to 2 pi BASE
@@ -56,11 +57,13 @@ class NoPositions(nn.Module, kw_only=True):
 
     def bias(self, positions: Int[Array, "... q"], num_keys: int) -> Float[Array, "... h q k"] | None:
         """Returns the numbers to add to the scores; None for none."""
-        return self.of_distance(jnp.arange(num_keys) - positions[..., None]) if self.biased else None
+        places = with_axes(jnp.arange(num_keys), positions.ndim + 1)
+        return self.of_distance(places - positions[..., None]) if self.biased else None
 
     def bias_at(self, positions: Int[Array, "... q"]) -> PositionFunction | None:
         """Returns `bias` as a function of places, (query [q, 1], key [k]) -> [..., h, q, k]; None for none."""
-        return (lambda query, key: self.of_distance(key - positions[..., query])) if self.biased else None
+        at = lambda query, key: self.of_distance(with_axes(key, positions.ndim + 1) - positions[..., query])  # noqa: E731
+        return at if self.biased else None
 
     @nn.nowrap
     def of_distance(self, distance: Int[Array, "... q k"]) -> Float[Array, "... h q k"]:
@@ -71,7 +74,9 @@ class NoPositions(nn.Module, kw_only=True):
 def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n f"]:
     """position / BASE^(2 i / features) for i = 0 .. ceil(features / 2) - 1, in radians."""
     frequencies = BASE ** -(jnp.arange(0, features, 2, dtype=jnp.float32) / features)
-    return positions[..., None].astype(jnp.float32) * frequencies
+    return positions[..., None].astype(jnp.float32) * jnp.broadcast_to(
+        frequencies, (*positions.shape, len(frequencies))
+    )
 
 
 def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:
@@ -208,7 +213,8 @@ class Alibi(NoPositions, kw_only=True):
     def of_distance(self, distance):
         # In float32, as scores are: in bfloat16 a distance of 601 would be 600.
         distance = jnp.abs(distance).astype(jnp.float32)
-        return -distance[..., None, :, :] * self.slopes()[:, None, None]
+        slopes = with_axes(jnp.asarray(self.slopes())[:, None, None], distance.ndim + 1)
+        return -distance[..., None, :, :] * slopes
 
 
 class HalfAlibi(Alibi, kw_only=True):

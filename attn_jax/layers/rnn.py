@@ -60,7 +60,7 @@ def _lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> St
 def _peephole_lstm(extra: PyTree, state: State, projected: Array, recurrent: Array) -> State:
     """The LSTM with p_i c added to gate i, p_f c to f and p_o c' to o, p vectors. Gers & Schmidhuber 2000."""
     i, f, g, o = jnp.split(projected + recurrent, 4, axis=-1)
-    peep_i, peep_f, peep_o = jnp.split(extra["peephole"], 3, axis=-1)
+    peep_i, peep_f, peep_o = jnp.split(extra["peephole"][None], 3, axis=-1)
     c = nn.sigmoid(f + peep_f * state[1]) * state[1] + nn.sigmoid(i + peep_i * state[1]) * jnp.tanh(g)
     return nn.sigmoid(o + peep_o * c) * jnp.tanh(c), c
 
@@ -73,7 +73,7 @@ def _gru(extra: PyTree, state: State, projected: Array, recurrent: Array) -> Sta
     x_r, x_z, x_n = jnp.split(projected, 3, axis=-1)
     h_r, h_z, h_n = jnp.split(recurrent, 3, axis=-1)
     r, z = nn.sigmoid(x_r + h_r), nn.sigmoid(x_z + h_z)
-    n = jnp.tanh(x_n + r * (h_n + extra["candidate_bias"]))
+    n = jnp.tanh(x_n + r * (h_n + extra["candidate_bias"][None]))
     return ((1 - z) * n + z * state[0],)
 
 
@@ -146,7 +146,7 @@ def _backward(cell, residuals, cotangents):
     carry = d_last, jax.tree.map(zeros, params["extra"])
     inputs = before, projected, recurrent, mask, d_states
     (d_first, d_extra), (d_projected, d_recurrent) = loops.scan(step, carry, inputs, reverse=True)
-    d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped, d_recurrent)
+    d_kernel = jnp.einsum("tbd,tbg->dg", before[0] * dropped[None], d_recurrent)
     # The dropout mask is a random constant; its gradient is never needed.
     d_extra = jax.tree.map(lambda x, like: x.astype(like.dtype), d_extra, params["extra"])
     return {"kernel": d_kernel, "extra": d_extra}, d_first, d_projected, None, jnp.zeros_like(dropped)

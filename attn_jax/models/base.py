@@ -265,7 +265,7 @@ def continued(source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, pad: i
     """
     (_, s), (_, t) = source.shape, target_in.shape
     num_tokens = jnp.sum(source != pad, axis=1, keepdims=True) - 1  # without eos
-    place = jnp.arange(s - 1 + t)
+    place = jnp.arange(s - 1 + t)[None]
     after = jnp.minimum(s + place - num_tokens, s + t - 1)
     return jnp.where(place == 0, s, jnp.where(place <= num_tokens, place - 1, after))
 

@@ -79,11 +79,11 @@ class Chunk:
     def logits(self, hidden: Float[Array, "n d"]) -> Float[Array, "n c"]:
         """Logits of the words of the chunk, in float32 at least."""
         words = self.table if self.axis else self.table.T
-        return product(hidden, words.astype(hidden.dtype)) + self.bias
+        return product(hidden, words.astype(hidden.dtype)) + self.bias[None]
 
     def is_target(self, targets: Int[Array, "n"]) -> Array:
         """True where a word is the target of a position [n, c]."""
-        return targets[:, None] == self.start + jnp.arange(self.size)
+        return targets[:, None] == self.start + jnp.arange(self.size)[None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

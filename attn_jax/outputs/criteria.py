@@ -37,14 +37,14 @@ def importance_sampling(scored: Scored) -> Float[Array, "n"]:
 
     Sampled words that are the target are left out. Jean 2015 (arXiv 1412.2007) applies it to translation.
     """
-    words = jnp.where(scored.is_target, -jnp.inf, scored.words - scored.log_count)
+    words = jnp.where(scored.is_target, -jnp.inf, scored.words - scored.log_count[None])
     return jax.nn.logsumexp(jnp.concatenate([scored.target[:, None], words], axis=1), axis=1) - scored.target
 
 
 def noise_contrastive(scored: Scored) -> Float[Array, "n"]:
     """Logistic regression between the target and k words of noise (Gutmann & Hyvarinen 2010; Mnih & Teh 2012)."""
     return negative_sampling(
-        scored._replace(target=scored.target - scored.log_count_of_target, words=scored.words - scored.log_count)
+        scored._replace(target=scored.target - scored.log_count_of_target, words=scored.words - scored.log_count[None])
     )
 
 
@@ -65,7 +65,7 @@ def blackout(scored: Scored) -> Float[Array, "n"]:
 
 def blackout_log_probs(scored: Scored) -> Float[Array, "n m"]:
     """log p of the target and of the sampled words; -inf for sampled words that are the target."""
-    words = jnp.where(scored.is_target, -jnp.inf, scored.words - scored.log_count)
+    words = jnp.where(scored.is_target, -jnp.inf, scored.words - scored.log_count[None])
     target = scored.target - scored.log_count_of_target
     return jax.nn.log_softmax(jnp.concatenate([target[:, None], words], axis=1))
 

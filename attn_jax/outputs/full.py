@@ -47,9 +47,11 @@ class FullSoftmax(OutputLayer, kw_only=True):
         table, bias, axis = self.linear(hidden.shape[-1], embedding)
         contracted = ((hidden.ndim - 1,), (1 - axis,)), ((), ())
         logits = jax.lax.dot_general(hidden.astype(self.dtype), table.astype(self.dtype), contracted)
-        if axis and bias is not None:  # in the type of the product, as nn.Dense adds it
-            return wide(logits + bias.astype(self.dtype))
-        return wide(logits) if bias is None else wide(logits) + bias
+        if bias is None:
+            return wide(logits)
+        bias = jnp.broadcast_to(bias, logits.shape)
+        # In the type of the product, as nn.Dense adds it.
+        return wide(logits + bias.astype(self.dtype)) if axis else wide(logits) + bias
 
     def log_probs(self, hidden: Float[Array, "... d"], embedding: Embedding = None) -> Float[Array, "... v"]:
         """log p(word) of each word, for evaluation and decoding."""

@@ -99,10 +99,11 @@ class HierarchicalSoftmax(OutputLayer, kw_only=True):
         edges above it.
         """
         vectors, bias = (table.whole() for table in self.tables(hidden.shape[-1]))
-        scores = wide(jnp.matmul(hidden.astype(self.dtype), vectors.T.astype(self.dtype))) + bias
+        scores = wide(jnp.matmul(hidden.astype(self.dtype), vectors.T.astype(self.dtype)))
+        scores = scores + jnp.broadcast_to(bias, scores.shape)
         parent = np.append(self.tree.parent[:-1], 0)
         steps = jnp.take(scores, parent, axis=-1)
-        edges = jax.nn.log_sigmoid(jnp.where(self.tree.is_right, steps, -steps))
+        edges = jax.nn.log_sigmoid(jnp.where(jnp.broadcast_to(self.tree.is_right, steps.shape), steps, -steps))
         root = len(parent) - 1
         sums = edges.at[..., root].set(0.0)
         above = np.append(self.vocab_size + self.tree.parent[:-1], root)

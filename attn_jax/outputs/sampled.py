@@ -83,10 +83,10 @@ class SampledSoftmax(ChunkedSoftmax, kw_only=True):
         log_k = math.log(self.num_samples)
         scored = Scored(
             target=jnp.sum(wide(rows * vectors[:n]), axis=-1) + biases[:n],
-            words=product(rows, vectors[n:].T) + biases[n:],
+            words=product(rows, vectors[n:].T) + biases[None, n:],
             log_count_of_target=log_k + proposed.log_q_of_targets,
             log_count=log_k + proposed.log_q,
-            is_target=chosen[:, None] == proposed.words,
+            is_target=chosen[:, None] == proposed.words[None],
         )
         nll = importance_sampling(scored)
         if self.learned_normalizer:

@@ -125,8 +125,8 @@ class PerCoordinate(NoBaseline, kw_only=True):
     def loss(self, hidden, f, sampled=None):
         products, squares = coordinate_moments(sampled.sample, sampled.log_weights, sampled.losses)
         length = min(self.max_length, products.shape[-1])
-        error = jnp.square(self.numerator[:length] - products[..., :length])
-        error += jnp.square(self.denominator[:length] - squares[..., :length])
+        error = jnp.square(self.numerator[None, None, :length] - products[..., :length])
+        error += jnp.square(self.denominator[None, None, :length] - squares[..., :length])
         return 0.5 * jnp.sum(error, axis=-1)
 
 
@@ -199,7 +199,7 @@ class Adaptive(NoBaseline, kw_only=True):
         products = (jnp.sum(x, axis=-1) for x in (a * a, a * b, b * b))
         found = jax.lax.stop_gradient(jnp.stack([jnp.ones_like(f), f, *products], axis=-1))
         chosen = jax.nn.one_hot(sampled.sample.sampler, 2, dtype=f.dtype)
-        return 0.5 * jnp.einsum("bts,btsm->bt", chosen, jnp.square(self.moments - found[..., None, :]))
+        return 0.5 * jnp.einsum("bts,btsm->bt", chosen, jnp.square(self.moments[None, None] - found[..., None, :]))
 
 
 BASELINES = {

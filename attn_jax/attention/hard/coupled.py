@@ -46,7 +46,7 @@ def coupled(rng: Randomness, log_weights: LogWeights) -> Sample:
     ratio = rest * next_rest * jnp.exp(-log_both)
     first = jnp.min(place, axis=-1, keepdims=True)
     w = jnp.take_along_axis(ratio, first, axis=-1)[..., None]
-    one = jnp.eye(2, dtype=p.dtype)
+    one = jnp.broadcast_to(jnp.eye(2, dtype=p.dtype), (*w.shape[:-2], 2, 2))
     # Row n times the losses is taken from f_n: W (f_n - f_other) is left.
     matrix = (1 - w) * one + w * (1 - one)
     return choose(log_weights, index, jnp.full(index.shape, 0.5, p.dtype), matrix)

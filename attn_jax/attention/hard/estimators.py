@@ -118,7 +118,8 @@ def coordinate_control(
     """
     possible = log_weights > -jnp.inf
     finite = jnp.where(possible, log_weights, 0.0)
-    noise = jax.lax.stop_gradient(coordinates * (counts(sample) - jnp.where(possible, jnp.exp(finite), 0.0)))
+    difference = counts(sample) - jnp.where(possible, jnp.exp(finite), 0.0)
+    noise = jax.lax.stop_gradient(jnp.broadcast_to(coordinates, difference.shape) * difference)
     mean = jnp.mean(noise, axis=-1, keepdims=True, where=possible)
     mean = jnp.where(jnp.any(possible, axis=-1, keepdims=True), mean, 0.0)
     return jnp.sum(jnp.where(possible, noise - mean, 0.0) * gradient_only(finite), axis=-1)

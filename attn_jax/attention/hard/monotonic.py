@@ -22,7 +22,7 @@ from flax import struct
 
 from attn_jax.attention import loops
 from attn_jax.attention.information import log_sum_exp
-from attn_jax.attention.masks import check_mask, checked_masks
+from attn_jax.attention.masks import check_mask, checked_masks, with_axes
 from attn_jax.types import Array, Bool, Float, PRNGKeyArray, wide, widest
 
 
@@ -68,18 +68,18 @@ def log_transition(
     check_mask(mask, scores.shape, axes=1)
     size = scores.shape[-1]
     positions = jnp.arange(size)
-    distance = positions - positions[:, None]  # [j, i]
+    distance = positions[None] - positions[:, None]  # [j, i]
     logits = wide(scores)[..., None, :]
-    allowed = mask[..., None, :]
+    allowed = with_axes(mask[..., None, :], logits.ndim)
     free = jnp.zeros((), bool) if first is None else first[..., None, None]
     if jumps is not None:
         width = jumps.shape[-1]
         if not monotonic and width % 2 == 0:
             raise ValueError(f"jumps that go both ways need an odd width, got {width}")
         index = jnp.clip(distance + (0 if monotonic else width // 2), 0, width - 1)
-        logits = logits + jnp.where(free, 0.0, jnp.take(wide(jumps), index, axis=-1))
+        logits = logits + jnp.where(free, 0.0, with_axes(jnp.take(wide(jumps), index, axis=-1), logits.ndim))
     if monotonic:
-        allowed = allowed & (free | (distance >= 0))
+        allowed = allowed & (free | (with_axes(distance, logits.ndim) >= 0))
     return _log_softmax(logits, allowed)
 
 

@@ -102,7 +102,7 @@ def with_replacement(
 def stratified(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -> Sample:
     """One sample from each of T equal parts of the distribution function, with importance weights 1/T."""
     shape = (*log_weights.shape[:-1], num_samples)
-    points = (jnp.arange(num_samples) + _uniform(rng, shape)) / num_samples
+    points = (jnp.broadcast_to(jnp.arange(num_samples), shape) + _uniform(rng, shape)) / num_samples
     index = _inverse_cdf(probabilities(log_weights), points)
     return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
 
@@ -110,7 +110,7 @@ def stratified(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -
 def systematic(rng: Randomness, log_weights: LogWeights, num_samples: int = 1) -> Sample:
     """Stratified sampling with one random point: all T samples have the same position within their part."""
     shape = (*log_weights.shape[:-1], num_samples)
-    points = (jnp.arange(num_samples) + _uniform(rng, (*shape[:-1], 1))) / num_samples
+    points = (jnp.broadcast_to(jnp.arange(num_samples), shape) + _uniform(rng, (*shape[:-1], 1))) / num_samples
     index = _inverse_cdf(probabilities(log_weights), points)
     return choose(log_weights, index, jnp.full(shape, 1 / num_samples, log_weights.dtype))
 
@@ -230,7 +230,8 @@ def optimal_resampling(rng: Randomness, log_weights: LogWeights, num_samples: in
         ValueError: more samples than keys.
     """
     _check_distinct(num_samples, log_weights)
-    p, rank = probabilities(log_weights), jnp.arange(num_samples)
+    p = probabilities(log_weights)
+    rank = jnp.broadcast_to(jnp.arange(num_samples), (*p.shape[:-1], num_samples))
     largest = jnp.argsort(-p, axis=-1)[..., :num_samples]
     p_of_largest = jnp.take_along_axis(p, largest, axis=-1)
     p_outside = jnp.sum(_without(p, largest), axis=-1, keepdims=True)

@@ -64,7 +64,9 @@ class Kernel(Score, kw_only=True):
             query, projected_keys = query - point, projected_keys - point
         precision = self.precision(query.shape[-1], dtype)
         if precision.ndim:
-            query, projected_keys = (x * jnp.sqrt(precision) for x in (query, projected_keys))
+            query, projected_keys = (
+                x * jnp.sqrt(jnp.broadcast_to(precision, x.shape)) for x in (query, projected_keys)
+            )
             precision = jnp.ones((), dtype)
         return self.log_kernel(precision * self.squares(query, projected_keys))
 

@@ -108,7 +108,7 @@ class Mesa:
     def _ridged(self, moments: Float[Array, "... dk dk"], axes: int = 0) -> Float[Array, "... dk dk"]:
         ridge = self._ridge if axes else jnp.asarray(self.ridge)
         diagonal = jnp.broadcast_to(ridge[..., None], moments.shape)
-        return moments + diagonal * jnp.eye(moments.shape[-1], dtype=moments.dtype)
+        return moments + diagonal * jnp.broadcast_to(jnp.eye(moments.shape[-1], dtype=moments.dtype), moments.shape)
 
 
 def _solve(matrix: Float[Array, "... d d"], right: Float[Array, "... d n"]) -> Float[Array, "... d n"]:

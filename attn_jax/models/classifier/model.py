@@ -64,7 +64,7 @@ class Classifier(nn.Module, kw_only=True):
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
         """True at the target positions that count: the class."""
-        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
+        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)[None]
 
     def losses(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (training loss, negative log-likelihood), each [b, t] and zero after the class."""
@@ -94,4 +94,4 @@ class Classifier(nn.Module, kw_only=True):
         return one_word(memory, state, self.eos)
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)
+        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)[None]

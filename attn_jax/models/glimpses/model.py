@@ -85,7 +85,7 @@ class GlimpseModel(nn.Module, kw_only=True):
 
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
         """True at the target positions that count: the word."""
-        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)
+        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)[None]
 
     def losses(self, source: Picture, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (training loss, negative log-likelihood), each [b, t] and zero after the word."""
@@ -157,4 +157,4 @@ class GlimpseModel(nn.Module, kw_only=True):
         return jnp.pad(cells.reshape(*cells.shape[:2], -1), ((0, 0), (0, 0), (0, source.words.shape[1])))
 
     def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)
+        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)[None]

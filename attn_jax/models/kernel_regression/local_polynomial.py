@@ -53,10 +53,11 @@ def intercept(design: Float[Array, "... p p"]) -> Float[Array, "... p"]:
     if size == 1:
         return jnp.square(scale)
     scaled = design * scale[..., :, None] * scale[..., None, :]
-    first = jnp.zeros(size, design.dtype).at[0].set(1.0)
+    identity = jnp.eye(size, dtype=design.dtype)
+    unit = jnp.broadcast_to(identity[0], diagonal.shape)
     # Monomials that are zero at all keys get a row of the identity matrix, and so the coefficient zero.
-    ridge = jnp.where(is_positive, RIDGE * (1 - first), 1.0)
-    solution = solve(scaled + ridge[..., None] * jnp.eye(size, dtype=design.dtype), first)
+    ridge = jnp.where(is_positive, RIDGE * (1 - unit), 1.0)
+    solution = solve(scaled + ridge[..., None] * jnp.broadcast_to(identity, design.shape), identity[0])
     return solution * scale * scale[..., :1]
 
 

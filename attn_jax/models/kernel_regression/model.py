@@ -240,7 +240,7 @@ class KernelRegression:
 
 def _others(count: int, exclude: Int[Array, "q"] | None) -> Bool[Array, "q n"] | None:
     """Returns the mask of all `count` keys but the one that each query does not see; None where it sees all."""
-    return None if exclude is None else jnp.arange(count) != exclude[:, None]
+    return None if exclude is None else jnp.arange(count)[None] != exclude[:, None]
 
 
 def shares_in_reach(mixture: Float[Array, "m"], reach: Bool[Array, "m q"]) -> Float[Array, "m q"]:

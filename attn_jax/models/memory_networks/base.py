@@ -46,11 +46,11 @@ class StoryLayout:
 
     def mask(self) -> Bool[Array, "b n"]:
         """Mask of the slots that hold a statement."""
-        return jnp.arange(self.size) < self.count[:, None]
+        return jnp.arange(self.size)[None] < self.count[:, None]
 
     def age(self) -> Int[Array, "b n"]:
         """Age of each slot: 0 for the last statement, 1 for the one before it, ...; 0 for empty slots."""
-        return jnp.maximum(self.count[:, None] - 1 - jnp.arange(self.size), 0)
+        return jnp.maximum(self.count[:, None] - 1 - jnp.arange(self.size)[None], 0)
 
     def slot_of(self, number: Int[Array, "b e"]) -> Int[Array, "b e"]:
         """Slot of the statement with this number, counted from 1; -1 for number 0 (none) and for cut statements."""
@@ -68,7 +68,7 @@ def find_sentences(source: Int[Array, "b s"], memory_size: int, shortest: int = 
     """
     if shortest:
         memory_size = max(1, min(memory_size, source.shape[1] // shortest))
-    index = jnp.arange(source.shape[1])
+    index = jnp.arange(source.shape[1])[None]
     end = source == PERIOD_ID
     mark = end | (source == QUESTION_ID)
     word = ~mark & (source != PAD) & (source != EOS) & (source != BOS)

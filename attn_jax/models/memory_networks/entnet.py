@@ -37,7 +37,7 @@ class PReLU(nn.Module, kw_only=True):
         self.slope = self.param("slope", nn.initializers.ones, (self.features,), jnp.float32)
 
     def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
-        return jnp.where(x > 0, x, self.slope * x)
+        return jnp.where(x > 0, x, jnp.broadcast_to(self.slope, x.shape) * x)
 
 
 class EntityCell(nn.Module, kw_only=True):
@@ -117,7 +117,7 @@ class EntityNetwork(nn.Module, kw_only=True):
         keys = jnp.concatenate([tied, self.free_keys])
         inputs = (
             statements,
-            statements @ keys.T + self.gate_bias,
+            statements @ keys.T + self.gate_bias[None, None],
             self.statement(statements),
             layout.mask(),
         )

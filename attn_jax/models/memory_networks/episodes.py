@@ -85,7 +85,7 @@ def sigmoid_cross_entropy(
 
 
 def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n"]:
-    return (jnp.arange(mask.shape[-1]) == slot[:, None]) & mask
+    return (jnp.arange(mask.shape[-1])[None] == slot[:, None]) & mask
 
 
 independent_sigmoid.sums_to_one = False
@@ -128,7 +128,7 @@ def _attention_gru(extra, state, projected, recurrent):
     """r = sigmoid(.);  n = tanh(W_n f + b_n + r (U_n h + c_n));  h' = g n + (1 - g) h."""
     x_r, x_n = jnp.split(projected[..., :-1], 2, axis=-1)
     h_r, h_n = jnp.split(recurrent, 2, axis=-1)
-    n = jnp.tanh(x_n + nn.sigmoid(x_r + h_r) * (h_n + extra["candidate_bias"]))
+    n = jnp.tanh(x_n + nn.sigmoid(x_r + h_r) * (h_n + extra["candidate_bias"][None]))
     gate = projected[..., -1:]
     return (gate * n + (1 - gate) * state[0],)
 

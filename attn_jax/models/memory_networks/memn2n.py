@@ -131,8 +131,10 @@ class MemN2N(nn.Module, kw_only=True):
         question = question_counts[..., 0] @ table
         if self.position_encoding:
             feature = centred_feature(self.features)
-            memories += jnp.tile(feature, len(self.embeddings)) * rows_times(counts[..., 1], tables[: self.vocab_size])
-            question += feature * (question_counts[..., 1] @ table)
+            memories += jnp.tile(feature, len(self.embeddings))[None, None] * rows_times(
+                counts[..., 1], tables[: self.vocab_size]
+            )
+            question += feature[None] * (question_counts[..., 1] @ table)
         return jnp.split(memories, len(self.embeddings), axis=-1), question
 
 
@@ -153,6 +155,6 @@ def noisy_ages(rng: PRNGKeyArray, layout: StoryLayout, noise: float) -> Int[Arra
     number = jax.random.randint(number_rng, most.shape, 0, most + 1)
     # Empty memory m is inserted after the newest place[m] statements.
     place = jax.random.randint(place_rng, (len(most), blanks), 0, layout.count[:, None] + 1)
-    is_inserted = jnp.arange(blanks) < number[:, None]
+    is_inserted = jnp.arange(blanks)[None] < number[:, None]
     is_older = ages[:, :, None] >= place[:, None, :]
     return jnp.minimum(ages + jnp.sum(is_older & is_inserted[:, None, :], axis=-1), layout.size - 1)

@@ -129,7 +129,7 @@ class MemNN(nn.Module, kw_only=True):
             last: slot of the last fact in x; memory_size if x is only the question, which is younger than every
                 statement.
         """
-        slots = jnp.arange(keys.shape[1])
+        slots = jnp.arange(keys.shape[1])[None]
         key = jnp.take_along_axis(keys, slot[:, None, None], axis=1)
         gain = jnp.einsum("bd,bnd->bn", asking, key - keys)
         is_older = slot[:, None] < slots
@@ -193,10 +193,10 @@ class MemNN(nn.Module, kw_only=True):
         self, asking: Float[Array, "b d"], keys: Float[Array, "b n d"], last: Int[Array, "b"]
     ) -> Float[Array, "b n"]:
         """Margin by which each statement wins against the stop memory."""
-        gains = jnp.einsum("bd,bnd->bn", asking, keys - self.stop)
+        gains = jnp.einsum("bd,bnd->bn", asking, keys - self.stop[None, None])
         if not self.time_features:
             return gains
-        is_newer = last[:, None] < jnp.arange(keys.shape[1])
+        is_newer = last[:, None] < jnp.arange(keys.shape[1])[None]
         return gains + (asking @ self.order[3])[:, None] * is_newer
 
     # R
@@ -241,7 +241,7 @@ class MemNN(nn.Module, kw_only=True):
             asking = self.ask(question, facts)
             # A fact that is no longer in the memory ends what can be learned from a chain, but not the chain.
             slot, is_fact = jnp.maximum(slots[:, hop], 0), continues & (slots[:, hop] >= 0)
-            is_other = jnp.arange(self.memory_size) != slot[:, None]
+            is_other = jnp.arange(self.memory_size)[None] != slot[:, None]
             statement_losses = nn.relu(self.margin - self.pairwise(asking, keys=keys, slot=slot, last=last))
             loss += jnp.sum(jnp.where(mask & is_other & is_fact[:, None], statement_losses, 0), axis=-1)
             if self.stop_memory and hop:
@@ -265,7 +265,7 @@ class MemNN(nn.Module, kw_only=True):
     def _answer_loss(self, scores: Float[Array, "b v"], answers: Int[Array, "b"]) -> Float[Array, "b"]:
         """sum over the other words of max(0, margin - score of the answer + score of the word)."""
         right = jnp.take_along_axis(scores, answers[:, None], axis=-1)
-        is_other = jnp.arange(self.vocab_size) != answers[:, None]
+        is_other = jnp.arange(self.vocab_size)[None] != answers[:, None]
         return jnp.sum(jnp.where(is_other, nn.relu(self.margin - right + scores), 0), axis=-1)
 
 

@@ -55,7 +55,7 @@ def question_words(
     length = jnp.sum(layout.is_question, axis=1, keepdims=True)
     index = layout.position - jnp.maximum(length - question_size, 0)
     one_hot = jax.nn.one_hot(jnp.where(layout.is_question, index, -1), question_size, dtype=words.dtype)
-    return jnp.einsum("bsj,bse->bje", one_hot, words), jnp.arange(question_size) < length
+    return jnp.einsum("bsj,bse->bje", one_hot, words), jnp.arange(question_size)[None] < length
 
 
 class WordEncoder(nn.Module, kw_only=True):
@@ -113,7 +113,7 @@ class FusionEncoder(nn.Module, kw_only=True):
         position, feature = centred_position(layout), centred_feature(self.features)
         weight = jnp.stack([jnp.ones_like(position), position], axis=-1)
         counts, _ = bags(source, layout, weight, self.vocab_size)
-        statements = self.words.of_counts(counts[..., 0]) + feature * self.words.of_counts(counts[..., 1])
+        statements = self.words.of_counts(counts[..., 0]) + feature[None, None] * self.words.of_counts(counts[..., 1])
         statements = self.drop(statements, deterministic=not train)
         mask = layout.mask()
         _, before = self.forward(statements, mask)

@@ -90,7 +90,7 @@ class UniversalStack(nn.Module, kw_only=True):
 
         def step(self, carry, index):
             previous, output, state = carry
-            x = self.positions.embed(previous + sinusoids(index[None] + 1, previous.shape[-1]), positions)
+            x = self.positions.embed(previous + sinusoids(index[None, None] + 1, previous.shape[-1]), positions)
             last = index == self.num_steps - 1
             if self.halting:
                 probability = nn.sigmoid(self.halt(x)[..., 0])
@@ -153,7 +153,7 @@ class UniversalTransformer(nn.Module, kw_only=True):
         layout = find_sentences(source, self.memory_size, self.shortest)
         statements, question = self.encoder(source, newest_first(layout), train=train)
         x = jnp.concatenate([question[:, None], statements], axis=1) * self.features**0.5
-        mask = jnp.arange(layout.size + 1) <= layout.count[:, None]
+        mask = jnp.arange(layout.size + 1)[None] <= layout.count[:, None]
         states, attention_weights, _, ponder = self.stack(x, mask=mask, train=train)
         hidden = self.drop(states[:, 0], deterministic=not train)
         # Mean over the heads; from the question (position 0) to the statements, last statement first.

@@ -87,8 +87,8 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         index = continued(source, target_in, pad=self.pad)
         text = jnp.take_along_axis(jnp.concatenate([source, target_in], axis=1), index, axis=1)
         num_tokens = jnp.maximum(jnp.sum(source != self.pad, axis=1, keepdims=True) - 1, 0)
-        own = num_tokens + jnp.arange(target_in.shape[1])
-        real = (text != self.pad) & (jnp.arange(text.shape[1]) < num_tokens + target_in.shape[1])
+        own = num_tokens + jnp.arange(target_in.shape[1])[None]
+        real = (text != self.pad) & (jnp.arange(text.shape[1])[None] < num_tokens + target_in.shape[1])
         begun = self.read(jnp.full_like(source[:, :1], self.eos), train=train)
         hidden = self.run(begun, self.target_embedding(text), real, train=train)[1]
         return jnp.take_along_axis(hidden, own[..., None], axis=1)
@@ -117,7 +117,7 @@ class RecurrentLanguageModel(nn.Module, kw_only=True):
         num_tokens = jnp.sum(source != self.pad, axis=1) - 1
         states = self.read(jnp.full_like(source[:, :1], self.eos))
         begun = jnp.concatenate([jnp.full_like(source[:, :1], self.bos), source], axis=1)[:, :-1]
-        mask = jnp.arange(begun.shape[1]) < num_tokens[:, None]
+        mask = jnp.arange(begun.shape[1])[None] < num_tokens[:, None]
         states, _ = self.run(states, self.target_embedding(begun), mask, train=False)
         last = jnp.take_along_axis(source, jnp.maximum(num_tokens - 1, 0)[:, None], axis=1)[:, 0]
         return (), DecodeState(states=states, first=jnp.where(num_tokens > 0, last, first))

@@ -139,7 +139,7 @@ class LuongDecoder(Decoder, kw_only=True):
         if self.input_feeding or self.coverage or self.attention.monotonic is not None:
             return super().unroll(memory, state, embedded, train=train)
         hidden = query = self.stack.run(state.layers, embedded, train=train)
-        positions = state.position[:, None] + jnp.arange(embedded.shape[1])
+        positions = state.position[:, None] + jnp.arange(embedded.shape[1])[None]
         attended = self.attention(query, memory, positions=positions, rng=self.sample_rng(train), train=train)
         attended = self.select(attended, query, memory, state)
         if self.tag_attention is not None:

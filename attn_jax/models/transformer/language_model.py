@@ -43,8 +43,10 @@ class LanguageModel(TeacherForced, kw_only=True):
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
-        place = jnp.arange(size)  # the target follows the source without a gap: padding in between changes nothing
-        columns, read = jnp.arange(source.shape[1]), self.embed_source(source)
+        place = jnp.arange(size)[
+            None
+        ]  # the target follows the source without a gap: padding in between changes nothing
+        columns, read = jnp.arange(source.shape[1])[None], self.embed_source(source)
         if self.continue_source and source.shape[1] > 1:  # else it is eos alone, as in training
             last = jnp.maximum(length - 1, 0)  # eos, which comes first
             index = jnp.concatenate([last, continued(source, target_in, pad=self.pad)], axis=1)
@@ -55,7 +57,7 @@ class LanguageModel(TeacherForced, kw_only=True):
         real = jnp.take_along_axis(both != self.pad, index, axis=1) & (place < length + target_in.shape[1])
         embedded = jnp.concatenate([read, self.target_embedding(target_in)], axis=1)
         states, _, attended = self.stack.run(take(embedded, index), real, train=train)
-        own = length + jnp.arange(target_in.shape[1])
+        own = length + jnp.arange(target_in.shape[1])[None]
         weights = take(jnp.mean(attended.weights, axis=-3), own)
         columns = jnp.broadcast_to(columns, source.shape)[:, None]
         return take(states, own), jnp.take_along_axis(weights, columns, axis=-1) * (source != self.pad)[:, None]
@@ -74,12 +76,12 @@ class LanguageModel(TeacherForced, kw_only=True):
             ]
             shifted = shifted.at[:, 0].set(self.eos)
             num_read = jnp.where(num_tokens > 0, num_tokens + 1, 1)
-            shifted = jnp.where(jnp.arange(shifted.shape[1]) < num_read[:, None], shifted, self.pad)
+            shifted = jnp.where(jnp.arange(shifted.shape[1])[None] < num_read[:, None], shifted, self.pad)
             embedded = jnp.concatenate(
                 [self.embed_source(shifted[:, :1]), self.target_embedding(shifted[:, 1:])], axis=1
             )
         size = embedded.shape[1]
-        _, read, _ = self.stack.run(embedded, jnp.arange(size) < num_read[:, None])
+        _, read, _ = self.stack.run(embedded, jnp.arange(size)[None] < num_read[:, None])
         empty = self.stack.start(len(source), size + length)
         caches = jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice(old, new, (0,) * old.ndim), empty, read)
         return (), DecodeState(position=num_read, first=first, caches=caches)

@@ -1,0 +1,77 @@
+"""Axes are added explicitly: each model also where JAX refuses arrays of different ranks, its training included."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from test_lowering import EACH, small
+from test_x64 import OTHERS
+from tiny_model import optimizer
+from tiny_seq2seq import build, sentences
+
+from attn_jax.attention.hard.baselines import BASELINES
+from attn_jax.cli.build import build_setup, build_task
+from attn_jax.cli.options import resolve
+from attn_jax.layers.positions import POSITIONS
+from attn_jax.layers.rnn import CELLS
+from attn_jax.models.seq2seq.latent_attention import TRANSITIONS
+from attn_jax.outputs import OUTPUTS
+from attn_jax.training.loop import TrainState, make_train_step
+
+
+def options_of(name):
+    return {"name": name} | ({"num_samples": 4} if hasattr(OUTPUTS[name], "num_samples") else {})
+
+
+# With parts that no model above has: positions that are learned, a width for each column.
+PARTS = "enja_luong images_folder kernel_csv".split()
+HEADS = dict(num_heads=2, feed_forward_size=6, hidden_size=8)
+SMALL = {f"transformer, {name}": dict(name="transformer", positions=name, **HEADS) for name in POSITIONS}
+SMALL |= {f"language model, {name}": dict(name="language_model", output=options_of(name), **HEADS) for name in OUTPUTS}
+SMALL |= {
+    f"baseline {name}": dict(
+        objective="hard",
+        input_feeding=False,
+        attention=dict(read="adaptive" if name == "adaptive" else "reinforce", num_samples=2, baseline=name),
+    )
+    for name in BASELINES
+}
+SMALL |= {
+    f"transition {name}": dict(
+        objective="marginal", input_feeding=False, attention=dict(read="enumeration", transition=name)
+    )
+    for name in TRANSITIONS
+}
+SMALL |= {f"attended tags, {name}": dict(cell=name, tags="attended") for name in CELLS}
+
+
+def check(model, tx, batch):
+    """Traces initialization, a training step, evaluation and decoding, and compiles none of them."""
+
+    def trained(rng, batch):
+        state = TrainState.create(model.init(rng, batch), tx, rng)
+        return make_train_step(model.loss_fn, tx)(state, batch)
+
+    def decoded(params, batch):
+        found = [model.eval_fn(params, batch), model.attention_weights(params, batch)]
+        memory, state = model.start(params, batch["source"])
+        return found, model.step_top_k(params, memory, state, jnp.zeros(len(batch["target_in"]), jnp.int32), 3)
+
+    with jax.numpy_rank_promotion("raise"):
+        state, metrics = jax.eval_shape(trained, jax.random.key(0), batch)
+        assert metrics
+        if hasattr(model, "start"):
+            jax.eval_shape(decoded, state.params, batch)
+
+
+@pytest.mark.parametrize("name", sorted({*EACH.values(), *OTHERS, *PARTS}))
+def test_axes_in_every_family_are_added_explicitly(name, tmp_path):
+    config = small(name, tmp_path)
+    task = build_task(config)
+    setup = build_setup(config, task.kept)
+    batch = task.batches(**setup.batch_options, seeds=(0,), row_multiple=1).batch_at(0)
+    check(setup.model, resolve(config).optimizer.build(2), batch)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_axes_of_every_choice_are_added_explicitly(name):
+    check(build(**SMALL[name]), optimizer(name="adam"), sentences([(5, 4), (3, 2)], 6, 5))

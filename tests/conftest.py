@@ -24,6 +24,7 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from beartype import BeartypeConf  # noqa: E402
 from beartype.claw import beartype_package  # noqa: E402
@@ -55,6 +56,20 @@ def forget_programs():
     """Frees the compiled programs of a module after it: a worker of the whole suite held some gigabytes of them."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def generators(request):
+    """Finds the random generators of a module as they are before its tests."""
+    found = [value for value in vars(request.module).values() if isinstance(value, np.random.Generator)]
+    return [(each, each.bit_generator.state) for each in found]
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(generators):
+    """Gives a test the same random numbers whichever tests of its module ran before it."""
+    for generator, state in generators:
+        generator.bit_generator.state = state
 
 
 SLOWEST = ("tests/test_configs.py", "tests/attention/hard/test_estimators.py", "tests/cli/")

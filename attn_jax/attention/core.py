@@ -375,7 +375,10 @@ def _with_gates(
     if bias is None:
         return faded, at
     both = jnp.add(*same_axes(bias, faded))
-    at_places = lambda query, key: jnp.add(*same_axes(of_places(query, key), at(query, key)))  # noqa: E731
+
+    def at_places(query, key):
+        return jnp.add(*same_axes(of_places(query, key), at(query, key)))
+
     return both, at_places if callable(of_places) else both
 
 

@@ -62,7 +62,10 @@ class NoPositions(nn.Module, kw_only=True):
 
     def bias_at(self, positions: Int[Array, "... q"]) -> PositionFunction | None:
         """Returns `bias` as a function of places, (query [q, 1], key [k]) -> [..., h, q, k]; None for none."""
-        at = lambda query, key: self.of_distance(with_axes(key, positions.ndim + 1) - positions[..., query])  # noqa: E731
+
+        def at(query, key):
+            return self.of_distance(with_axes(key, positions.ndim + 1) - positions[..., query])
+
         return at if self.biased else None
 
     @nn.nowrap
@@ -74,9 +77,7 @@ class NoPositions(nn.Module, kw_only=True):
 def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n f"]:
     """position / BASE^(2 i / features) for i = 0 .. ceil(features / 2) - 1, in radians."""
     frequencies = BASE ** -(jnp.arange(0, features, 2, dtype=jnp.float32) / features)
-    return positions[..., None].astype(jnp.float32) * jnp.broadcast_to(
-        frequencies, (*positions.shape, len(frequencies))
-    )
+    return positions[..., None].astype(jnp.float32) * with_axes(frequencies, positions.ndim + 1)
 
 
 def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from attn_jax.attention.masks import with_axes
 from attn_jax.attention.scores.base import Keys, Query, Score, ScoreError, Scores, same_width
 from attn_jax.types import Array, Dtype, Float, widest
 
@@ -64,9 +65,8 @@ class Kernel(Score, kw_only=True):
             query, projected_keys = query - point, projected_keys - point
         precision = self.precision(query.shape[-1], dtype)
         if precision.ndim:
-            query, projected_keys = (
-                x * jnp.sqrt(jnp.broadcast_to(precision, x.shape)) for x in (query, projected_keys)
-            )
+            root = jnp.sqrt(precision)
+            query, projected_keys = (x * with_axes(root, x.ndim) for x in (query, projected_keys))
             precision = jnp.ones((), dtype)
         return self.log_kernel(precision * self.squares(query, projected_keys))
 

@@ -131,9 +131,8 @@ class MemN2N(nn.Module, kw_only=True):
         question = question_counts[..., 0] @ table
         if self.position_encoding:
             feature = centred_feature(self.features)
-            memories += jnp.tile(feature, len(self.embeddings))[None, None] * rows_times(
-                counts[..., 1], tables[: self.vocab_size]
-            )
+            at_places = rows_times(counts[..., 1], tables[: self.vocab_size])
+            memories += jnp.tile(feature, len(self.embeddings))[None, None] * at_places
             question += feature[None] * (question_counts[..., 1] @ table)
         return jnp.split(memories, len(self.embeddings), axis=-1), question
 

@@ -43,9 +43,8 @@ class LanguageModel(TeacherForced, kw_only=True):
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
-        place = jnp.arange(size)[
-            None
-        ]  # the target follows the source without a gap: padding in between changes nothing
+        # The target follows the source without a gap: padding in between changes nothing.
+        place = jnp.arange(size)[None]
         columns, read = jnp.arange(source.shape[1])[None], self.embed_source(source)
         if self.continue_source and source.shape[1] > 1:  # else it is eos alone, as in training
             last = jnp.maximum(length - 1, 0)  # eos, which comes first

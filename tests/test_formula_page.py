@@ -78,6 +78,7 @@ def attended(code, points):
     return eval(last, names)
 
 
+@pytest.mark.slow
 def test_the_weights_are_those_of_the_code_under_the_figure(cases, points):
     offered = [case for case in cases if not case["refusal"] and case["choice"]["read"] != "sample"]
     results = {}

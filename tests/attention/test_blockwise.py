@@ -247,6 +247,7 @@ def without_type_checks():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.mark.slow
 def test_integers_are_computed_as_numbers(without_type_checks):
     integers = [jnp.asarray(RNG.integers(0, 4, (n, WIDTH))) for n in (QUERIES, KEYS, KEYS)]
     query, keys, values = (x.astype(jnp.float32) for x in integers)
@@ -277,6 +278,7 @@ def test_what_does_not_fit_is_told_in_one_line(arguments, message, without_type_
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_normalizers_by_name_and_a_bias_with_axes_of_its_own():
     query, keys, values = (x[0, 0] for x in (QUERY, KEY, VALUE))
     found = blockwise_attention(

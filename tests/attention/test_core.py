@@ -261,6 +261,7 @@ def test_without_keys_the_context_is_zero(normalize):
         assert attended.weights.shape == (2, 3, 0) and not np.any(attended.context)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch, queries, keys", [(0, 2, 3), (2, 0, 3), (2, 3, 0)])
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_of_nothing_every_normalizer_makes_nothing(normalize, batch, queries, keys):

@@ -71,6 +71,7 @@ def test_a_rate_that_is_no_probability_is_refused(rate):
             call()
 
 
+@pytest.mark.slow
 def test_each_seed_under_vmap_has_its_own_mask():
     """And the same one as alone."""
     keys = jax.random.split(jax.random.key(0), 3)

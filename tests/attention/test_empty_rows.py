@@ -5,9 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.attention import NORMALIZERS
+from attn_jax.attention import NORMALIZERS, MultiHead
 from attn_jax.attention.core import Attention
+from attn_jax.attention.fused import fused_attention
+from attn_jax.attention.hard.estimators import combine
+from attn_jax.attention.hard.monotonic import MonotonicSelection, forward, log_transition
+from attn_jax.attention.hard.readings import READINGS, log_of
+from attn_jax.attention.local import LocalM, LocalP
+from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers.forms import FORMS
+from attn_jax.attention.signed import Difference
+from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
+from attn_jax.layers.pooling import StructuredPooling
+from attn_jax.layers.rnn import CELLS, Recurrence
 
 RNG = np.random.default_rng(0)
 QUERY, KEYS, VALUES = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((3, 4), (5, 4), (5, 4)))
@@ -49,3 +59,97 @@ def test_of_every_normalizer(name):
 @pytest.mark.parametrize("name", BY_BLOCKS)
 def test_of_every_normalizer_by_blocks(name):
     check(Attention(score="dot", normalize=name, block_size=2))
+
+
+X = jnp.asarray(RNG.normal(size=(2, 5, 4)), jnp.float32)
+KEY_MASK = jnp.asarray([[True, True, True, False, False], [False] * 5])
+PLACES = jnp.broadcast_to(jnp.arange(5), (2, 5))
+WINDOWS = LocalM(size=2), LocalP(size=2, features=3)
+POOLING = StructuredPooling(attention=Attention(score="scaled_dot"), num_queries=2, features=4)
+
+
+def applied(module, *arguments, **call):
+    return module.init_with_output(jax.random.key(0), *arguments, **call)[0]
+
+
+def attended(call=(), **options):
+    module = Attention(**dict(score="scaled_dot") | options)
+    return lambda x: applied(module, x, x, key_mask=KEY_MASK, **dict(call))
+
+
+def heads(attention=(), call=(), **options):
+    module = MultiHead(attention=Attention(score="scaled_dot", **dict(attention)), features=8, **options)
+    return lambda x: applied(module, x, x, key_mask=KEY_MASK, positions=PLACES, **dict(call)).context
+
+
+def hard(name):
+    def surrogate(x):
+        log_weights = log_of(attended()(x).weights)
+        sample = READINGS[name](jax.random.key(0), log_weights)
+        return sample.rows @ x[:, None], combine(sample, jnp.sin(sample.rows @ jnp.ones(5)), log_weights=log_weights)
+
+    return surrogate
+
+
+def written(rule, form):
+    def context(x):
+        rates = {"rates": jnp.abs(x[..., 0]), "log_decay": -jnp.abs(x[..., :1])}
+        return form(rule, jnp.cos(x), make_writes(x, jnp.sin(x), key_mask=KEY_MASK, **rates))
+
+    return context
+
+
+def paths(x):
+    transitions = log_transition(x, KEY_MASK[:, None, :4], monotonic=True)
+    return jnp.exp(-forward(transitions, jnp.abs(x), jnp.ones(x.shape[:2], bool)).nll)
+
+
+MECHANISMS = {f"window {type(x).__name__}": attended({"positions": PLACES}, window=x) for x in WINDOWS}
+MECHANISMS |= {f"reading {name}": hard(name) for name in sorted(READINGS)}
+MECHANISMS |= {
+    f"{rule} {form.__name__}": written(rule, form)
+    for rule in (Linear(normalized=True), Delta(), Mesa(), Mesa(steps=3))
+    for form in (recurrent, chunked)
+}
+MECHANISMS |= {
+    f"cell {name}": lambda x, cell=cell: applied(Recurrence(cell=cell, features=3), x, KEY_MASK)[1]
+    for name, cell in CELLS.items()
+}
+MECHANISMS |= {
+    "monotonic": attended({"previous": jnp.full((2, 5, 5), 0.2)}, monotonic=MonotonicSelection()),
+    "paths": paths,
+    "iterations": attended(iterations=2),
+    "largest scores": attended(top_keys=2),
+    "largest scores of blocks": attended(top_keys=2, keys_per_block=2),
+    "heads": heads(num_heads=4),
+    "heads that share keys": heads(num_heads=4, num_kv_heads=2),
+    "heads with gates": heads(num_heads=4, forgets=True, gate=True, call=dict(mask=causal)),
+    "heads with gates, by blocks": heads(dict(block_size=2), num_heads=4, forgets=True, call=dict(mask=causal)),
+    "selective heads": heads(num_heads=4, selective=True, call=dict(mask=causal_mask(5))),
+    "differences": heads(dict(difference=Difference()), num_heads=2),
+    "pooling": lambda x: applied(POOLING, x, key_mask=KEY_MASK),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_of_every_mechanism_no_number_is_nan(name):
+    """Also of equal keys, of which every score is the largest."""
+    total = lambda x: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(MECHANISMS[name](x)))  # noqa: E731
+    with jax.debug_nans(True):
+        for x in (X, jnp.zeros_like(X)):
+            assert np.all(np.isfinite(jax.grad(total)(x)))
+
+
+@pytest.mark.parametrize("given", ["key_mask", "bias"])
+def test_of_the_fused_kernel(given):
+    """A bias of -inf is a mask, also over whole rows; its gradient is 0 there."""
+    allowed = jnp.broadcast_to(KEY_MASK[:, None], (2, 5, 5))
+    bias = jnp.where(allowed, jnp.cos(X @ jnp.swapaxes(X, 1, 2)), -jnp.inf if given == "bias" else 0.0)
+    call = {"key_mask": KEY_MASK} if given == "key_mask" else {}
+    total = lambda x, bias: jnp.sum(jnp.sin(fused_attention(x, x, x, scale=1.0, bias=bias, **call)))  # noqa: E731
+    plain = lambda x, bias: jnp.sum(jnp.sin(Attention(score="dot").apply({}, x, x, bias=bias, **call).context))  # noqa: E731
+    found, expected = (jax.value_and_grad(f, argnums=(0, 1))(X, bias) for f in (total, plain))
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    assert not np.any(found[1][1][1]) and np.any(found[1][1][0])

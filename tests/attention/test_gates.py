@@ -93,6 +93,7 @@ def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions
     assert np.all(np.abs(changed[:, 4:] - together[:, 4:]).max(-1) > 1e-4)
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_scores_with_the_bias():
     heads = heads_of(forgets=True)
     params = params_of(heads, X, X, positions=PLACES)
@@ -120,6 +121,7 @@ def test_a_gate_multiplies_the_context():
     np.testing.assert_allclose(attended, plain.apply({}, query, keys, values).context * factor, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_gate_of_heads_is_made_of_the_input_of_all_heads():
     heads, plain = heads_of(gate=True), heads_of()
     params = params_of(heads, X, X)

@@ -54,6 +54,7 @@ def test_the_energy_falls_with_each_iteration(name):
     assert np.all(np.diff(energies, axis=0) < 1e-5) and np.all(np.diff(energies, axis=0)[0] < -1e-2)
 
 
+@pytest.mark.slow
 def test_noisy_patterns_are_retrieved_exactly_by_sparse_weights():
     patterns = np.sign(RNG.normal(size=(20, 32)))
     noisy = patterns * np.where(RNG.random(patterns.shape) < 0.15, -1, 1)
@@ -63,6 +64,7 @@ def test_noisy_patterns_are_retrieved_exactly_by_sparse_weights():
     np.testing.assert_array_equal(weights, np.eye(20))
 
 
+@pytest.mark.slow
 def test_over_a_gaussian_kernel_it_is_the_mean_shift():
     points = RNG.normal(size=(30, 1)) * 0.3 + np.where(np.arange(30) % 2, 3.0, -3.0)[:, None]
     score = Gaussian(width=(1.0,))
@@ -71,6 +73,7 @@ def test_over_a_gaussian_kernel_it_is_the_mean_shift():
     assert len(np.unique(np.round(modes, 3))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "stick_breaking"])
 def test_masking_a_pattern_is_deleting_it(normalize):
     query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, PATTERNS))
@@ -83,6 +86,7 @@ def test_masking_a_pattern_is_deleting_it(normalize):
     assert np.all(weights[:, ~keep] == 0)
 
 
+@pytest.mark.slow
 def test_derivatives_in_float64():
     total = lambda query, keys: jnp.sum(jnp.sin(hopfield(3).apply({}, query, keys).context))  # noqa: E731
     check_derivatives(total, QUERY, PATTERNS)

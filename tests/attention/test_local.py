@@ -58,6 +58,7 @@ def test_local_p_needs_no_positions_and_padding_changes_nothing(predictive):
     np.testing.assert_allclose(factor[1, :, :8], short_factor[1], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [LocalM(size=SIZE), LocalP(size=SIZE, features=3)], ids=lambda w: type(w).__name__)
 @pytest.mark.parametrize("masked", [[0, 1, 2], [3, 5, 6], [0, 4, 10, 11]], ids=["left padding", "holes", "all"])
 def test_masking_a_key_is_deleting_it(window, masked):

@@ -65,6 +65,7 @@ def test_the_entries_are_found_and_those_of_attention_take_masks_by_name():
         assert kinds == {inspect.Parameter.KEYWORD_ONLY}, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", [np.float32([0, -np.inf]), np.float32([1, 0]), np.int32([1, 0])], ids=str)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_numbers_are_no_mask(name, numbers):

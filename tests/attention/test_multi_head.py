@@ -191,6 +191,7 @@ def test_what_all_seeds_share_reaches_the_kernel_of_a_gpu_with_the_batch_of_its_
         np.testing.assert_allclose(found[seed], expected, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.0, 1e-6])
 def test_with_a_scale_of_almost_zero_the_mask_stays_an_array_of_pairs_on_a_gpu(scale, given):
     """Its column would have to be larger than the numbers of float16, or infinite."""
@@ -200,6 +201,7 @@ def test_with_a_scale_of_almost_zero_the_mask_stays_an_array_of_pairs_on_a_gpu(s
     np.testing.assert_allclose(found, written_out(query, keys, values, mask, scale=scale), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_attention_hands_a_causal_order_to_the_kernel(monkeypatch):
     given = []
     monkeypatch.setattr(

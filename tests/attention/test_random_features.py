@@ -87,6 +87,7 @@ def test_the_linear_form_is_the_formula_with_the_score_of_random_features(factor
         np.testing.assert_array_equal(gradient, 0)
 
 
+@pytest.mark.slow
 def test_many_features_come_near_to_softmax():
     query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEYS))
     weights_of = lambda score: compiled(lambda q: attend(q, keys, score=score).weights)(query)  # noqa: E731

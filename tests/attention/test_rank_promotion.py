@@ -79,6 +79,7 @@ MECHANISMS |= {f"window {type(x).__name__}": attended(dict(window=x), positions=
 MECHANISMS |= {f"reading {name}": sampled(name) for name in sorted(READINGS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_axes_of_every_mechanism_are_added_explicitly(name):
     total = lambda x: sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(MECHANISMS[name](x)))  # noqa: E731
@@ -86,6 +87,7 @@ def test_axes_of_every_mechanism_are_added_explicitly(name):
         assert jax.eval_shape(jax.grad(total), X).shape == X.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_axes_within_every_loop_are_added_explicitly(case):
     with jax.numpy_rank_promotion("raise"):

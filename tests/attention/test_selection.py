@@ -91,6 +91,7 @@ def test_derivatives_in_float64():
     check_derivatives(total, SCORES.astype(np.float64))
 
 
+@pytest.mark.slow
 def test_each_head_selects_its_own_keys_and_causal_masks_come_first():
     x = jnp.asarray(RNG.normal(size=(2, 6, 8)), jnp.float32)
     heads = MultiHead(attention=Attention(score="scaled_dot", top_keys=2), num_heads=4, features=8, num_kv_heads=2)

@@ -53,6 +53,7 @@ def test_a_cache_takes_one_position_and_no_order():
         heads.apply(params, x[:, :1], **(attend_to | first))
 
 
+@pytest.mark.slow
 def test_the_last_row_of_blocks_is_that_of_the_last_query():
     query, keys = normal(3, 2), normal(5, 2)
     found = blockwise_attention(lambda q, k: q @ k.T, query, keys, keys, mask=lambda q, k: k <= q + 2, block_size=2)

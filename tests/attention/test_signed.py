@@ -91,6 +91,7 @@ def test_parallax_with_the_slope_of_the_line_is_the_line():
     np.testing.assert_allclose(WEIGHTS * (1 - (WEIGHTS * s).sum(-1, keepdims=True) + s), lines, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_parallax_starts_as_the_mean_and_learns_one_slope_per_head():
     x = jnp.asarray(RNG.normal(size=(2, 5, 8)), jnp.float32)
     heads = lambda fit: MultiHead(attention=Attention(score="scaled_dot", fit=fit), num_heads=2, features=8)  # noqa: E731
@@ -146,6 +147,7 @@ def test_masking_a_key_is_deleting_it(fields):
     assert all(np.all(x == 0) for x in nothing)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [dict(fit=LocalLine()), dict(difference=Difference())], ids=["line", "difference"])
 def test_heads_are_causal_with_shared_keys(fields):
     x = jnp.asarray(RNG.normal(size=(2, 6, 16)), jnp.float32)

@@ -267,6 +267,7 @@ def test_integers_are_numbers():
     subprocess.run([sys.executable, "-c", INTEGERS], check=True)
 
 
+@pytest.mark.slow
 def test_float16_is_computed_under_jit():
     query, keys, values = (normal(3, 8).astype(jnp.float16) for _ in range(3))
     found = jax.jit(lambda *x: attend(*x).context)(query, keys, values)
@@ -316,6 +317,7 @@ def test_of_every_score_float64_stays_and_parameters_are_float32(name):
     assert {x.dtype for x in found} == {jnp.dtype(jnp.float64)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - {"constant"}))
 @pytest.mark.parametrize("width", [(2.1,), (2.1, 1.7, 2.3)])
 def test_a_width_is_not_rounded_to_float32(name, width):

@@ -74,6 +74,7 @@ def test_a_comparison_has_the_differences_of_seeds_and_of_sentences(runs, capsys
     assert any(line.startswith("over sentences:") and "not of other seeds" in line for line in printed)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_differ_from_itself(runs):
     found = compare_runs(runs / "a", runs / "a")
     assert all(row["seeds"]["difference"] == row["sentences"]["difference"] == 0 for row in found["rows"])

@@ -192,6 +192,7 @@ def decode(run, monkeypatch, capsys):
     return decode
 
 
+@pytest.mark.slow
 @one_run
 def test_an_empty_line_decodes_to_an_empty_line(run, decode):
     """As --mode=predict has it."""
@@ -307,6 +308,7 @@ def test_an_import_that_does_not_fit_is_one_line(run, tmp_path):
         attn_jax.import_parameters(tmp_path / "copy", config)
 
 
+@pytest.mark.slow
 def test_an_ensemble_of_runs_is_refused(run):
     config = load_config(run[0])
     config.decode.runs = (str(run[0]),)

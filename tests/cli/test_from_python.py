@@ -59,6 +59,7 @@ def test_measuring_in_python_is_measuring_by_command(trained):
     assert of_split == of_lines != found and sorted(path.name for path in trained.workdir.iterdir()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

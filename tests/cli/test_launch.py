@@ -288,6 +288,7 @@ def test_visualize(server, workdir):
     np.testing.assert_allclose(np.sum(shown["weights"], axis=1), np.ones(len(shown["target"])), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_help(server):
     code, out, err = server.run("--help")
     assert (code, err) == (0, "")

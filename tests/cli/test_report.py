@@ -218,6 +218,7 @@ def test_a_loaded_model_predicts_the_same_where_jax_has_64_bits(trained):
         assert load(trained[1]).predict(["2026年11月25日"]) == expected
 
 
+@pytest.mark.slow
 def test_a_work_directory_without_a_checkpoint_is_one_line(trained, tmp_path):
     shutil.copytree(trained[1], tmp_path / "run", ignore=lambda *_: ["checkpoints"])
     with pytest.raises(UserError, match="there are no checkpoints: "):

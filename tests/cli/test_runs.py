@@ -130,6 +130,7 @@ def test_the_average_is_that_of_the_last_checkpoints(whole):
     assert used == "best checkpoint (step 10)"
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_left_alone(whole):
     run, _ = whole
     before = contents(run.workdir)

@@ -86,6 +86,7 @@ def test_erasure_removes_the_character_of_largest_weight(transformer):
     assert row.values["random"] != row.values["attended"]
 
 
+@pytest.mark.slow
 def test_tags_that_are_no_keys_are_not_erased():
     folder = {"task__name": "inflection", "task__tags": "apart"}
     config = tiny_config(**folder, model__tags="fed", task__buckets=(), decode__max_length=20)

@@ -346,6 +346,7 @@ def test_the_sharpest_sample_is_greedy(options):
     assert_same(sample(TABLES, LIMITS, **options), run("greedy", TABLES, LIMITS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [dict(), dict(top_p=0.7), dict(temperature=0.5, top_k=3, top_p=0.99)], ids=str)
 def test_frequencies_are_probabilities(options):
     n = 4000
@@ -398,6 +399,7 @@ def test_wrong_sampling_options_are_errors(options):
 # --- lengths
 
 
+@pytest.mark.slow
 def test_a_model_decodes_sources_that_are_as_long_as_those_of_its_training():
     """Up to its 24 positions: not rounded up to 32."""
     config = tiny_config(

@@ -112,6 +112,7 @@ def test_boxes_are_those_of_the_words_that_are_right(captions):
     assert setup.predictor.known_boxes(split, 0, wrong) == [(), *split.boxes[0][1:]]
 
 
+@pytest.mark.slow
 def test_a_line_is_a_scene_or_a_file(captions, tmp_path):
     _, setup, params = captions
     pixels = setup.predictor.gallery.pixels("test:3")
@@ -193,6 +194,7 @@ def test_what_is_for_texts_alone_is_refused_in_one_line(captions, tmp_path):
         setup_of(decode__replace_unk=True)
 
 
+@pytest.mark.slow
 def test_reports_and_analyses_have_names_of_cells(captions, questions):
     for task, setup, params in (captions, questions):
         collector = collector_of(setup.predictor)

@@ -95,6 +95,7 @@ def test_every_character_can_be_read():
         assert any(font.get_char_index(ord(character)) for font in fonts), character
 
 
+@pytest.mark.slow
 def test_without_a_japanese_font_the_picture_comes_silently(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(plots, "font_families", lambda: [plots.LATIN])
     with warnings.catch_warnings():

@@ -95,6 +95,7 @@ def test_the_same_command_again_says_that_it_is_finished(trained, capsys, monkey
     assert "finished      4 steps are done already" in out
 
 
+@pytest.mark.slow
 def test_eval_of_another_file_takes_its_columns_by_name(trained, capsys, monkeypatch):
     config, workdir = trained
     rows = [f"{true_curve(x):.6f},{x:.6f},0,{x % 1:.6f}" for x in X[:7]]

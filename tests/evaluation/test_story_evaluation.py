@@ -172,6 +172,7 @@ def test_stories_as_people_write_them_are_scored_and_measured(finished, tmp_path
     )
 
 
+@pytest.mark.slow
 def test_hops_stand_at_the_statements_that_the_memory_kept(finished):
     config, workdir = finished
     trained = commands.restore(config, workdir)
@@ -214,6 +215,7 @@ def test_the_command_that_a_run_suggests_works(finished, monkeypatch, capsys):
     assert len(out.splitlines()) == len(task.examples) > 1
 
 
+@pytest.mark.slow
 def test_a_story_is_plotted_for_each_question(finished, monkeypatch, capsys):
     config, workdir = finished
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))

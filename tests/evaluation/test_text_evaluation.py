@@ -128,6 +128,7 @@ def test_n_samples_are_independent_and_the_first_is_the_single_one(params, seed)
     assert [line.partition("\t")[2] for line in printed[:4]] == [found.text for found in several[0]]
 
 
+@pytest.mark.slow
 def test_a_printed_score_reads_back_as_the_score(params):
     beam = METHODS["beam"]
     (_, printed), *_ = setup(**beam, decode__with_scores=True).predictor.predict(params, TEXTS, 9)
@@ -410,6 +411,7 @@ def test_a_row_of_the_eos_is_plotted_where_it_reads_something(last, rows, monkey
     }
 
 
+@pytest.mark.slow
 def test_each_query_of_a_classifier_has_a_row(tmp_path, monkeypatch):
     changes = {"model__name": "classifier", "model__pooling": "structured", "model__num_queries": 3}
     predictor = setup(**changes, model__attention__score="dot").predictor

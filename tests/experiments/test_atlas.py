@@ -36,6 +36,7 @@ def test_operations_are_those_of_products_of_numbers_and_of_loops():
     assert atlas.operations(program) == 2 * 3 * 4 * 5 + 15 + 6 * 2 * 15 + 12
 
 
+@pytest.mark.slow
 def test_what_is_kept_and_done_in_decoding():
     """Keys grow with the tokens before, and a memory that is written does not."""
     found = {name: [atlas.decoding(MECHANISMS[name], n) for n in (8, 16)] for name in ("dot", "memory_delta")}

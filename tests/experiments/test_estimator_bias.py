@@ -30,11 +30,13 @@ def test_unbiased_ones_have_no_bias_and_reinmax_none_where_f_is_quadratic():
         assert found.error == 0 and found.variance > 1e-6
 
 
+@pytest.mark.slow
 def test_leave_one_out_has_the_variance_of_the_other_table():
     found = biased.moments(ENTRIES["leave-one-out"], -1.0, 2, 0)
     assert found.variance == pytest.approx(toys.leave_one_out_variance(2, -1.0), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_sampled_moments_agree_with_enumerated_ones():
     exact = biased.moments(ENTRIES["ReinMax"], -1.0, 4, 0)
     sampled = biased.moments(ENTRIES["ReinMax"]._replace(exact=""), -1.0, 4, 20_000)

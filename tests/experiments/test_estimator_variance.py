@@ -143,6 +143,7 @@ def test_running_means_are_means_over_the_draws_so_far():
     assert toys.Sums.of(same, 5, np.random.default_rng(0)).regression()[-1] == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_baselines_of_the_coordinates_are_learned():
     ten = toys.tens(1.0, 1)[0]
     variance = functools.partial(toys.total_variance, ten, "reinforce", 2)

@@ -94,6 +94,7 @@ def test_parts_that_were_left_out_have_no_table():
     assert lines[2:] == ["| | 32 positions | 64 positions |", "|---|--:|--:|", "| a | 1 [0.5-2] | 4 |", "| b | 3 |  |"]
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_is_written(monkeypatch, capsys):
     pytest.importorskip("torch")
     from experiments.benchmarks import gpu_speed

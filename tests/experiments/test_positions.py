@@ -26,6 +26,7 @@ def test_product_of_turned_vectors_is_a_function_of_the_distance():
     np.testing.assert_allclose(products[:, 0, len(DISTANCE) // 2], (query * key).sum(-1), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_turned_ones_give_the_product_of_sinusoids():
     ones = np.full((1, 32), 32**-0.5)
     turned = experiment.turned(ones, ones, PLACES[:1], DISTANCE)[0]

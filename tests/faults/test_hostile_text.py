@@ -119,6 +119,7 @@ def pieces():
     return SentencePiece.train([" ".join(WORDS), "日本語 مرحبا"] * 20, vocab_size=40)
 
 
+@pytest.mark.slow
 @given(ANYTHING)
 @example(NASTY.replace("\ud800", ""))
 def test_pieces_take_any_text(pieces, text):

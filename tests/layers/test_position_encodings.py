@@ -54,6 +54,7 @@ def test_relative_buckets_are_those_of_t5(causal, num_buckets, max_distance):
     np.testing.assert_array_equal(module.buckets(jnp.asarray(distances)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(causal):
     module = Relative(num_heads=2, causal=causal, num_buckets=8, max_distance=16)

@@ -130,6 +130,7 @@ def test_masked_inputs_may_hold_anything_and_rows_are_independent(name):
     assert_close(expected["vmapped"], expected["forward"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_reverse_is_flipping(name):
     _, ways = layer(name)

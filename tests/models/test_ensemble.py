@@ -240,6 +240,7 @@ def test_runs_that_cannot_be_averaged(runs):
         train(stories, runs / "stories")
 
 
+@pytest.mark.slow
 def test_a_run_with_other_vocabularies_is_told_before_the_training(runs, tmp_path):
     config = change(load_config(runs / "rnn"), {"decode.runs": (str(runs / "fewer"),)})
     with pytest.raises(UserError, match=r"^decode\.runs .*fewer: its source vocabulary is another one"):

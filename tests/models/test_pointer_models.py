@@ -96,6 +96,7 @@ def test_a_gate_of_one_is_the_ordinary_output_and_of_zero_the_attention(name):
     assert np.asarray(expected)[REAL].std() > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_loss_is_that_of_the_mixture(name):
     result, _, _ = measured(name)

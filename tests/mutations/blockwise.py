@@ -29,7 +29,7 @@ MUTATIONS = {
     ),
     "bias_left_out": Mutation(
         "attention/blockwise.py",
-        "scores = scores + bias\n",
+        "scores = jnp.add(*same_axes(scores, bias))\n",
         "scores = scores\n",
         "attention/test_blockwise.py::test_masks_and_biases_by_position_and_parts_of_the_weights",
     ),

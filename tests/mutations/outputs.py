@@ -5,14 +5,14 @@ from mutation import Mutation
 MUTATIONS = {
     "sum_with_the_target": Mutation(
         "outputs/criteria.py",
-        "words = jnp.where(scored.is_target, -jnp.inf, scored.words - scored.log_count)\n    return jax.nn.logsumexp",
-        "words = scored.words - scored.log_count\n    return jax.nn.logsumexp",
+        "-jnp.inf, scored.words - scored.log_count[None])\n    return jax.nn.logsumexp",
+        "scored.words, scored.words - scored.log_count[None])\n    return jax.nn.logsumexp",
         "outputs/test_sampled.py::test_a_sampled_word_that_is_the_target_counts_for_nothing_in_blackout_and_importance_sampling",
     ),
     "uncorrected_words": Mutation(
         "outputs/criteria.py",
-        "words = jnp.where(scored.is_target, -jnp.inf, scored.words - scored.log_count)\n    return jax.nn.logsumexp",
-        "words = jnp.where(scored.is_target, -jnp.inf, scored.words)\n    return jax.nn.logsumexp",
+        "-jnp.inf, scored.words - scored.log_count[None])\n    return jax.nn.logsumexp",
+        "-jnp.inf, scored.words)\n    return jax.nn.logsumexp",
         "outputs/test_sampled.py::test_the_normalizer_is_unbiased_and_the_loss_too_small",
     ),
     "noise_without_its_count": Mutation(

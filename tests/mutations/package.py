@@ -110,8 +110,8 @@ MUTATIONS = {
     ),
     "distance_turned_round": Mutation(
         "layers/positions.py",
-        "self.of_distance(jnp.arange(num_keys) - positions[..., None])",
-        "self.of_distance(positions[..., None] - jnp.arange(num_keys))",
+        "self.of_distance(places - positions[..., None])",
+        "self.of_distance(positions[..., None] - places)",
         "layers/test_position_encodings.py::test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query",
     ),
     "empty_memories_too_old": Mutation(

@@ -216,6 +216,7 @@ def test_a_learned_proposal_trains_itself_and_leaves_the_model_alone():
     assert np.any(np.asarray(of_params["params"]["classes"]["kernel"]) != 0)
 
 
+@pytest.mark.slow
 def test_padding_has_no_part_in_a_learned_proposal():
     hidden, targets = jnp.asarray(RNG.normal(size=(6, 3)), jnp.float32), jnp.array([4, 4, 1, 6, 7, 5])
     learned = Learned(probs=Distribution(unigram(COUNTS, reserved=4)), num_classes=3)

@@ -88,6 +88,7 @@ def test_sgd_is_the_usual_update_to_the_bit(name):
     assert any(np.any(leaf != before[path]) for path, leaf in paths(state.params).items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("microbatches", [2, 4])
 def test_sgd_is_the_usual_update_under_accumulation(microbatches):
     model = build(**MODELS["seq2seq, sampled"])
@@ -96,6 +97,7 @@ def test_sgd_is_the_usual_update_under_accumulation(microbatches):
     assert_equal(state.params, expected.params)
 
 
+@pytest.mark.slow
 def test_sgd_is_the_usual_update_with_clipping_and_under_every_strategy():
     model = build(**MODELS["language model, tied"])
     for strategy, microbatches in (("single", 1), ("pmap", 2), ("mesh", 2)):
@@ -105,6 +107,7 @@ def test_sgd_is_the_usual_update_with_clipping_and_under_every_strategy():
         assert_equal(state.params, expected.params, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_several_seeds_in_one_program():
     model = build(**MODELS["language model, nce"])
     expected, _ = trained(model, seeds=2)
@@ -113,6 +116,7 @@ def test_several_seeds_in_one_program():
     assert any(np.any(leaf[0] != leaf[1]) for leaf in jax.tree.leaves(state.params))
 
 
+@pytest.mark.slow
 def test_adam_moves_the_rows_that_are_read_and_leaves_the_others_alone():
     model = build(**MODELS["seq2seq, sampled"])
     options = dict(name="adam", learning_rate=0.1, eps=1e-3, to_the_bit=False)
@@ -130,6 +134,7 @@ def test_adam_moves_the_rows_that_are_read_and_leaves_the_others_alone():
     assert never and np.all(after[list(never)] == np.asarray(before)[list(never)])
 
 
+@pytest.mark.slow
 def test_tables_that_are_read_as_a_whole_are_none():
     """A full softmax that shares the embedding moves all its rows."""
     batch = jax.tree.map(jnp.asarray, batch_at(0))

@@ -129,10 +129,11 @@ def gapped(rng: Randomness, log_weights: LogWeights, temperature: Temperature = 
     noise of `straight_through` does on average, without the noise.
     """
     hard = _one_hot(_sampled(rng, log_weights), log_weights)
-    t = jax.lax.stop_gradient(log_weights)
-    largest = jnp.max(t, axis=-1, keepdims=True)
+    constant = jax.lax.stop_gradient(log_weights)
+    # Finite in a row without any key as well, where a difference of two -inf would be NaN.
+    t, largest = finite(constant), finite(jnp.max(constant, axis=-1, keepdims=True))
     target = jnp.where(hard > 0, largest, jnp.minimum(t, largest - gap))
-    move = jnp.where(t > -jnp.inf, target - t, 0.0)
+    move = jnp.where(constant > -jnp.inf, target - t, 0.0)
     return _with_gradient(hard, relax(finite(log_weights) + move, log_weights, temperature))
 
 

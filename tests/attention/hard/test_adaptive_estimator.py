@@ -127,6 +127,7 @@ def exact_moments(name):
     return total
 
 
+@pytest.mark.slow
 def test_at_the_exact_moments_b_is_least_squares_and_the_better_sampler_is_chosen():
     moments = np.stack([exact_moments(name) for name in SAMPLERS])
     b = apply(moments, jnp.zeros((1, 2, 1)), jnp.array([[0, 1]]), method="of_sampler")[0]

@@ -156,6 +156,7 @@ def test_gradients_are_those_of_the_sum_over_alignments(kind, run):
         np.testing.assert_allclose(got, slope, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_padded_steps_and_rows_without_keys(run):
     aligned, gradients = run(SCORES, JUMPS, NLL, MASK, REAL)
     np.testing.assert_array_equal(aligned.nll[~REAL], 0)
@@ -182,6 +183,7 @@ def test_what_is_masked_or_padded_changes_nothing(run, rubbish):
         assert not np.any(np.isnan(one))
 
 
+@pytest.mark.slow
 def test_masking_a_key_is_deleting_it(kind, run):
     # With jumps only at the end: a key in the middle counts as a distance, masked or not.
     kept = np.array([1, 1, 1, 0] if kind[1] else [1, 0, 1, 1], bool)

@@ -87,6 +87,7 @@ def test_reinmax_is_its_formula(temperature):
         np.testing.assert_allclose(each[key], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("temperature", "gap"), [(1.0, 1.0), (0.6, 0.0), (0.6, 2.5)])
 def test_gapped_moves_the_sampled_key_to_the_top_and_the_others_below_the_gap(temperature, gap):
     _, each = over_keys("gapped", cubic, temperature=temperature, gap=gap)

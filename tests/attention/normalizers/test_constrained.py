@@ -53,6 +53,7 @@ def reference(normalize, scores, upper, mask):
     return np.clip(raised(high), 0, upper)
 
 
+@pytest.mark.slow
 def test_its_weights(normalize):
     weights, *_ = call_of(normalize)(SCORES, UPPER, MASK)
     np.testing.assert_allclose(weights, reference(normalize, SCORES, UPPER, MASK), atol=1e-6)

@@ -88,6 +88,7 @@ def without_type_checks():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.mark.slow
 def test_a_mask_that_is_added_or_has_another_shape_is_refused(name, without_type_checks):
     normalize = normalizer(name)
     for mask in (np.where(MASK, 0, -np.inf).astype(np.float32), MASK.astype(np.int32)):
@@ -112,6 +113,7 @@ def test_masking_a_key_is_deleting_it(name, weights_and_gradient):
     np.testing.assert_allclose(gradient[:, kept], expected_gradient, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_shifting_all_scores_changes_nothing(name, weights_and_gradient):
     if name in SHIFTED:
         pytest.skip(f"{name} is not shift invariant")
@@ -121,6 +123,7 @@ def test_shifting_all_scores_changes_nothing(name, weights_and_gradient):
             np.testing.assert_allclose(got, want, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_large_scores_stay_finite(weights_and_gradient):
     for array in weights_and_gradient(SCORES * 1e30, MASK):
         assert np.all(np.isfinite(array))

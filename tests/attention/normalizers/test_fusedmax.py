@@ -66,6 +66,7 @@ def test_its_optimality_on_every_row():
     assert num_fused > 100
 
 
+@pytest.mark.slow
 def test_the_gradient_averages_over_the_groups():
     """A group is the mean of its scores, moved towards each neighbour by fusion / size."""
     fused, _, gradient, by_fusion = all_of(SCORES, MASK, FUSIONS)
@@ -83,6 +84,7 @@ def test_the_gradient_averages_over_the_groups():
         np.testing.assert_allclose(by_fusion[number], expected_by_fusion, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_its_weights():
     fused, weights, *_ = all_of(SCORES, MASK, FUSIONS)
     call = compiled(lambda fused, mask: sparsemax(fused, mask))

@@ -75,6 +75,7 @@ def test_scalable_entmax_is_its_formula(shared):
     np.testing.assert_allclose(weights, expected, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "plain"), [(ScalableSoftmax, softmax), (ScalableEntmax, entmax15)])
 def test_the_other_heads_are_not_scaled(kind, plain):
     params = params_of(kind(num_heads=HEADS), SCORES, MASK, query=jnp.asarray(QUERY))

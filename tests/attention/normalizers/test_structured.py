@@ -152,6 +152,7 @@ def test_derivatives_of_segments():
     check_derivatives(lambda s, c: jnp.sum(jnp.sin(3 * segment_marginals(s, mask, c))), SCORES, LENGTHS[:2])
 
 
+@pytest.mark.slow
 def test_each_head_has_its_lengths_and_none_is_below_one():
     module, scores = Segments(num_heads=2, longest_segment=2), jnp.asarray(RNG.normal(size=(2, 1, KEYS)))
     params = jax.tree.map(jnp.asarray, params_of(module, scores))

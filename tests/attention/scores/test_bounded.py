@@ -67,6 +67,7 @@ def test_a_soft_cap_bounds_the_scores_and_changes_small_ones_little():
     np.testing.assert_allclose(capped(2.0, 1e6), 2 * np.sign(plain))
 
 
+@pytest.mark.slow
 def test_derivatives_in_float64():
     score = Softcap(score=QKNorm(), softcap=1.3)
     total = lambda scale, query, keys: jnp.sum(  # noqa: E731

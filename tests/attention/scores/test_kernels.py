@@ -57,6 +57,7 @@ def test_on_the_unit_sphere_gaussian_is_the_dot_product_and_of_width_fourth_root
     assert np.abs(weights("gaussian") - weights_of(ScaledDot(), normalize=softmax)).max() > 0.01
 
 
+@pytest.mark.slow
 def test_a_learned_width_starts_where_the_product_is_the_scaled_one():
     attention, init = Gaussian(), lambda m, q, k: m(q, k)
     params = attention.init(jax.random.key(0), *map(jnp.asarray, (QUERY, KEYS)), method=init)["params"]
@@ -147,6 +148,7 @@ def test_what_stands_beside_a_query_costs_it_no_digits():
     np.testing.assert_allclose(found[1], weights_of(kernel("gaussian", (1.0,)), opposite[1:], near)[0], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in KERNELS if KERNELS[name].compact])
 def test_a_query_without_keys_in_reach_has_zero_weights_and_no_gradient(name):
     far = QUERY + np.float32([[0], [0], [100], [0], [0]])

@@ -144,6 +144,7 @@ def test_derivatives_of_first_and_second_order(name):
     check_derivatives(total, *(x[0, :3] for x in arrays()))
 
 
+@pytest.mark.slow
 def test_a_memory_goes_on_where_another_one_ended():
     """Chunks, then single steps, as in decoding after a prompt."""
     with jax.enable_x64(True):

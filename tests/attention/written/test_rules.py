@@ -99,6 +99,7 @@ def test_a_rate_of_one_replaces_the_value_of_a_key():
     np.testing.assert_allclose(context[[0, 2, 3, 4]], VALUES[[0, 2, 3, 4]], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_gated_delta_rule_is_the_delta_rule_with_open_gates_and_the_decay_at_small_rates():
     ungated, weights = run(Delta(), UNIT, rates=RATES)
     opened, opened_weights = run(Delta(), UNIT, rates=RATES, log_decay=np.zeros((5, 3)))
@@ -116,6 +117,7 @@ def test_the_gated_delta_rule_is_the_delta_rule_with_open_gates_and_the_decay_at
     np.testing.assert_allclose(found, run(Linear(), UNIT, rates=RATES, log_decay=GATES)[0], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [0, 3])
 def test_mesa_is_ridge_regression_for_each_query(steps):
     """As least squares: a row sqrt(weight) (key, value) for each pair, and one of sqrt(ridge) for each column."""

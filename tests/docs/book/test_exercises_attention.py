@@ -47,6 +47,7 @@ def best_weights(scores):
     return jax.nn.one_hot(jnp.argmax(scores, axis=-1), scores.shape[-1])
 
 
+@pytest.mark.slow
 def test_the_mean_and_the_best_value_are_normalizers():
     query, keys = jax.random.normal(jax.random.key(0), (2, 3)), jax.random.normal(jax.random.key(1), (5, 3))
     constant = attn_jax.attend(query, keys, score="constant", normalize="softmax").context

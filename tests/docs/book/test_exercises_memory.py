@@ -44,6 +44,7 @@ def state_after_equal_keys(u, values):
     return u + values.mean(axis=0)
 
 
+@pytest.mark.slow
 def test_a_hop_over_equal_keys_adds_the_mean():
     u, values = jnp.array([[1.0, 2.0]]), jax.random.normal(jax.random.key(0), (5, 2))
     hop = u + attn_jax.attend(u, jnp.ones((5, 2)), values, score="dot").context
@@ -103,6 +104,7 @@ def log_bias(scores, q, k):
     return -variance / (2 * k * Z**2)
 
 
+@pytest.mark.slow
 def test_the_logarithm_of_an_estimated_normalizer_is_too_small():
     scores, q, k = jnp.array([1.0, 0.5, 0.0, -0.5]), jnp.ones(4) / 4, 50
     words = jax.random.categorical(jax.random.key(0), jnp.log(q), shape=(20_000, k))

@@ -136,6 +136,7 @@ def concat_score(v, W_query, W_key, query, key):
     return v @ jnp.tanh(jnp.concatenate([W_query, W_key], axis=1) @ jnp.concatenate([query, key]))
 
 
+@pytest.mark.slow
 def test_the_concat_score_is_the_additive_one():
     query, keys = jax.random.normal(jax.random.key(0), (1, 3)), jax.random.normal(jax.random.key(1), (4, 3))
     score = attn_jax.Additive(features=5, use_bias=False)

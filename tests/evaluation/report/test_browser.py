@@ -176,6 +176,7 @@ def test_evidence_is_marked_and_negative_weights_and_samples_are_shown(page):
     assert page.text(".explorer .readout") == "‘q’ looked at ‘a’ 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1200])
 def test_nothing_moves_away_from_the_pointer(page, width):
     """What is said of a token, and the weights beside its links, must not move any token."""

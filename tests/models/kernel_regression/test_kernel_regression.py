@@ -130,6 +130,7 @@ def test_far_away_a_narrow_kernel_in_chunks_does_not_underflow():
     np.testing.assert_allclose(predict(model(chunk=5), params_of(0.05), far), Y[[nearest]], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_weights_of_every_degree_sum_to_one_and_reproduce_their_polynomials():
     x = np.linspace(0, 5, N, dtype=np.float32)[:, None]
     query = np.float32([[0.0], [1.7], [5.0]])
@@ -281,6 +282,7 @@ def test_statsmodels_predicts_the_same_and_has_the_same_leave_one_out_error(degr
     np.testing.assert_allclose(loss / N, theirs.cv_loo(np.array([WIDTH, WIDTH]), function), rtol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["leave_one_out", "aicc"])
 def test_a_mixture_of_perfect_fits_is_finite(criterion):
     mixture = model(degrees=(0,), widths=(0.5, 1.0, 2.0), criterion=CRITERIA[criterion])

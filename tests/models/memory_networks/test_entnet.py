@@ -57,6 +57,7 @@ def test_weights_of_the_slots_are_dropped_in_training():
     assert plain == again and len({float(plain), float(dropped), float(other)}) == 3
 
 
+@pytest.mark.slow
 def test_weights_set_by_hand_answer_with_the_last_place():
     rng = np.random.default_rng(3)
     batch = jax.tree.map(jnp.asarray, batch_of([random_story(rng, MEMORY) for _ in range(64)], 30))
@@ -96,6 +97,7 @@ def test_slots_are_a_set_of_unit_vectors_and_a_closed_gate_writes_nothing():
     np.testing.assert_allclose(slots, np.broadcast_to(keys, slots.shape), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_keys_can_be_words():
     """Tied to words, a network is the same as with those vectors for keys."""
     source = jnp.asarray(batch_of(STORIES, 18)["source"])

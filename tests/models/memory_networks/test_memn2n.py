@@ -99,6 +99,7 @@ def test_the_equations_of_the_paper(options, batch):
             assert not np.any(answered.hops[row, hop, len(weights) :])
 
 
+@pytest.mark.slow
 def test_longer_padding_and_a_larger_memory_change_nothing(batch):
     module, params = parameters()
     answer = StoryModel(module).answer

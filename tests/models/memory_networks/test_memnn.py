@@ -145,6 +145,7 @@ def test_a_fact_that_is_no_longer_in_the_memory_does_not_train_the_stop_memory()
     assert ended > cut and layout.count[0] == 2
 
 
+@pytest.mark.slow
 def test_a_stop_memory_that_always_wins_leaves_one_fact_and_one_that_never_does_leaves_all(batch):
     module, params = parameters()
     answer = jax.jit(StoryModel(module).answer)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, batch_of
 
@@ -29,6 +30,7 @@ def read(encoder, memory_size):
     return compiled(lambda p, source: encoder.apply({"params": p}, source, find_sentences(source, memory_size)))
 
 
+@pytest.mark.slow
 def test_a_statement_is_the_state_of_one_gru_at_its_period_and_the_question_begins_from_zero():
     encoder = WordEncoder(vocab_size=VOCAB, features=D, embedding_size=3, question_size=2)
     source = sources((0, 1, 2))

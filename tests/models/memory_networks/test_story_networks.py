@@ -104,6 +104,7 @@ def test_slots_that_a_batch_has_no_room_for_are_not_worked_on_and_change_nothing
     np.testing.assert_allclose(hops, all_hops[:2, :, :3], atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_loss_of_several_seeds_is_that_of_the_answers(name):
     result = measured(name)

@@ -96,6 +96,7 @@ def test_halting_weights_sum_to_one_and_the_cost_counts_steps():
     assert gradient[0] < 0  # to halt sooner costs less
 
 
+@pytest.mark.slow
 def test_adaptive_states_are_those_of_a_loop_in_which_a_halted_position_stays():
     module = stack(4, halting=True, threshold=0.8, norm_first=False)
     params = params_for(module)

@@ -48,6 +48,7 @@ def test_the_best_tokens_of_a_step_are_those_of_all():
         np.testing.assert_allclose(values, expected[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     built = model()
     params = of(built)

@@ -150,6 +150,7 @@ def test_weights_are_distributions_over_the_source(name):
         np.testing.assert_allclose(sums[:-1], 1, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_row_of_padding_has_no_weights_and_nothing_is_nan(name):
     for array in jax.tree.leaves((padded(name), alone(name))):
         assert np.all(np.isfinite(array))
@@ -219,6 +220,7 @@ def test_memory_and_state_have_the_batch_as_first_axis(name):
     assert all(len(leaf) == BATCH for leaf in padded(name)[-1])
 
 
+@pytest.mark.slow
 def test_bfloat16_goes_through(name):
     """Tracing alone finds a type that changes from step to step."""
     model = build(**CASES[name], dtype="bfloat16")

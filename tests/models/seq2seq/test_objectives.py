@@ -94,6 +94,7 @@ def test_a_padded_sentence_is_the_sentence_alone(name):
     np.testing.assert_array_equal(weights[1, :2, 2:], 0)
 
 
+@pytest.mark.slow
 def test_training_is_finite_with_padding_and_reaches_every_parameter(name):
     (loss, _), gradient = measured(name)[-1]
     assert np.isfinite(loss)

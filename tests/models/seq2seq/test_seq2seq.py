@@ -83,6 +83,7 @@ def test_evaluation_has_neither_dropout_nor_smoothing():
     np.testing.assert_array_equal(result["align"], result["weights"])
 
 
+@pytest.mark.slow
 def test_dropout_is_a_function_of_its_rng():
     results = measured()
     same, again, other, another = (float(result["dropped"]) for result in results)

@@ -124,6 +124,7 @@ def test_loss_is_that_of_the_log_probs_and_longer_padding_changes_nothing(name):
     np.testing.assert_allclose(result["longer"]["loss"].total, nll[REAL].sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_is_seen_of_later_tokens(name):
     result = measured(name)

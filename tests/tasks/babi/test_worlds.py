@@ -164,6 +164,7 @@ def matches(pattern, text):
     return re.search(pattern, text) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", STATEMENTS)
 def test_statements_are_as_frequent_as_in_the_files(number):
     check_shares(matches, STATEMENTS[number], [text for statements, _ in stories(number) for text in statements])

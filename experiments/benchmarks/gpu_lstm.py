@@ -22,14 +22,13 @@ from experiments.benchmarks.gpu_run import Run, Sizes
 from experiments.benchmarks.gpu_training import (
     BASELINE,
     GRAPH,
+    compare,
     note_losses,
     our_losses,
     random_batch,
-    run_in_turns,
     torch_losses,
 )
 from experiments.benchmarks.torch_seq2seq import TorchSeq2Seq
-from experiments.benchmarks.turns import summary
 
 OURS, TOKENS, BATCHES = "ours", 16, (32, 128, 512)
 PARAMETERS = "parameters of the LSTM"
@@ -113,11 +112,7 @@ def measure(pairs: int, dtype: str, ready: Ready, seconds: float, run: Run) -> d
     losses[BASELINE] = torch_losses(*make_torch(params, sizes), dtype)
     if DEVICE == "cuda":
         losses[GRAPH] = torch_losses(*make_torch(params, sizes), dtype, graph=True)
-    torch.set_float32_matmul_precision("high")  # TF32, as by default in JAX
-    programs = run_in_turns(losses, sizes, seconds, run)
-    if not programs:
-        return None
-    baseline = BASELINE if any(program.name == BASELINE for program in programs) else programs[0].name
-    rows = summary(programs, baseline)
-    note_losses(name_of(pairs, dtype), rows, run)
-    return {"title": f"{dtype}, LSTM, {pairs} pairs of {sizes.tokens} tokens", "baseline": baseline, "rows": rows}
+    table = compare(f"{dtype}, LSTM, {pairs} pairs of {sizes.tokens} tokens", losses, sizes, seconds, run)
+    if table is not None:
+        note_losses(name_of(pairs, dtype), table["rows"], run)
+    return table

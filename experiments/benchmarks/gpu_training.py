@@ -214,6 +214,16 @@ def run_in_turns(losses: dict[str, Losses], sizes: Sizes, seconds: float, run: R
     return take_turns([program for program in warm if program is not None], seconds, run)
 
 
+def compare(title: str, losses: dict[str, Losses], sizes: Sizes, seconds: float, run: Run) -> dict[str, Any] | None:
+    """Compares programs in windows of so many seconds: title, baseline and rows; None if all of them fail."""
+    torch.set_float32_matmul_precision("high")  # TF32, as by default in JAX
+    programs = run_in_turns(losses, sizes, seconds, run)
+    if not programs:
+        return None
+    baseline = BASELINE if any(program.name == BASELINE for program in programs) else programs[0].name
+    return {"title": title, "baseline": baseline, "rows": summary(programs, baseline)}
+
+
 def measure(dtype: str, ready: Ready, seconds: float, run: Run) -> dict[str, Any] | None:
     """Measures the programs of one type, in windows of so many seconds; None if all of them fail."""
     sizes, params = ready.sizes, ready.params
@@ -226,14 +236,10 @@ def measure(dtype: str, ready: Ready, seconds: float, run: Run) -> dict[str, Any
         losses[f"{BASELINE}, torch.compile of each layer"] = torch_losses(compile_layers(model), tensors, dtype)
     if DEVICE == "cuda":
         losses[GRAPH] = torch_losses(*make_torch(params, sizes), dtype, graph=True)
-    torch.set_float32_matmul_precision("high")  # TF32, as by default in JAX
-    programs = run_in_turns(losses, sizes, seconds, run)
-    if not programs:
-        return None
-    baseline = BASELINE if any(program.name == BASELINE for program in programs) else programs[0].name
-    rows = summary(programs, baseline)
-    add_facts(rows, dtype, ready, run)
-    return {"title": dtype, "baseline": baseline, "rows": rows}
+    table = compare(dtype, losses, sizes, seconds, run)
+    if table is not None:
+        add_facts(table["rows"], dtype, ready, run)
+    return table
 
 
 def add_facts(rows: list[dict[str, Any]], dtype: str, ready: Ready, run: Run) -> None:

@@ -1,5 +1,8 @@
 """Xu's three tricks: even use of keys, entropy, the selector, and mean contexts in some trajectories."""
 
+import types
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +11,7 @@ from arrays import compiled
 from tiny_seq2seq import build, random_params, sentences
 
 from attn_jax.errors import UserError
+from attn_jax.models.seq2seq.objectives import ElboObjective
 from attn_jax.models.seq2seq.penalties import Penalties
 
 BATCH = jax.tree.map(jnp.asarray, sentences([(4, 3), (3, 2)], 4, 3))
@@ -59,6 +63,22 @@ def test_the_terms_of_weights_in_bfloat16_are_computed_in_float32(name):
     )
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+class Proposal(nn.Module):
+    """The same weights whatever the target."""
+
+    def __call__(self, readout, memory, *, targets, real, possible):
+        return jnp.log(jnp.asarray([[[0.7, 0.3]]], jnp.float32))
+
+
+def test_the_divergence_of_the_elbo_is_in_float32_for_weights_in_bfloat16():
+    steps = types.SimpleNamespace(weights=jnp.asarray([[[0.703, 0.297]]], jnp.bfloat16))
+    objective = ElboObjective(inference=Proposal())
+    _, found = objective.apply({}, None, None, steps, targets=None, real=None, method="proposal")
+    q, p = np.array([0.7, 0.3]), np.float64(np.asarray(steps.weights[0, 0]))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, [[np.sum(q * np.log(q / p))]], rtol=1e-2)
 
 
 @pytest.mark.slow

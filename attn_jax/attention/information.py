@@ -8,8 +8,11 @@ from attn_jax.types import Array, Float, wide
 
 def log_sum_exp(logs: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
     """Computes log sum exp over an axis; -inf, with zero gradient, where all terms are -inf."""
-    # Without its `where`, the gradient is NaN where all are -inf.
-    return jax.nn.logsumexp(logs, axis=axis, where=logs > -jnp.inf)
+    possible = logs > -jnp.inf
+    some = jnp.any(possible, axis=axis, keepdims=True)
+    # Of nothing but -inf a sum of zeros is taken instead, so that no NaN is made, in the gradient neither.
+    found = jax.nn.logsumexp(jnp.where(some, logs, 0.0), axis=axis, where=possible | ~some)
+    return jnp.where(jnp.squeeze(some, axis), found, -jnp.inf)
 
 
 def log_sum_exp_or_0(logs: Float[Array, "... n"]) -> Float[Array, "..."]:

@@ -94,7 +94,8 @@ def hard(name):
 def written(rule, form):
     def context(x):
         rates = {"rates": jnp.abs(x[..., 0]), "log_decay": -jnp.abs(x[..., :1])}
-        return form(rule, jnp.cos(x), make_writes(x, jnp.sin(x), key_mask=KEY_MASK, **rates))
+        options = {"chunk_size": 2} if form is chunked else {}
+        return form(rule, jnp.cos(x), make_writes(x, jnp.sin(x), key_mask=KEY_MASK, **rates), **options)
 
     return context
 

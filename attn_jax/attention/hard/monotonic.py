@@ -140,7 +140,7 @@ def forward(
 
 @checked_masks
 def expected_weights(
-    select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
+    select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... #s"]
 ) -> Float[Array, "... s"]:
     """Computes weights_i = p_i sum_{k<=i} previous_k prod_{l=k}^{i-1} (1 - p_l), with p = select.
 
@@ -166,7 +166,7 @@ def expected_weights(
 
 @checked_masks
 def hard_weights(
-    select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... s"]
+    select: Float[Array, "... s"], previous: Float[Array, "... s"], mask: Bool[Array, "... #s"]
 ) -> Float[Array, "... s"]:
     """One at the first key from the previous position on with select >= 0.5, zero elsewhere (Raffel 2017, section 2.5).
 
@@ -194,7 +194,7 @@ class MonotonicSelection(nn.Module, kw_only=True):
         self,
         scores: Float[Array, "... q s"],
         previous: Float[Array, "... q s"],
-        mask: Bool[Array, "... q s"],
+        mask: Bool[Array, "... #q s"],
         rng: PRNGKeyArray | None,
     ) -> Float[Array, "... q s"]:
         offset = self.param("offset", nn.initializers.constant(self.offset), (), jnp.float32)

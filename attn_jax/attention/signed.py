@@ -8,10 +8,14 @@ such weights are no probabilities and cannot be sampled from.
     difference  W = w - lambda w',  of the first and second half of the columns of queries and keys
 """
 
+from collections.abc import Set
+from typing import ClassVar
+
 import flax.linen as nn
 import jax.numpy as jnp
 import jax.scipy.linalg
 
+from attn_jax.attention.parts import NOT_NEGATIVE
 from attn_jax.attention.scores.base import ScoreError
 from attn_jax.types import Array, Float, widest
 
@@ -70,6 +74,7 @@ class LocalLine(nn.Module, kw_only=True):
     """
 
     ridge: float = 0.1  # share of the variance of the keys that is added to it; 0 is the line itself
+    needs: ClassVar[Set[str]] = frozenset({NOT_NEGATIVE})  # of the weights
 
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:
         _same_width(query, keys)
@@ -85,6 +90,7 @@ class Parallax(nn.Module, kw_only=True):
     """
 
     num_heads: int = 1  # number of learned R
+    needs: ClassVar[Set[str]] = frozenset()
 
     @nn.compact
     def __call__(self, weights: Weights, query: Float[Array, "... q d"], keys: Float[Array, "... k e"]) -> Weights:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
@@ -111,6 +112,15 @@ def form_of(normalize: Callable, scores: Scores | jax.ShapeDtypeStruct) -> Form:
     return FORMS[normalize]
 
 
+def has_form(normalize: Callable) -> bool:
+    """Whether a normalizer can be computed block by block."""
+    try:
+        check_has_form(normalize)
+    except ValueError:
+        return False
+    return True
+
+
 def check_has_form(normalize: Callable) -> None:
     """Checks that a normalizer can be computed block by block.
 
@@ -119,7 +129,8 @@ def check_has_form(normalize: Callable) -> None:
     """
     if hasattr(normalize, "form") and isinstance(getattr(normalize, "alpha", None), float | int):
         entmax_form(normalize.alpha)  # here, so that it is refused before it is called
-    if not hasattr(normalize, "form") and normalize not in FORMS:
+    # A module with parameters has no hash.
+    if not hasattr(normalize, "form") and (isinstance(normalize, nn.Module) or normalize not in FORMS):
         known = ", ".join(known.__name__ for known in FORMS)
         name = getattr(normalize, "__name__", type(normalize).__name__)
         raise ValueError(

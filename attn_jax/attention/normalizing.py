@@ -1,0 +1,131 @@
+"""Normalizers as parts, and wrappers of them: normalize(scores [..., q, k], call) -> weights [..., q, k].
+
+Weights are 0 where `call.in_reach` is False. A wrapper restricts the keys, or replaces what makes the weights.
+"""
+
+from collections.abc import Callable, Set
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.attention.masks import same_axes
+from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite
+from attn_jax.attention.normalizers.forms import Form, form_of, has_form
+from attn_jax.attention.parts import (
+    BY_BLOCKS,
+    FUSIBLE,
+    NOT_NEGATIVE,
+    SUMS_TO_ONE,
+    TAKES_INFINITE,
+    Call,
+    Part,
+    Wrapper,
+)
+from attn_jax.attention.selection import top_keys_mask
+from attn_jax.types import Array, Bool, Float
+
+Scores = Float[Array, "... q k"]
+Weights = Float[Array, "... q k"]
+
+
+class Normalize(Part, kw_only=True):
+    """A normalizer of one row: a function of scores and mask, or a module that is given the query as well."""
+
+    function: Callable
+    widens: ClassVar[bool] = False  # whether the weights stay float32 where queries and keys are narrower
+
+    @property
+    def label(self) -> str:
+        return getattr(self.function, "__name__", type(self.function).__name__)
+
+    @property
+    def promises(self) -> Set[str]:
+        kept = {
+            SUMS_TO_ONE: sums_to_one(self.function),
+            NOT_NEGATIVE: not is_negative(self.function),
+            TAKES_INFINITE: takes_infinite(self.function),
+            BY_BLOCKS: has_form(self.function),
+            FUSIBLE: self.function is softmax,
+        }
+        return frozenset(promise for promise, holds in kept.items() if holds)
+
+    def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
+        """Computes the weights of the allowed keys."""
+        if isinstance(self.function, nn.Module):
+            query = jnp.broadcast_to(call.query, (*scores.shape[:-1], call.query.shape[-1]))
+            return self.function(scores, allowed, query=query)
+        return self.function(scores, allowed)
+
+    def form(self, scores: Any) -> Form:
+        """Returns the normalizer as a function of one score and one number of its row; see forms.py."""
+        return form_of(self.function, scores)
+
+
+class NormalizerWrapper(Wrapper, kw_only=True):
+    """A wrapper of a normalizer."""
+
+    @property
+    def widens(self) -> bool:
+        """Whether the weights stay float32 where queries and keys are narrower."""
+        return self.of.widens
+
+
+class TopKeys(NormalizerWrapper, kw_only=True):
+    """normalize over the `count` keys of largest score, or blocks of keys; see selection.py (Zhao 2019).
+
+    Raises:
+        ValueError: a count or a number of keys in a block below 1.
+    """
+
+    count: int  # number of keys, or of blocks of keys
+    keys_per_block: int = 1
+    breaks = frozenset({BY_BLOCKS, FUSIBLE})
+
+    def __post_init__(self):
+        for name in ("count", "keys_per_block"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} of TopKeys is {getattr(self, name)}; expected at least 1")
+        super().__post_init__()
+
+    def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
+        return self.of(scores, top_keys_mask(scores, allowed, self.count, self.keys_per_block), call)
+
+
+class Windowed(NormalizerWrapper, kw_only=True):
+    """factor * normalize over the keys near a centre, with a window of local.py (Luong 2015, equation 10)."""
+
+    window: nn.Module
+    breaks = frozenset({SUMS_TO_ONE, BY_BLOCKS, FUSIBLE})
+
+    def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
+        """Computes the weights of the allowed keys in the window.
+
+        Raises:
+            ValueError: the call has no positions.
+        """
+        if call.positions is None:
+            raise ValueError("attention with a window needs the positions of the queries: positions=...")
+        near, factor = self.window(call.query, call.positions, key_mask=call.key_mask)
+        allowed, near, factor = same_axes(allowed, near, factor)
+        # The factor comes after normalizing, and nothing is normalized again.
+        return self.of(scores, allowed & near, call) * factor.astype(scores.dtype)
+
+
+class Monotonic(Part, kw_only=True):
+    """Weights that depend on those of the step before, with a selection of hard/monotonic.py (Raffel 2017)."""
+
+    selection: nn.Module
+    own_promises = frozenset({NOT_NEGATIVE})
+    random = True  # noise of the scores, in training
+    widens: ClassVar[bool] = True  # the next step reads the weights
+
+    def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
+        """Computes the weights of the allowed keys.
+
+        Raises:
+            ValueError: the call has no weights of the step before.
+        """
+        if call.previous is None:
+            raise ValueError("monotonic attention needs the weights of the step before: previous=...")
+        return self.selection(scores, call.previous, allowed, call.rng)

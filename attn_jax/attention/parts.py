@@ -1,0 +1,120 @@
+"""What parts of attention hand to each other, what their weights promise, and the one check of slots.
+
+    context = read(map(call), values)       map: Map(score, normalize), or a wrapper of a map
+    weights = normalize(scores, call)       normalize: a normalizer, or a wrapper of one
+
+A wrapper holds the part that it wraps as `of`, and changes one thing about it. What it promises follows from what it
+wraps, so two wrappers go together wherever the weights of the one are what the other needs, and nothing else forbids
+it. The order of wrapping is the order of the operations: Difference(Hopfield(map)) iterates each of the two maps,
+Hopfield(Difference(map)) iterates with their difference.
+"""
+
+from collections.abc import Iterator, Set
+from typing import Any, ClassVar, NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.attention.masks import same_axes
+from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+# What weights may promise, as the end of a sentence about them.
+SUMS_TO_ONE = "sum to one"
+NOT_NEGATIVE = "are never negative"
+TAKES_INFINITE = "are defined where a score is -inf"
+BY_BLOCKS = "can be computed block by block"
+FUSIBLE = "are those of the fused kernel"
+MEAN = "are read as they are"  # of a read: the context is the mean of the values
+
+
+class Call(NamedTuple):
+    """One use of a map: the queries, what it keeps of the keys, and which keys each query may attend to."""
+
+    query: Float[Array, "... q dq"]
+    keys: PyTree  # of Map.prepare
+    key_mask: Bool[Array, "... k"]
+    allowed: Bool[Array, "... #q k"]  # of keys and queries together, with as many axes as the scores
+    mask: Any = None  # as it was given: None, [..., q, k] or a function of places, for what makes no [q, k]
+    bias: Float[Array, "... #q k"] | None = None  # added to the scores
+    bias_at: Any = None  # the same as a function of places, where it is one
+    positions: Int[Array, "... q"] | None = None  # of the queries among the keys
+    previous: Float[Array, "... q k"] | None = None  # weights of the step before
+    rng: PRNGKeyArray | None = None
+
+    @property
+    def in_reach(self) -> Bool[Array, "... #q k"]:
+        """Keys that are allowed and have a bias above -inf."""
+        if self.bias is None:
+            return self.allowed
+        return jnp.logical_and(*same_axes(self.allowed, self.bias > -jnp.inf))
+
+
+class Part(nn.Module, kw_only=True):
+    """What fills a slot."""
+
+    own_promises: ClassVar[Set[str]] = frozenset()
+    random: ClassVar[bool] = False  # whether it uses the rng of a call
+
+    @property
+    def inside(self) -> tuple["Part", ...]:
+        """Parts that this one is made of."""
+        return ()
+
+    @property
+    def promises(self) -> Set[str]:
+        """What holds for all weights of this part."""
+        return self.own_promises
+
+    @property
+    def label(self) -> str:
+        """Name of this part alone, for messages."""
+        return type(self).__name__
+
+    @property
+    def needs_rng(self) -> bool:
+        """Whether this part or one inside of it uses the rng of a call."""
+        return self.random or any(part.needs_rng for part in self.inside)
+
+
+class Wrapper(Part, kw_only=True):
+    """A part around another one, whose promises it keeps except for those that it `breaks`."""
+
+    of: Part
+    breaks: ClassVar[Set[str]] = frozenset()
+
+    @property
+    def inside(self) -> tuple[Part, ...]:
+        return (self.of,)
+
+    @property
+    def promises(self) -> Set[str]:
+        return self.of.promises - self.breaks
+
+
+def describe(part: Part) -> str:
+    """Names a part with the parts inside: "Difference(Map(softmax))"."""
+    return part.label + (f"({', '.join(map(describe, part.inside))})" if part.inside else "")
+
+
+def all_parts(part: Part) -> Iterator[Part]:
+    """Yields a part and all parts inside of it."""
+    yield part
+    for each in part.inside:
+        yield from all_parts(each)
+
+
+def check_slot(slot: str, needs: Set[str], filler: Part) -> None:
+    """Checks that what fills a slot promises all that the slot needs.
+
+    Raises:
+        ValueError: it does not; the message names the innermost part that is the cause.
+    """
+    for promise in sorted(needs - filler.promises):
+        cause = _cause(filler, promise)
+        inside = "" if cause is filler else f" inside of {describe(filler)}"
+        raise ValueError(f"{slot} needs weights that {promise}; those of {cause.label}{inside} do not")
+
+
+def _cause(part: Part, promise: str) -> Part:
+    """Finds the innermost part that breaks a promise which all parts inside of it keep."""
+    return next((_cause(each, promise) for each in part.inside if promise not in each.promises), part)

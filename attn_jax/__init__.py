@@ -4,7 +4,7 @@
 
 Scores, normalizers and readings with parameters or options are objects, and Attention combines them into a module:
 
-    >>> attention = attn_jax.Attention(score=attn_jax.Additive(features=32), normalize=attn_jax.entmax15)
+    >>> attention = attn_jax.attention(score=attn_jax.Additive(features=32), normalize=attn_jax.entmax15)
     >>> variables = attention.init(rng, query, keys, values)
     >>> context = attention.apply(variables, query, keys, values).context
 
@@ -16,10 +16,13 @@ not import jax.
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+from attn_jax.version import VERSION
+
+__version__ = VERSION
 
 _MODULES = {
     "attn_jax.attention.core": ("Attended", "Attention", "Memory"),
+    "attn_jax.attention.build": ("build_attention",),
     "attn_jax.attention.functional": ("attend",),
     "attn_jax.attention.masks": ("causal", "causal_mask"),
     "attn_jax.attention.multi_head": ("MultiHead",),
@@ -49,6 +52,8 @@ __all__ = sorted(_MODULE_OF)
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used."""
+    if name == "attention":
+        return importlib.import_module("attn_jax.attention")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULE_OF[name]), name)
@@ -57,4 +62,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, "__version__", "attention"]

@@ -41,7 +41,7 @@ sys.path.insert(0, str(ROOT))
 
 from attn_jax.attention import NORMALIZERS, SCORES, selective  # noqa: E402
 from attn_jax.attention.masks import causal  # noqa: E402
-from attn_jax.attention.signed import FITS, Difference  # noqa: E402
+from attn_jax.attention.signed import FITS, Subtract  # noqa: E402
 from attn_jax.attention.written.heads import WRITTEN  # noqa: E402
 from attn_jax.errors import check_known, one_line  # noqa: E402
 from attn_jax.layers.transformer import TransformerStack  # noqa: E402
@@ -94,7 +94,7 @@ def mechanisms() -> dict[str, Mechanism]:
     for name, kind in FITS.items():
         if kind is not None:
             found[name] = Mechanism({"fit": name}, first_sentence(kind))
-    found["difference"] = Mechanism({"difference": True}, first_sentence(Difference))
+    found["difference"] = Mechanism({"difference": True}, first_sentence(Subtract))
     found["selective"] = Mechanism({"selective": True}, " ".join(selective.__doc__.split("\n\n")[1].split()))
     fading = "scores - |c_i - c_j|, c the cumulated log of forget gates"
     found["forgetting"] = Mechanism({}, fading, positions="forgetting")

@@ -42,7 +42,7 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from attn_jax.attention import Attention, MultiHead  # noqa: E402
+from attn_jax.attention import MultiHead, build_attention  # noqa: E402
 from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import ScaledDot  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
@@ -80,7 +80,7 @@ class SelfAttention(nn.Module):
         # What is not the function softmax itself is not fused.
         normalize = softmax if self.fused else functools.partial(softmax)
         module = MultiHead(
-            attention=Attention(score=ScaledDot(), normalize=normalize),
+            attention=build_attention(score=ScaledDot(), normalize=normalize),
             num_heads=self.num_heads,
             features=self.features,
         )

@@ -36,7 +36,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
-from attn_jax.attention import Attention  # noqa: E402
+from attn_jax.attention.build import build_attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.normalizers.base import softmax  # noqa: E402
 from attn_jax.attention.scores import Dot  # noqa: E402
@@ -105,8 +105,8 @@ def sphere(width: float = 0.7) -> float:
         jnp.asarray(v / np.linalg.norm(v, axis=-1, keepdims=True), jnp.float32) for v in rng.normal(size=(2, 50, 8))
     )
     read = lambda m, q, k: m(q, m.prepare(k)).weights  # noqa: E731
-    kernel = Attention(score=Gaussian(width=(width,)), normalize=kernel_sum).apply({}, query, keys, method=read)
-    dot = Attention(score=Dot(), normalize=softmax).apply({}, query / width**2, keys, method=read)
+    kernel = build_attention(score=Gaussian(width=(width,)), normalize=kernel_sum).apply({}, query, keys, method=read)
+    dot = build_attention(score=Dot(), normalize=softmax).apply({}, query / width**2, keys, method=read)
     return float(jnp.abs(kernel - dot).max())
 
 
@@ -126,7 +126,10 @@ def learned_metric(seeds: int = 5, n: int = 500, new: int = 1000) -> list[tuple[
     gaussian = Gaussian(initial=(start,), per_column=True, exact=True)
     models = {
         "one width": (model(width=start), 200),
-        "a width for each input": (KernelRegression(attention=Attention(score=gaussian, normalize=kernel_sum)), 200),
+        "a width for each input": (
+            KernelRegression(attention=build_attention(score=gaussian, normalize=kernel_sum)),
+            200,
+        ),
         "queries and keys through a learned network": (
             model(width=n**-0.2, projection=Projection(features=2, hidden_size=32)),
             800,

@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
-from attn_jax.attention import Attention  # noqa: E402
+from attn_jax.attention.build import build_attention  # noqa: E402
 from attn_jax.attention.normalizers import kernel_sum  # noqa: E402
 from attn_jax.attention.scores.kernels import KERNELS  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
@@ -51,7 +51,7 @@ SIGMAS = (0.1, 0.2, 0.5, 1.0)
 def model(kernel: str = "gaussian", width: float = 1.0, criterion: str = "leave_one_out", **fields) -> KernelRegression:
     """Makes a kernel regression with an initial (or fixed) width."""
     score = KERNELS[kernel](initial=(width,), exact=True)
-    attention = Attention(score=score, normalize=kernel_sum)
+    attention = build_attention(score=score, normalize=kernel_sum)
     return KernelRegression(attention=attention, criterion=CRITERIA[criterion], **fields)
 
 

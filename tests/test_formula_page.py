@@ -105,7 +105,7 @@ def test_what_the_figure_does_not_offer_the_package_refuses(cases, points):
     assert refused
     for case in refused:
         if case["choice"]["read"] == "expectation":
-            with pytest.raises(ValueError, match="use normalize='kernel_sum'"):
+            with pytest.raises(ValueError, match="kernel_sum"):
                 attended(case["code"], points)
         else:
             normalize = attn_jax.NORMALIZERS[case["choice"]["normalize"]]

@@ -57,7 +57,7 @@ def attend(*args, **options):
 def test_importing_the_package_does_not_import_jax():
     program = "import sys, attn_jax, attn_jax.errors; assert 'jax' not in sys.modules; print(*dir(attn_jax))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == sorted([*attn_jax.__all__, "__version__"])
+    assert done.stdout.split() == sorted([*attn_jax.__all__, "__version__", "attention"])
 
 
 def test_the_public_names_are_about_forty_and_each_says_what_it_is():
@@ -68,7 +68,7 @@ def test_the_public_names_are_about_forty_and_each_says_what_it_is():
         if not isinstance(value, dict):
             assert inspect.isclass(value) or inspect.isfunction(value), name
             assert inspect.getdoc(value) and value.__doc__, name
-    assert dir(attn_jax) == sorted([*attn_jax.__all__, "__version__"])
+    assert dir(attn_jax) == sorted([*attn_jax.__all__, "__version__", "attention"])
     with pytest.raises(AttributeError, match="has no attribute 'atend'"):
         _ = attn_jax.atend
 
@@ -114,7 +114,7 @@ def test_attend_takes_normalizers_by_name_and_as_objects(name):
         lambda: entry.init(jax.random.key(0), QUERY, query=QUERY)
     ):
         for normalize in (name, entry):
-            with pytest.raises(ValueError, match=rf"{type(entry).__name__} has parameters, .*Attention\(score="):
+            with pytest.raises(ValueError, match=rf"{type(entry).__name__} has parameters, .*attention\(score="):
                 call(normalize)
     else:
         np.testing.assert_array_equal(call(name), call(entry))
@@ -133,7 +133,7 @@ def test_attend_takes_scores_without_parameters_and_says_what_to_do_with_others(
     if name not in free:
         several = {option: KEYS if option == "max_length" else WIDTH for option in required_options(kind)}
         for score in (name, kind(**several)):
-            with pytest.raises(ValueError, match=rf"has parameters, .*Attention\(score={kind.__name__}\(") as error:
+            with pytest.raises(ValueError, match=rf"has parameters, .*attention\(score={kind.__name__}\(") as error:
                 attn_jax.attend(QUERY, MEMORY, score=score, normalize=normalize)
             assert "\n" not in str(error.value)
 
@@ -170,21 +170,21 @@ def test_a_sampled_key_has_no_gradient_and_its_surrogate_has():
 @pytest.mark.parametrize("name", WITHOUT_OPTIONS)
 def test_names_are_the_objects(name):
     normalize = "kernel_sum" if name in KERNELS else "softmax"
-    by_name = attn_jax.Attention(score=name, normalize=normalize, read="top")
-    assert by_name == attn_jax.Attention(
+    by_name = attn_jax.attention(score=name, normalize=normalize, read="top")
+    assert by_name == attn_jax.attention(
         score=attn_jax.SCORES[name](), normalize=attn_jax.NORMALIZERS[normalize], read=attn_jax.READINGS["top"]
     )
     params = jax.eval_shape(lambda: by_name.init(jax.random.key(0), QUERY, MEMORY)).get("params", {})
-    assert set(params) <= {"score"}
+    assert set(params) <= {"map"} and set(params.get("map", {})) <= {"score"}
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        attn_jax.Attention(score=attn_jax.Additive(features=3)),
-        attn_jax.Attention(score=attn_jax.General(query_features=WIDTH), normalize="learned_entmax"),
+        attn_jax.attention(score=attn_jax.Additive(features=3)),
+        attn_jax.attention(score=attn_jax.General(query_features=WIDTH), normalize="learned_entmax"),
         attn_jax.MultiHead(
-            attention=attn_jax.Attention(score="scaled_dot"), num_heads=2, features=WIDTH, num_kv_heads=1
+            attention=attn_jax.attention(score="scaled_dot"), num_heads=2, features=WIDTH, num_kv_heads=1
         ),
     ],
     ids=["additive", "general", "multi-head"],
@@ -204,7 +204,7 @@ def test_keys_and_values_are_a_memory(module):
 
 
 def test_half_of_the_parameters_say_how_to_make_the_others():
-    attention = attn_jax.Attention(score=attn_jax.Additive(features=3))
+    attention = attn_jax.attention(score=attn_jax.Additive(features=3))
     half = attention.init(jax.random.key(0), MEMORY, method="prepare")
     with pytest.raises(ValueError, match=r"Additive score lacks parameters .* initialize with init\(rng, query, keys"):
         attention.apply(half, QUERY, MEMORY)
@@ -214,8 +214,8 @@ def test_half_of_the_parameters_say_how_to_make_the_others():
 @pytest.mark.parametrize(
     "module",
     [
-        attn_jax.Attention(score=attn_jax.Additive(features=3), normalize=attn_jax.entmax15),
-        attn_jax.MultiHead(attention=attn_jax.Attention(score=attn_jax.ScaledDot()), num_heads=2, features=WIDTH),
+        attn_jax.attention(score=attn_jax.Additive(features=3), normalize=attn_jax.entmax15),
+        attn_jax.MultiHead(attention=attn_jax.attention(score=attn_jax.ScaledDot()), num_heads=2, features=WIDTH),
     ],
     ids=["attention", "multi-head"],
 )
@@ -234,26 +234,24 @@ def test_modules_work_in_nnx(module):
 
 
 MISTAKES = {
-    "unknown score 'scaled_dto'; did you mean scaled_dot": lambda: attn_jax.Attention(score="scaled_dto"),
+    "unknown score 'scaled_dto'; did you mean scaled_dot": lambda: attn_jax.attention(score="scaled_dto"),
     "unknown normalize 'sofmax'; did you mean softmax": lambda: attn_jax.attend(QUERY, MEMORY, normalize="sofmax"),
     "unknown read 'reinforced'; did you mean reinforce": lambda: attn_jax.attend(QUERY, MEMORY, read="reinforced"),
-    r"score 'additive' needs options; give an object instead, Additive\(features=...\)": lambda: attn_jax.Attention(
+    r"score 'additive' needs options; give an object instead, Additive\(features=...\)": lambda: attn_jax.attention(
         score="additive"
     ),
-    "the Boxcar score is -inf outside its support; use normalize='kernel_sum'": lambda: attn_jax.Attention(
-        score=Boxcar(width=(1.0,))
-    ),
-    "monotonic already computes the weights; do not combine it with normalize": lambda: attn_jax.Attention(
+    "defined where a score is -inf, unlike those of softmax": lambda: attn_jax.attention(score=Boxcar(width=(1.0,))),
+    "monotonic already computes the weights; do not combine it with sparsemax": lambda: attn_jax.attention(
         score="dot", monotonic=MonotonicSelection(), normalize="sparsemax"
     ),
-    "dropout is 1.0; expected at least 0": lambda: attn_jax.Attention(score="dot", dropout=1.0),
-    "needs the positions of the queries": lambda: attn_jax.Attention(score="dot", window=attn_jax.LocalM(size=2)).apply(
+    "dropout is 1.0; expected at least 0": lambda: attn_jax.attention(score="dot", dropout=1.0),
+    "needs the positions of the queries": lambda: attn_jax.attention(score="dot", window=attn_jax.LocalM(size=2)).apply(
         {}, QUERY, MEMORY
     ),
-    "needs the weights of the step before": lambda: attn_jax.Attention(
+    "needs the weights of the step before": lambda: attn_jax.attention(
         score="dot", monotonic=MonotonicSelection()
     ).init(jax.random.key(0), QUERY, MEMORY),
-    "a Memory has its values and its key_mask already": lambda: attn_jax.Attention(score="dot").apply(
+    "a Memory has its values and its key_mask already": lambda: attn_jax.attention(score="dot").apply(
         {}, QUERY, attn_jax.Memory(MEMORY, MEMORY, MASK), VALUES
     ),
     r"mask of shape .*; a mask of keys alone is key_mask=\.\.\.": lambda: attn_jax.attend(QUERY, MEMORY, mask=MASK),
@@ -289,7 +287,7 @@ def test_a_wrong_kind_of_object_is_one_line():
         import attn_jax
         for text in {!r}:
             try:
-                eval("attn_jax.Attention(" + text + ")")
+                eval("attn_jax.attention(" + text + ")")
             except TypeError as error:
                 print(error)
     """
@@ -309,13 +307,13 @@ def test_weights_sum_to_one_where_they_say_so():
         entry = entry() if isinstance(entry, type) else entry
         call = entry.init_with_output if isinstance(entry, nn.Module) else None
         weights = call(jax.random.key(0), scores, query=QUERY[0, :1])[0] if call else entry(scores)
-        promised = attn_jax.Attention(score="dot", normalize=entry).sums_to_one
+        promised = attn_jax.attention(score="dot", normalize=entry).sums_to_one
         assert np.allclose(np.sum(weights, axis=-1), 1, atol=1e-5) == promised, name
         empty = entry(jnp.full((1, KEYS), -jnp.inf)) if takes_infinite(entry) else np.zeros(1)
         np.testing.assert_array_equal(empty, 0)
-    assert not attn_jax.Attention(score="dot", window=attn_jax.LocalM(size=2)).sums_to_one
-    assert not attn_jax.Attention(score="dot", monotonic=MonotonicSelection()).sums_to_one
-    assert not attn_jax.Attention(score="boxcar", normalize="kernel_sum").sums_to_one
+    assert not attn_jax.attention(score="dot", window=attn_jax.LocalM(size=2)).sums_to_one
+    assert not attn_jax.attention(score="dot", monotonic=MonotonicSelection()).sums_to_one
+    assert not attn_jax.attention(score="boxcar", normalize="kernel_sum").sums_to_one
 
 
 @pytest.mark.parametrize("name", attn_jax.SCORES)

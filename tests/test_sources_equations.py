@@ -233,7 +233,7 @@ def check_attends_with_the_state_before(command):
 
     states, first, embedded, hidden, weights, readout = run(model, params, parts)
     before = np.concatenate([first[:, None], hidden[:, :-1]], axis=1)
-    score = params["decoder"]["attention"]["score"]
+    score = params["decoder"]["attention"]["map"]["score"]
     inner = np.tanh(dense(score["query"], before)[:, :, None] + dense(score["key"], states)[:, None])
     a = softmax(dense(score["vector"], inner)[..., 0], WORDS["source"][:, None] != 0)
     np.testing.assert_allclose(weights, a, rtol=1e-4, atol=1e-6)

@@ -1,11 +1,21 @@
-"""Attention: scores, normalizers, readings and windows, and the formula that combines them."""
+"""Attention: scores, normalizers, readings and windows, and the formula that combines them.
 
+Called, the package is `build_attention`: attn_jax.attention(score="scaled_dot", normalize="sparsemax").
+"""
+
+import sys
+import types
+
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.functional import attend
 from attn_jax.attention.hard.readings import READINGS, Reading
 from attn_jax.attention.local import WINDOWS
+from attn_jax.attention.maps import Difference, Fitted, Forgetting, Hopfield, Map
 from attn_jax.attention.multi_head import MultiHead
 from attn_jax.attention.normalizers import NORMALIZERS
+from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
+from attn_jax.attention.reads import Dropped, Gated, Read
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
 
@@ -16,9 +26,32 @@ __all__ = [
     "WINDOWS",
     "Attended",
     "Attention",
+    "Difference",
+    "Dropped",
+    "Fitted",
+    "Forgetting",
+    "Gated",
+    "Hopfield",
+    "Map",
     "Memory",
+    "Monotonic",
     "MultiHead",
+    "Normalize",
+    "Read",
     "Reading",
     "Score",
+    "TopKeys",
+    "Windowed",
     "attend",
+    "build_attention",
 ]
+
+
+class _Package(types.ModuleType):
+    """This package, which may be called."""
+
+    def __call__(self, **parts):
+        return build_attention(**parts)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -6,7 +6,8 @@ import flax.linen as nn
 from flax.errors import ScopeCollectionNotFound
 
 from attn_jax.attention.blockwise import PositionFunction
-from attn_jax.attention.core import Attended, Attention
+from attn_jax.attention.build import build_attention
+from attn_jax.attention.core import Attended
 from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.names import construction, required_options
@@ -61,15 +62,16 @@ def attend(
     if isinstance(score, str) and score in SCORES and required_options(SCORES[score]):
         raise _has_parameters(f"the score {score!r}", f"score={construction(SCORES[score])}")
     score, normalize = (part.clone(parent=None) if isinstance(part, nn.Module) else part for part in (score, normalize))
-    attention = Attention(score=score, normalize=normalize, read=read, parent=None)
+    attention = build_attention(score=score, normalize=normalize, read=read)
     try:
         return attention.apply({}, query, keys, values, key_mask=key_mask, mask=mask, bias=bias, rng=rng)
     except ScopeCollectionNotFound:
         pass
-    kind = type(attention.score)
+    score, normalize = attention.score, attention.normalize
+    kind = type(score)
     try:
-        attention.score.clone(parent=None).apply({}, query, keys, method=_scores)
-        kind = type(attention.normalize)
+        score.clone(parent=None).apply({}, query, keys, method=_scores)
+        kind = type(normalize)
         raise _has_parameters(f"the normalizer {kind.__name__}", f"score=..., normalize={kind.__name__}(...)")
     except ScopeCollectionNotFound:
         raise _has_parameters(f"the score {kind.__name__}", f"score={kind.__name__}(...)") from None
@@ -82,5 +84,5 @@ def _scores(score: Score, query: Array, keys: Array) -> Array:
 def _has_parameters(what: str, arguments: str) -> ValueError:
     return ValueError(
         f"{what} has parameters, and attend is a function without any; use the module: "
-        f"Attention({arguments}).init(rng, query, keys, values)"
+        f"attn_jax.attention({arguments}).init(rng, query, keys, values)"
     )

@@ -1,21 +1,25 @@
 """Maps of attention, and wrappers of them: map(call) -> weights [..., q, k].
 
-    keys = map.prepare(keys [..., k, dk])     what is kept of the keys: a pytree, computed once for each memory
-    weights = map(call)                       W, which depends on no values
-    map.last(call)                            the (map, call) of one score each that computes the same W
+    keys = map.prepare(keys [..., k, dk], inputs, key_mask)     what is kept of the keys, for each memory once
+    weights = map(call)                                         W, which depends on no values
+    map.last(call)                                              the (map, call) that W comes to in the end
 
-A map of several steps, such as that of a Hopfield network, comes to one map of scores with another query or bias:
-`last` finds it, for what is computed from scores (the fused kernel, blocks of keys) or at the place of the query.
+What is kept is a pytree of arrays [..., k, c]. A map of several steps, such as that of a Hopfield network, comes to one
+map of scores with another query or bias: `last` finds it, for what is computed from scores (the fused kernel, blocks of
+keys) or at the place of the query.
 """
 
 from collections.abc import Set
+from numbers import Integral
 
 import flax.linen as nn
 import jax.numpy as jnp
 from flax.errors import ScopeParamNotFoundError
 
+from attn_jax.attention.gates import ForgetGates, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import weighted_sum
-from attn_jax.attention.masks import same_axes
+from attn_jax.attention.masks import checked_masks, same_axes
+from attn_jax.attention.normalizers import linear
 from attn_jax.attention.parts import (
     BY_BLOCKS,
     FUSIBLE,
@@ -25,14 +29,18 @@ from attn_jax.attention.parts import (
     Call,
     Part,
     Wrapper,
+    check_kind,
     check_slot,
 )
+from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.signed import halves
-from attn_jax.types import Array, Float, PyTree, wide
+from attn_jax.types import Array, Bool, Dtype, Float, PyTree, wide
 
 Weights = Float[Array, "... q k"]
 Keys = Float[Array, "... k dk"]
+Inputs = Float[Array, "... k d"] | None
+KeyMask = Bool[Array, "... k"] | None
 
 
 class Map(Part, kw_only=True):
@@ -46,6 +54,7 @@ class Map(Part, kw_only=True):
     normalize: Part  # a normalizer, or a wrapper of one; see normalizing.py
 
     def __post_init__(self):
+        check_kind("score", self.score, Score, f"a Score, or a name: {', '.join(SCORES)}")
         if self.score.compact:
             check_slot(f"the {type(self.score).__name__} score", {TAKES_INFINITE}, self.normalize)
         super().__post_init__()
@@ -57,25 +66,54 @@ class Map(Part, kw_only=True):
     @property
     def promises(self) -> Set[str]:
         broken = {
-            SUMS_TO_ONE: self.score.compact,  # a query out of reach of all keys
             BY_BLOCKS: not self.score.by_key,
             FUSIBLE: self.score.fused_scale(1) is None,
         }
         return self.normalize.promises - {promise for promise, holds in broken.items() if holds}
 
-    def prepare(self, keys: Keys) -> PyTree:
-        """Computes what is kept of keys: the part of the score that needs no query."""
+    def blame(self, promise: str) -> str:
+        return f"the {type(self.score).__name__} score"
+
+    @property
+    def base(self) -> "Map":
+        """The innermost map, of a score and a normalizer."""
+        return self
+
+    @property
+    def num_pieces(self) -> int:
+        """Number of equal pieces of the columns of queries and keys that are compared by themselves."""
+        return 1
+
+    @checked_masks
+    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
+        """Computes what is kept of keys: the part of the score that needs no query.
+
+        Args:
+            keys: [..., k, dk].
+            inputs: what heads are made of, [..., k, d], where they are heads.
+            key_mask: [..., k].
+        """
         return self.score.project_keys(keys)
 
     def __call__(self, call: Call) -> Weights:
         """Computes the weights, in the type of queries and keys."""
+        scores, dtype = self._biased(call)
+        weights = self.normalize(scores, call.in_reach, call)
+        return weights if self.normalize.widens else weights.astype(dtype)
+
+    def linear(self, call: Call) -> Weights:
+        """Computes the weights without a normalizer: the scores themselves, 0 out of reach."""
+        scores, dtype = self._biased(call)
+        return linear(scores, call.in_reach).astype(dtype)
+
+    def _biased(self, call: Call) -> tuple[Float[Array, "... q k"], Dtype]:
+        """Computes the scores with the bias, in float32 at least, and the type of the weights."""
         scores = self.scores(call)
         dtype = jnp.promote_types(call.query.dtype, call.keys.dtype) if self.score.widens else scores.dtype
         scores = wide(scores)
         if call.bias is not None:
             scores = jnp.add(*same_axes(scores, call.bias.astype(scores.dtype)))
-        weights = self.normalize(scores, call.in_reach, call)
-        return weights if self.normalize.widens else weights.astype(dtype)
+        return scores, dtype
 
     def scores(self, call: Call) -> Float[Array, "... q k"]:
         """Computes the scores, without bias.
@@ -99,13 +137,36 @@ class Map(Part, kw_only=True):
         """Returns queries and keys as points of one space."""
         return self.score.place_query(call.query), call.keys
 
+    def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
+        """Returns the context of a head, before all are put together."""
+        return context
+
 
 class MapWrapper(Wrapper, kw_only=True):
     """A wrapper of a map, which it is in all that it does not change."""
 
-    def prepare(self, keys: Keys) -> PyTree:
-        """Computes what is kept of keys."""
-        return self.of.prepare(keys)
+    @property
+    def base(self) -> Map:
+        """The innermost map, of a score and a normalizer."""
+        return self.of.base
+
+    @property
+    def num_pieces(self) -> int:
+        """Number of equal pieces of the columns of queries and keys that are compared by themselves."""
+        return self.of.num_pieces
+
+    @checked_masks
+    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
+        """Computes what is kept of keys; see Map.prepare."""
+        return self.of.prepare(keys, inputs, key_mask=key_mask)
+
+    def scores(self, call: Call) -> Float[Array, "... q k"]:
+        """Computes the scores, without bias."""
+        return self.of.scores(call)
+
+    def linear(self, call: Call) -> Weights:
+        """Computes the weights without a normalizer."""
+        return self.of.linear(call)
 
     def last(self, call: Call) -> tuple[Part, Call]:
         """Returns the map of one score each, and its call."""
@@ -115,24 +176,54 @@ class MapWrapper(Wrapper, kw_only=True):
         """Returns queries and keys as points of one space."""
         return self.of.places(call)
 
+    def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
+        """Returns the context of a head, before all are put together."""
+        return self.of.after(context)
+
 
 class Difference(MapWrapper, kw_only=True):
-    """W - lambda W', two maps of half of the columns of queries and keys each; see signed.Difference (Ye 2024)."""
+    """W - lambda W', two maps of half of the columns of queries and keys each; see signed.Subtract (Ye 2024).
+
+    Heads have an RMS norm of their context, times 1 - initial.
+    """
 
     subtract: nn.Module
     breaks = frozenset({SUMS_TO_ONE, NOT_NEGATIVE, BY_BLOCKS, FUSIBLE})
 
-    def prepare(self, keys: Keys) -> PyTree:
-        return tuple(self.of.prepare(half) for half in halves(keys))
+    def __post_init__(self):
+        check_kind("difference", self.subtract, nn.Module, "a module such as Subtract(...), or None")
+        super().__post_init__()
+
+    def setup(self):
+        self.norm = nn.RMSNorm(epsilon=1e-5)
+
+    @property
+    def num_pieces(self) -> int:
+        return 2 * self.of.num_pieces
+
+    @checked_masks
+    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
+        return tuple(self.of.prepare(half, inputs, key_mask=key_mask) for half in halves(keys))
 
     def __call__(self, call: Call) -> Weights:
-        both = self._halves(call)
-        return self.subtract(*(self.of(half) for half in both), features=call.query.shape[-1] // 2)
+        return self.subtract(*map(self.of, self._halves(call)), features=call.query.shape[-1] // 2)
+
+    def linear(self, call: Call) -> Weights:
+        return self.subtract(*map(self.of.linear, self._halves(call)), features=call.query.shape[-1] // 2)
+
+    def scores(self, call: Call) -> Float[Array, "... q k"]:
+        """Raises a ValueError: there are two."""
+        raise ValueError("the difference of two maps has two scores for each key; selective attention needs one")
 
     def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
         pairs = zip(*(self.of.places(half) for half in self._halves(call)), strict=True)
         query, keys = (jnp.concatenate(pair, axis=-1) for pair in pairs)
         return query, keys
+
+    def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
+        """Computes (1 - initial) RMSNorm(context), of each head."""
+        context = self.of.after(context)
+        return (1 - self.subtract.initial) * self.norm(context).astype(context.dtype)
 
     def _halves(self, call: Call) -> list[Call]:
         both = zip(halves(call.query), call.keys, strict=True)
@@ -154,6 +245,7 @@ class Hopfield(MapWrapper, kw_only=True):
     breaks = frozenset({BY_BLOCKS})  # each iteration but the last makes W
 
     def __post_init__(self):
+        check_kind("iterations", self.iterations, Integral, "a whole number")
         if self.iterations < 1:
             raise ValueError(f"iterations is {self.iterations}; expected at least 1, which is the map itself")
         super().__post_init__()
@@ -188,12 +280,70 @@ class Fitted(MapWrapper, kw_only=True):
     """
 
     fit: nn.Module
+    per_head = True
     breaks = frozenset({NOT_NEGATIVE, BY_BLOCKS, FUSIBLE})
 
     def __post_init__(self):
+        check_kind("fit", self.fit, nn.Module, "a module such as LocalLine(...), or None")
         check_slot(f"fit={type(self.fit).__name__}", self.fit.needs, self.of)
         super().__post_init__()
 
     def __call__(self, call: Call) -> Weights:
         part, call = self.of.last(call)
         return self.fit(part(call), *part.places(call))
+
+
+class Forgetting(MapWrapper, kw_only=True):
+    """Adds -|c_i - c_j| to the scores, c the cumulative log gates of the inputs; see gates.py (Lin 2025).
+
+    Each head of keys has its gates.
+    """
+
+    num_heads: int
+    dtype: Dtype = jnp.float32
+
+    def setup(self):
+        self.gates = ForgetGates(num_heads=self.num_heads, dtype=self.dtype)
+
+    @checked_masks
+    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
+        if inputs is None:
+            raise ValueError("forget gates are made of the inputs of heads; expected MultiHead, or prepare(inputs=...)")
+        # A masked key forgets nothing, as if it were not there.
+        gates = jnp.where(key_mask, self.gates(inputs), 0)
+        return gates[..., None], self.of.prepare(keys, inputs, key_mask=key_mask)
+
+    def __call__(self, call: Call) -> Weights:
+        return self.of(self._faded(call))
+
+    def linear(self, call: Call) -> Weights:
+        return self.of.linear(self._faded(call))
+
+    def scores(self, call: Call) -> Float[Array, "... q k"]:
+        return self.of.scores(call._replace(keys=call.keys[1]))
+
+    def last(self, call: Call) -> tuple[Part, Call]:
+        return self.of.last(self._faded(call))
+
+    def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
+        return self.of.places(call._replace(keys=call.keys[1]))
+
+    def _faded(self, call: Call) -> Call:
+        """Returns the call of the map inside, with the bias of the gates.
+
+        Raises:
+            ValueError: the call has no positions.
+        """
+        if call.positions is None:
+            raise ValueError("a memory with forget gates needs the positions of the queries: positions=...")
+        log_gates = call.keys[0][..., 0]
+        bias, bias_at = (make(log_gates, call.positions) for make in (forgetting_bias, forgetting_bias_at))
+        call = call._replace(keys=call.keys[1])
+        if call.bias is None:
+            return call._replace(bias=bias, bias_at=bias_at)
+        before, both = call.bias_at, jnp.add(*same_axes(call.bias, bias))
+
+        def both_at(query, key):
+            return jnp.add(*same_axes(before(query, key), bias_at(query, key)))
+
+        return call._replace(bias=both, bias_at=both_at if callable(before) else both)

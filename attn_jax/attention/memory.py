@@ -2,7 +2,7 @@
 
 from flax import struct
 
-from attn_jax.types import Array, Bool, Float
+from attn_jax.types import Array, Bool, Float, PyTree
 
 
 @struct.dataclass
@@ -13,10 +13,9 @@ class Memory:
     the training set of a Nadaraya-Watson regression.
     """
 
-    keys: Float[Array, "... k dk"]  # already projected by the score
+    keys: PyTree  # what the map keeps of them, such as what the score projects: arrays [..., k, c]
     values: Float[Array, "... k dv"]
     key_mask: Bool[Array, "... k"]  # True where a key may be attended to
-    log_gates: Float[Array, "... k"] | None = None  # of forgetting attention, see gates.py; None: nothing is forgotten
     selected: Float[Array, "... k"] | None = None  # by earlier queries of selective attention, see selective.py
 
     @property

@@ -10,17 +10,17 @@ import jax.numpy as jnp
 from attn_jax.attention.arguments import check_array, check_memory, check_no_more
 from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.core import Attended, Attention, Memory
-from attn_jax.attention.gates import ContextGate, ForgetGates
+from attn_jax.attention.gates import ContextGate
 from attn_jax.attention.masks import check_mask, checked_masks, joint_mask, mask_at, places, same_axes
+from attn_jax.attention.parts import Call
 from attn_jax.attention.selective import selected_before, selections
-from attn_jax.attention.signed import halves
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, widest
 
 
 class MultiHead(nn.Module, kw_only=True):
     """[head_1; ...; head_h] W_o + b_o, head_i = attention(W_i query, W_i' keys, W_i'' values).
 
-        >>> heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, features=64)
+        >>> heads = MultiHead(attention=attn_jax.attention(score="scaled_dot"), num_heads=4, features=64)
         >>> variables = heads.init(rng, query, keys, values)
         >>> attended = heads.apply(variables, query, keys, values)
         >>> attended.context.shape, attended.weights.shape
@@ -29,11 +29,9 @@ class MultiHead(nn.Module, kw_only=True):
     Vaswani 2017 (arXiv 1706.03762), section 3.2.2. The heads are a leading axis of one Attention, so every score,
     normalizer and reading works per head. Parameters of the score and the normalizer are shared by the heads, except
     where a normalizer has an option num_heads. With `num_kv_heads` < num_heads, groups of heads share keys and values
-    (Ainslie 2023, arXiv 2305.13245). With `forgets`, -|c_i - c_j| of cumulative log gates is added to the scores (Lin
-    2025, arXiv 2503.02130). With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g query + b_g) (Qiu
-    2025, arXiv 2505.06708). Where attention is a difference of two maps, an RMS norm is applied to the context of each
-    head (Ye 2024, arXiv 2410.05258). With `selective`, the first head selects keys that later queries of all heads
-    attend to less (Leviathan 2024, arXiv 2410.02703); what is selected is an array [q, k], also block by block.
+    (Ainslie 2023, arXiv 2305.13245). With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g query + b_g)
+    (Qiu 2025, arXiv 2505.06708). With `selective`, the first head selects keys that later queries of all heads attend
+    to less (Leviathan 2024, arXiv 2410.02703); what is selected is an array [q, k], also block by block.
     """
 
     attention: Attention
@@ -41,19 +39,16 @@ class MultiHead(nn.Module, kw_only=True):
     features: int  # width of the queries, of the contexts, and of all heads together
     num_kv_heads: int = 0  # number of heads of keys and values; 0 is num_heads
     gate: bool = False  # multiply the contexts of all heads by a sigmoid of the query, see gates.py
-    forgets: bool = False  # forget gates, one per head of keys; `positions` are then needed, see gates.py
     selective: bool = False  # of causal self-attention; `positions` are then needed, see selective.py
     dtype: Dtype = jnp.float32  # of the projections
 
     def __post_init__(self):
         if not isinstance(self.attention, Attention):
             raise TypeError(
-                f"attention is {self.attention!r}; expected an Attention, such as Attention(score='scaled_dot')"
+                f"attention is {self.attention!r}; expected an Attention, such as build_attention(score='scaled_dot')"
             )
-        if self.attention.monotonic is not None:
+        if self.attention.needs_previous:
             raise ValueError("monotonic attention reads one query after the other, heads all; expected monotonic=None")
-        if self.attention.gate:
-            raise ValueError("the gate of heads is their own: expected MultiHead(gate=True), not Attention(gate=True)")
         head_width(self.features, self.num_heads, self.num_kv_heads)
         super().__post_init__()
 
@@ -67,10 +62,6 @@ class MultiHead(nn.Module, kw_only=True):
         self.out = nn.Dense(self.features, **options)
         if self.gate:
             self.context_gate = ContextGate(dtype=self.dtype)
-        if self.attention.difference is not None:
-            self.head_norm = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype)
-        if self.forgets:
-            self.forget_gates = ForgetGates(num_heads=groups, dtype=self.dtype)
 
     @checked_masks
     def prepare(
@@ -86,14 +77,11 @@ class MultiHead(nn.Module, kw_only=True):
         values = keys if values is None else values
         check_memory(keys, values, key_mask)
         key_mask = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])[..., None, :]
-        log_gates = None
-        if self.forgets:  # a masked key forgets nothing, as if it were not there
-            log_gates = jnp.where(key_mask, self.forget_gates(keys), 0)
         values = self._split(self.value(values), groups)
-        keys = self._rotated(self._split(self.key(keys), groups), rotate)
-        memory = self.attention.prepare(keys, values, key_mask=key_mask)
-        selected = jnp.zeros(memory.key_mask.shape, widest(memory.keys)) if self.selective else None
-        return memory.replace(log_gates=log_gates, selected=selected)
+        heads = self._rotated(self._split(self.key(keys), groups), rotate)
+        memory = self.attention.prepare(heads, values, key_mask=key_mask, inputs=keys)
+        selected = jnp.zeros(memory.key_mask.shape, widest(heads)) if self.selective else None
+        return memory.replace(selected=selected)
 
     @checked_masks
     def __call__(
@@ -142,16 +130,13 @@ class MultiHead(nn.Module, kw_only=True):
         if self.selective:
             left_out = selected_before(self._selections(heads, memory, mask, positions), memory.selected[..., :1, :])
             left_out = jnp.broadcast_to(left_out, (*left_out.shape[:-3], self.num_heads, *left_out.shape[-2:]))
-            bias = bias(*places(query, memory.keys)) if callable(bias) else bias
+            bias = bias(*places(query, memory.values)) if callable(bias) else bias
             bias = -left_out if bias is None else jnp.add(*same_axes(bias, -left_out))
         positions = None if positions is None else positions[..., None, :]
         if bias is not None:
-            self._check_heads(jax.eval_shape(bias, *places(query, memory.keys)) if callable(bias) else bias)
+            self._check_heads(jax.eval_shape(bias, *places(query, memory.values)) if callable(bias) else bias)
         attended = self._attend(heads, memory, mask, bias, positions, rng=rng, train=train)
-        context = attended.context
-        if self.attention.difference is not None:
-            context = (1 - self.attention.difference.initial) * self.head_norm(context)
-        context = jnp.swapaxes(context, -3, -2)
+        context = jnp.swapaxes(self.attention.map.after(attended.context), -3, -2)
         context = context.reshape(*context.shape[:-2], self.features)
         context = self.context_gate(context, query) if self.gate else context
         return attended.replace(context=self.out(context))
@@ -168,8 +153,8 @@ class MultiHead(nn.Module, kw_only=True):
         """Attends in all heads, groups of which may share keys and values; all arguments have an axis of heads."""
         shared = self.num_heads // (self.num_kv_heads or self.num_heads)
         axis = memory.key_mask.ndim - 1  # after the heads
-        if shared > 1 and (isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None):
-            # A normalizer or a fit may have parameters for each head.
+        if shared > 1 and self.attention.map.per_head:
+            # There may be parameters for each head.
             memory = jax.tree.map(lambda x: jnp.repeat(x, shared, axis=axis - 1), memory)
             shared = 1
         if shared == 1:
@@ -262,20 +247,22 @@ class MultiHead(nn.Module, kw_only=True):
         """Computes what the first head selects, for all heads; the mask has an axis of heads, or is [q, k]."""
         if positions is None:
             raise ValueError("selective attention needs the positions of the queries: positions=...")
-        scores = self.attention.scores(heads[..., :1, :, :], memory.keys[..., :1, :, :])
-        mask = mask_at(mask, *places(heads, memory.keys)) if callable(mask) else mask
-        allowed = joint_mask(memory.key_mask[..., :1, :], mask, scores.shape)
+        first = jax.tree.map(lambda x: x[..., :1, :, :], memory.keys)
+        key_mask = memory.key_mask[..., :1, :]
+        scores = self.attention.map.scores(Call(heads[..., :1, :, :], first, key_mask, key_mask))
+        mask = mask_at(mask, *places(heads, memory.values)) if callable(mask) else mask
+        allowed = joint_mask(key_mask, mask, scores.shape)
         return selections(scores, allowed, positions[..., None, :])
 
     def _queries(self, query: Float[Array, "... q d"], rotate: Callable | None) -> Float[Array, "... h q w"]:
         return self._rotated(self._split(self.query(query), self.num_heads), rotate)
 
     def _rotated(self, heads: Float[Array, "... h n w"], rotate: Callable | None) -> Float[Array, "... h n w"]:
-        """Rotates heads by their positions; of a difference of two maps each half, since it is compared by itself."""
-        if rotate is None:
-            return heads
-        parts = [heads] if self.attention.difference is None else halves(heads)
-        return jnp.concatenate([rotate(part) for part in parts], axis=-1)
+        """Rotates heads by their positions, and each piece of the columns that is compared by itself."""
+        pieces = self.attention.map.num_pieces
+        if rotate is None or pieces == 1:
+            return heads if rotate is None else rotate(heads)
+        return jnp.concatenate([rotate(x) for x in jnp.split(heads, pieces, axis=-1)], axis=-1)
 
     def _split(self, x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
         return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -3, -2)
@@ -283,7 +270,7 @@ class MultiHead(nn.Module, kw_only=True):
 
 def _for_heads(mask: Bool[Array, "..."], query: Float[Array, "... q d"], memory: Memory) -> Bool[Array, "..."]:
     """Gives a mask an axis of heads, but for [q, k], which is for all; raises a ValueError where it does not fit."""
-    lead = jnp.broadcast_shapes(query.shape[:-2], memory.keys.shape[:-3])
+    lead = jnp.broadcast_shapes(query.shape[:-2], memory.values.shape[:-3])
     check_mask(mask, (*lead, query.shape[-2], memory.num_keys))
     return mask if mask.ndim == 2 else mask[..., None, :, :]
 
@@ -337,10 +324,6 @@ def write(cache: Memory, new: Memory, slot: Int[Array, "b"]) -> Memory:
         index = slot.reshape(-1, *[1] * (old.ndim - 1))
         return jnp.where(jax.lax.broadcasted_iota(jnp.int32, old.shape, axis % old.ndim) == index, one, old)
 
-    return Memory(
-        put(cache.keys, new.keys, -2),
-        put(cache.values, new.values, -2),
-        put(cache.key_mask, new.key_mask, -1),
-        None if cache.log_gates is None else put(cache.log_gates, new.log_gates, -1),
-        cache.selected,
-    )
+    keys = jax.tree.map(lambda old, one: put(old, one, -2), cache.keys, new.keys)
+    values, key_mask = put(cache.values, new.values, -2), put(cache.key_mask, new.key_mask, -1)
+    return Memory(keys, values, key_mask, cache.selected)

@@ -4,14 +4,15 @@ Weights are 0 where `call.in_reach` is False. A wrapper restricts the keys, or r
 """
 
 from collections.abc import Callable, Set
+from numbers import Integral
 from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import same_axes
-from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite
-from attn_jax.attention.normalizers.forms import Form, form_of, has_form
+from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite, takes_mask
+from attn_jax.attention.normalizers.forms import Form, check_has_form, form_of, has_form
 from attn_jax.attention.parts import (
     BY_BLOCKS,
     FUSIBLE,
@@ -21,6 +22,7 @@ from attn_jax.attention.parts import (
     Call,
     Part,
     Wrapper,
+    check_kind,
 )
 from attn_jax.attention.selection import top_keys_mask
 from attn_jax.types import Array, Bool, Float
@@ -34,6 +36,15 @@ class Normalize(Part, kw_only=True):
 
     function: Callable
     widens: ClassVar[bool] = False  # whether the weights stay float32 where queries and keys are narrower
+
+    def __post_init__(self):
+        if not callable(self.function):
+            raise TypeError(f"normalize is {self.function!r}; expected a function, a module, or a name")
+        if not isinstance(self.function, nn.Module) and not takes_mask(self.function):
+            raise TypeError(
+                f"normalize is {self.function!r}; expected a function of scores and mask, such as attn_jax.softmax"
+            )
+        super().__post_init__()
 
     @property
     def label(self) -> str:
@@ -50,6 +61,19 @@ class Normalize(Part, kw_only=True):
         }
         return frozenset(promise for promise, holds in kept.items() if holds)
 
+    @property
+    def per_head(self) -> bool:
+        return isinstance(self.function, nn.Module)
+
+    def blame(self, promise: str) -> str:
+        if promise == TAKES_INFINITE:
+            return f"{self.label} (kernel_sum is)"
+        try:
+            check_has_form(self.function)
+        except ValueError as error:
+            return f"{self.label} ({error})" if promise == BY_BLOCKS else self.label
+        return self.label
+
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
         """Computes the weights of the allowed keys."""
         if isinstance(self.function, nn.Module):
@@ -64,6 +88,11 @@ class Normalize(Part, kw_only=True):
 
 class NormalizerWrapper(Wrapper, kw_only=True):
     """A wrapper of a normalizer."""
+
+    @property
+    def function(self) -> Callable:
+        """The innermost normalizer itself."""
+        return self.of.function
 
     @property
     def widens(self) -> bool:
@@ -83,9 +112,10 @@ class TopKeys(NormalizerWrapper, kw_only=True):
     breaks = frozenset({BY_BLOCKS, FUSIBLE})
 
     def __post_init__(self):
-        for name in ("count", "keys_per_block"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} of TopKeys is {getattr(self, name)}; expected at least 1")
+        for name, number in {"top_keys": self.count, "keys_per_block": self.keys_per_block}.items():
+            check_kind(name, number, Integral, "a whole number")
+            if number < 1:
+                raise ValueError(f"{name} is {number}; expected at least 1")
         super().__post_init__()
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
@@ -97,6 +127,10 @@ class Windowed(NormalizerWrapper, kw_only=True):
 
     window: nn.Module
     breaks = frozenset({SUMS_TO_ONE, BY_BLOCKS, FUSIBLE})
+
+    def __post_init__(self):
+        check_kind("window", self.window, nn.Module, "a module such as LocalP(...), or None")
+        super().__post_init__()
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
         """Computes the weights of the allowed keys in the window.
@@ -118,7 +152,17 @@ class Monotonic(Part, kw_only=True):
     selection: nn.Module
     own_promises = frozenset({NOT_NEGATIVE})
     random = True  # noise of the scores, in training
+    reads_previous = True
     widens: ClassVar[bool] = True  # the next step reads the weights
+
+    def __post_init__(self):
+        check_kind("monotonic", self.selection, nn.Module, "a module such as MonotonicSelection(...), or None")
+        super().__post_init__()
+
+    @property
+    def function(self) -> nn.Module:
+        """What makes the weights."""
+        return self.selection
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
         """Computes the weights of the allowed keys.

@@ -9,7 +9,7 @@ it. The order of wrapping is the order of the operations: Difference(Hopfield(ma
 Hopfield(Difference(map)) iterates with their difference.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -19,7 +19,7 @@ from attn_jax.attention.masks import same_axes
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 # What weights may promise, as the end of a sentence about them.
-SUMS_TO_ONE = "sum to one"
+SUMS_TO_ONE = "sum to one"  # of each query with a key in its reach
 NOT_NEGATIVE = "are never negative"
 TAKES_INFINITE = "are defined where a score is -inf"
 BY_BLOCKS = "can be computed block by block"
@@ -54,6 +54,7 @@ class Part(nn.Module, kw_only=True):
 
     own_promises: ClassVar[Set[str]] = frozenset()
     random: ClassVar[bool] = False  # whether it uses the rng of a call
+    reads_previous: ClassVar[bool] = False  # whether it needs the weights of the step before
 
     @property
     def inside(self) -> tuple["Part", ...]:
@@ -70,10 +71,24 @@ class Part(nn.Module, kw_only=True):
         """Name of this part alone, for messages."""
         return type(self).__name__
 
+    def blame(self, promise: str) -> str:
+        """Names what breaks a promise that all parts inside keep, with the reason where there is more to say."""
+        return self.label
+
     @property
     def needs_rng(self) -> bool:
         """Whether this part or one inside of it uses the rng of a call."""
         return self.random or any(part.needs_rng for part in self.inside)
+
+    @property
+    def per_head(self) -> bool:
+        """Whether this part or one inside of it may have parameters for each head."""
+        return any(part.per_head for part in self.inside)
+
+    @property
+    def needs_previous(self) -> bool:
+        """Whether this part or one inside of it needs the weights of the step before."""
+        return self.reads_previous or any(part.needs_previous for part in self.inside)
 
 
 class Wrapper(Part, kw_only=True):
@@ -96,11 +111,10 @@ def describe(part: Part) -> str:
     return part.label + (f"({', '.join(map(describe, part.inside))})" if part.inside else "")
 
 
-def all_parts(part: Part) -> Iterator[Part]:
-    """Yields a part and all parts inside of it."""
-    yield part
-    for each in part.inside:
-        yield from all_parts(each)
+def check_kind(name: str, value: Any, kind: type, expected: str) -> None:
+    """Raises a TypeError for a field that is no instance of this class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} is {value!r}; expected {expected}")
 
 
 def check_slot(slot: str, needs: Set[str], filler: Part) -> None:
@@ -112,7 +126,7 @@ def check_slot(slot: str, needs: Set[str], filler: Part) -> None:
     for promise in sorted(needs - filler.promises):
         cause = _cause(filler, promise)
         inside = "" if cause is filler else f" inside of {describe(filler)}"
-        raise ValueError(f"{slot} needs weights that {promise}; those of {cause.label}{inside} do not")
+        raise ValueError(f"{slot} needs weights that {promise}, unlike those of {cause.blame(promise)}{inside}")
 
 
 def _cause(part: Part, promise: str) -> Part:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from attn_jax.attention.dropout import drop
 from attn_jax.attention.gates import ContextGate
-from attn_jax.attention.hard.readings import Reading, log_of, top
-from attn_jax.attention.parts import MEAN, NOT_NEGATIVE, SUMS_TO_ONE, Call, Part, Wrapper
+from attn_jax.attention.hard.readings import Reading, expectation, log_of, top
+from attn_jax.attention.parts import MEAN, NOT_NEGATIVE, SUMS_TO_ONE, Call, Part, Wrapper, check_kind
 from attn_jax.types import Array, Float
 
 MOST_PROBABLE = top()
@@ -32,7 +32,11 @@ class Read(Part, kw_only=True):
     Without an rng, and not in training, a reading that samples takes the most probable key.
     """
 
-    reading: Reading
+    reading: Reading = expectation()
+
+    def __post_init__(self):
+        check_kind("read", self.reading, Reading, "a Reading, such as expectation(), or a name")
+        super().__post_init__()
 
     @property
     def label(self) -> str:

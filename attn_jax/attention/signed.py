@@ -102,7 +102,7 @@ class Parallax(nn.Module, kw_only=True):
         return tilt(w, keys, -slope).astype(weights.dtype)
 
 
-class Difference(nn.Module, kw_only=True):
+class Subtract(nn.Module, kw_only=True):
     """w - lambda w', two maps of the same keys: what both attend to cancels.
 
         lambda = exp(a . b) - exp(c . d) + initial          a, b, c, d: learned vectors as wide as one half

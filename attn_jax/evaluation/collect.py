@@ -305,7 +305,7 @@ def is_latent(module: Any) -> bool:
     """Tells whether a sequence model reads one key at a time, sampled from its weights."""
     attention = getattr(getattr(module, "decoder", None), "attention", None)
     objective = getattr(module, "objective", None)
-    random = attention is not None and attention.read.random
+    random = attention is not None and attention.read.needs_rng
     return random or isinstance(objective, MixtureObjective | TrajectoryObjective)
 
 

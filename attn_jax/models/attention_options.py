@@ -6,16 +6,18 @@ from typing import Any, ClassVar
 
 import jax
 
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, build_attention
 from attn_jax.attention.fused import implementation_of
 from attn_jax.attention.hard.readings import Reading
 from attn_jax.attention.normalizers import takes_infinite
 from attn_jax.attention.scores import Kernel, Softcap
 from attn_jax.attention.scores.kernels import check_width
-from attn_jax.attention.signed import FITS, Difference
+from attn_jax.attention.signed import FITS, Subtract
 from attn_jax.errors import UserError
 from attn_jax.options import option, overrides
 from attn_jax.types import Dtype
+
+ARGUMENTS = ("score", "read", "forget_heads", "dtype")  # of build_attention, that are no options
 
 # Names of read-outs that need one evaluation and no rng.
 DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)
@@ -71,13 +73,13 @@ class AttentionOptions:
         """Available normalizers, by name."""
         return NORMALIZERS
 
-    def build(self, query_features: int, *, read: Reading = READINGS["expectation"], **facts: Any) -> Attention:
+    def build(self, query_features: int, **facts: Any) -> Attention:
         """Builds the attention module.
 
         Args:
             query_features: width of the queries, or of one head.
-            read: read-out of the values.
-            facts: fields of scores and normalizers that are not options, such as `num_heads` and `num_scaled`.
+            facts: fields of scores and normalizers that are not options, such as `num_heads` and `num_scaled`, and
+                arguments of build_attention: `read`, `forget_heads`, `dtype`, or a `score` in place of the option.
 
         Raises:
             UserError: a width does not fit, or the score needs another normalizer.
@@ -87,28 +89,30 @@ class AttentionOptions:
                 f"model.attention.difference takes half of the columns of a query each; they are {query_features}"
             )
         query_features //= 2 if self.difference else 1
-        score, fit = self.scores[self.score], FITS[self.fit]
-        if issubclass(score, Kernel):
-            check_kernel(score, self, query_features)
-        normalize = self.normalizers[self.normalize]
+        kind = self.scores[self.score]
+        if issubclass(kind, Kernel):
+            check_kernel(kind, self, query_features)
         options = dataclasses.asdict(self) | {"query_features": query_features, **facts}
         try:
-            score = make(score, options)
-            return Attention(
-                score=Softcap(score=score, softcap=self.softcap) if self.softcap else score,
-                normalize=make(normalize, options) if isinstance(normalize, type) else normalize,
-                read=read,
-                dropout=options.get("dropout", 0.0),
-                block_size=self.block_size,
-                top_keys=self.top_keys,
-                keys_per_block=self.keys_per_block,
-                iterations=self.iterations,
-                gate=options["gate"],
-                fit=fit and make(fit, options),
-                difference=Difference() if self.difference else None,
-            )
+            return build_attention(**self.arguments(options) | {x: facts[x] for x in ARGUMENTS if x in facts})
         except ValueError as error:
             raise UserError(f"model.attention: {error}") from error
+
+    def arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of build_attention; parts are made of these options."""
+        score, normalize, fit = make(self.scores[self.score], options), self.normalizers[self.normalize], FITS[self.fit]
+        return dict(
+            score=Softcap(score=score, softcap=self.softcap) if self.softcap else score,
+            normalize=make(normalize, options) if isinstance(normalize, type) else normalize,
+            dropout=options.get("dropout", 0.0),
+            block_size=self.block_size,
+            top_keys=self.top_keys,
+            keys_per_block=self.keys_per_block,
+            iterations=self.iterations,
+            gate=options["gate"],
+            fit=fit and make(fit, options),
+            difference=Subtract() if self.difference else None,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,5 +185,5 @@ def describe_attention(attention: Attention, dtype: Dtype, width: int) -> str:
         return "as written: read(normalize(score(query, keys)), values)"
     kernel = {"cudnn": "cuDNN", "xla": f"XLA on {jax.default_backend()}"}[implementation_of(dtype, width)]
     return f"fused, {kernel}" + (
-        ", but as written in training, for the dropout of weights" if attention.dropout else ""
+        "" if attention.read.is_mean(train=True) else ", but as written in training, for the dropout of weights"
     )

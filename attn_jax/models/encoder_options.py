@@ -152,9 +152,15 @@ class StackOptions(OutputUser):
             return options.build_heads(**heads, causal=causal)
         width = width_of_head(self.hidden_size, self.num_heads, self.num_kv_heads)
         return MultiHead(
-            attention=options.build(width, num_heads=self.num_heads, num_scaled=num_scaled, gate=False),
+            attention=options.build(
+                width,
+                num_heads=self.num_heads,
+                num_scaled=num_scaled,
+                gate=False,
+                forget_heads=(self.num_kv_heads or self.num_heads) if forgets else 0,
+                dtype=setting.dtype,
+            ),
             gate=options.gate,
-            forgets=forgets,
             selective=options.selective,
             num_kv_heads=self.num_kv_heads,
             **heads,

@@ -8,7 +8,7 @@ from attn_jax.attention.names import required_options
 from attn_jax.models.attention_options import AttentionOptions
 from attn_jax.options import options_of
 
-MAKE = "import jax\n\nfrom attn_jax import Attention\n"
+MAKE = "import jax\n\nimport attn_jax\n"
 CALL = "variables = attention.init(jax.random.key(0), query, keys, values)\n"
 CALL += "attended = attention.apply(variables, query, keys, values)"
 

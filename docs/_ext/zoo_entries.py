@@ -20,7 +20,7 @@ from zoo_example import KEYS, QUERY, RNG, SIZE, VALUES, WIDTH, initialized
 from zoo_example import SCORES as EXAMPLE
 from zoo_mechanisms import mechanisms
 
-from attn_jax.attention import core
+from attn_jax.attention import build_attention
 from attn_jax.attention.hard import baselines, readings
 from attn_jax.attention.normalizers import NORMALIZERS, entmax, fusedmax
 from attn_jax.attention.scores import SCORES
@@ -38,12 +38,12 @@ def scores() -> list[Entry]:
         normalize = "kernel_sum" if kind.compact else "softmax"
 
         def weights(kind=kind, normalize=normalize):
-            attention = core.Attention(score=construct(kind), normalize=normalize)
+            attention = build_attention(score=construct(kind), normalize=normalize)
             return initialized(attention, _queries(kind), KEYS, VALUES)[1].weights
 
         fields = [f"score={written(kind)}", *(['normalize="kernel_sum"'] if kind.compact else [])]
         parents = tuple(base for base in kind.__mro__[1:] if base.__module__ == kind.__module__ and text_of(base))
-        code = f"{MAKE}{imports(kind)}\nattention = Attention({', '.join(fields)})\n{CALL}"
+        code = f"{MAKE}{imports(kind)}\nattention = attn_jax.attention({', '.join(fields)})\n{CALL}"
         found.append(Entry("scores", name, kind, (kind, *parents), weights=weights, code=code, option=name))
     return found
 
@@ -63,9 +63,8 @@ def normalizers() -> list[Entry]:
             return normalized(kind)[0]
 
         if isinstance(kind, type):
-            code = (
-                f'{MAKE}{imports(kind)}\nattention = Attention(score="scaled_dot", normalize={written(kind)})\n{CALL}'
-            )
+            made = f'attention = attn_jax.attention(score="scaled_dot", normalize={written(kind)})'
+            code = f"{MAKE}{imports(kind)}\n{made}\n{CALL}"
         else:
             code = f'import attn_jax\n\nattended = attn_jax.attend(query, keys, values, normalize="{name}")'
         described = tuple(dict.fromkeys((*described_by(kind), *also.get(name, ()))))

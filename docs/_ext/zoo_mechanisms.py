@@ -1,6 +1,7 @@
-"""Mechanisms that are fields of Attention or files of their own: windows, gates, fitted lines, heads.
+"""Mechanisms that are wrappers of a part or files of their own: windows, gates, fitted lines, heads.
 
-A mechanism without a table needs a line in MECHANISMS; a field of Attention that no line names makes a test fail.
+A mechanism without a table needs a line in MECHANISMS; an argument of build_attention that no line names makes a test
+fail.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,14 @@ from zoo_entry import Entry, described_by, first_line
 from zoo_example import CAUSAL, KEYS, MASK, QUERY, SIZE, VALUES, WIDTH, initialized
 from zoo_example import SCORES as EXAMPLE
 
-from attn_jax.attention import blockwise, core, gates, selection, selective
+from attn_jax.attention import blockwise, build_attention, gates, maps, selection, selective
 from attn_jax.attention.hard import monotonic
 from attn_jax.attention.local import WINDOWS
 from attn_jax.attention.masks import causal
 from attn_jax.attention.multi_head import MultiHead
+from attn_jax.attention.normalizers import softmax
 from attn_jax.attention.scores import Softcap
-from attn_jax.attention.signed import FITS, Difference
+from attn_jax.attention.signed import FITS, Subtract
 
 
 def _by(fields: dict[str, Callable[[], Any]], **named: Any) -> Callable[[], Any]:
@@ -27,7 +29,7 @@ def _by(fields: dict[str, Callable[[], Any]], **named: Any) -> Callable[[], Any]
 
     def weights():
         made = {name: make() for name, make in fields.items()}
-        return initialized(core.Attention(score="scaled_dot", **made), QUERY, KEYS, VALUES, **named)[1].weights
+        return initialized(build_attention(score="scaled_dot", **made), QUERY, KEYS, VALUES, **named)[1].weights
 
     return weights
 
@@ -35,13 +37,13 @@ def _by(fields: dict[str, Callable[[], Any]], **named: Any) -> Callable[[], Any]
 def _forgetting() -> jax.Array:
     log_gates = jnp.where(jnp.arange(SIZE) == 6, -3.0, -0.1)
     bias = gates.forgetting_bias(log_gates, jnp.arange(SIZE))
-    return core.softmax(EXAMPLE + bias, CAUSAL)
+    return softmax(EXAMPLE + bias, CAUSAL)
 
 
 def _selective() -> jax.Array:
     positions = jnp.arange(SIZE)
     selected = selective.selections(EXAMPLE, CAUSAL, positions)
-    return core.softmax(EXAMPLE - selective.selected_before(selected), CAUSAL)
+    return softmax(EXAMPLE - selective.selected_before(selected), CAUSAL)
 
 
 def _monotonic() -> jax.Array:
@@ -57,16 +59,16 @@ def _markov() -> jax.Array:
 
 
 def _heads() -> jax.Array:
-    heads = MultiHead(attention=core.Attention(score="scaled_dot"), num_heads=2, features=WIDTH)
+    heads = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=2, features=WIDTH)
     return initialized(heads, QUERY, KEYS, VALUES)[1].weights[0]
 
 
 def attention_code(fields: str, *parts: Any, call: str = CALL) -> str:
-    return f'{MAKE}{imports(*parts)}\nattention = Attention(score="scaled_dot", {fields})\n{call}'
+    return f'{MAKE}{imports(*parts)}\nattention = attn_jax.attention(score="scaled_dot", {fields})\n{call}'
 
 
 PLACED = CALL.replace("values)", "values, positions=jax.numpy.arange(len(query)))")
-MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docstrings, option, weights, code)
+MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what has docstrings, option, weights, code)
     **{
         name: (
             ("window",),
@@ -90,18 +92,18 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
     },
     "difference": (
         ("difference",),
-        (Difference,),
+        (Subtract,),
         "model.attention.difference=True",
-        _by({"difference": Difference}),
-        attention_code("difference=Difference()", Difference),
+        _by({"difference": Subtract}),
+        attention_code("difference=Subtract()", Subtract),
     ),
     "softcap": (
         (),
         (Softcap,),
         "model.attention.softcap=2.0",
-        lambda: core.softmax(2 * jnp.tanh(EXAMPLE / 2)),
+        lambda: softmax(2 * jnp.tanh(EXAMPLE / 2)),
         f"{MAKE}from attn_jax.attention.scores import ScaledDot, Softcap\n\n"
-        f"attention = Attention(score=Softcap(score=ScaledDot(), softcap=2.0))\n{CALL}",
+        f"attention = attn_jax.attention(score=Softcap(score=ScaledDot(), softcap=2.0))\n{CALL}",
     ),
     "top_keys": (
         ("top_keys", "keys_per_block"),
@@ -112,7 +114,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
     ),
     "hopfield": (
         ("iterations",),
-        (core.Attention,),
+        (maps.Hopfield,),
         "model.attention.iterations=3",
         _by({"iterations": lambda: 3}),
         attention_code("iterations=3"),
@@ -125,7 +127,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
         attention_code("gate=True"),
     ),
     "forget_gates": (
-        (),
+        ("forget_heads",),
         (gates.forgetting_bias, gates.ForgetGates),
         "model.positions=forgetting",
         _forgetting,
@@ -148,8 +150,8 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
         (MultiHead,),
         "model.num_heads=2",
         _heads,
-        "import jax\n\nfrom attn_jax import Attention, MultiHead\n\n"
-        'heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4)\n'
+        "import jax\n\nimport attn_jax\n\n"
+        'heads = attn_jax.MultiHead(attention=attn_jax.attention(score="scaled_dot"), num_heads=2, features=4)\n'
         "variables = heads.init(jax.random.key(0), query, keys, values)\n"
         "attended = heads.apply(variables, query, keys, values)",
     ),
@@ -162,7 +164,7 @@ MECHANISMS: dict[str, tuple] = {  # name -> (fields of Attention, what has docst
     ),
 }
 # They have tables of their own, or make no weights.
-PLAIN_FIELDS = {"score", "normalize", "read", "dropout", "parent", "name"}
+PLAIN_FIELDS = {"score", "normalize", "read", "dropout", "dtype"}
 
 
 def mechanisms() -> list[Entry]:

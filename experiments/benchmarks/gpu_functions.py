@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.attention import Attention
+from attn_jax.attention import Attention, build_attention
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written import FEATURE_MAPS, Delta, Linear, chunked, make_writes, recurrent
 from attn_jax.types import Array
@@ -30,7 +30,7 @@ def random_arrays(batch: int, heads: int, length: int, width: int) -> list[np.nd
 
 def attend(block_size: int = 0, **masks: Any) -> Callable:
     """Returns (query, keys, values) -> context of our attention, by the fused kernel if block_size is 0."""
-    attention = Attention(score="scaled_dot", block_size=block_size)
+    attention = build_attention(score="scaled_dot", block_size=block_size)
     return lambda *arrays: attention.apply({}, *arrays, **masks).context
 
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.attention import Attention
+from attn_jax.attention import build_attention
 from attn_jax.attention.normalizers import kernel_sum
 from attn_jax.attention.scores.kernels import Gaussian
 from attn_jax.models.kernel_regression.model import KernelRegression
@@ -30,7 +30,7 @@ from experiments.benchmarks.turns import write
 
 NUM_POINTS, NUM_STEPS = 40, 25
 PLACES, TRUTH = grid()
-KERNEL = KernelRegression(attention=Attention(score=Gaussian(initial=(1.0,), exact=True), normalize=kernel_sum))
+KERNEL = KernelRegression(attention=build_attention(score=Gaussian(initial=(1.0,), exact=True), normalize=kernel_sum))
 
 
 def best_width(x: jax.Array, y: jax.Array) -> jax.Array:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from attn_jax.attention import Attention
+from attn_jax.attention import build_attention
 from attn_jax.attention.scores.products import Dot
 from attn_jax.cli.allocator import use_huge_pages
 from attn_jax.cli.options import resolve
@@ -41,7 +41,7 @@ class Reader(nn.Module):
 
     @nn.compact
     def __call__(self, hidden, states, mask):
-        context = Attention(score=Dot())(hidden, states, key_mask=mask).context
+        context = build_attention(score=Dot())(hidden, states, key_mask=mask).context
         return jnp.tanh(nn.Dense(SIZE, use_bias=False)(jnp.concatenate([context, hidden], axis=-1)))
 
 

@@ -5,12 +5,13 @@ The functions are called by themselves: within attention the annotations, which 
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention import MultiHead, build_attention
 from attn_jax.attention.arguments import (
     check_array,
     check_bias,
@@ -19,10 +20,11 @@ from attn_jax.attention.arguments import (
     check_rng,
 )
 from attn_jax.attention.blockwise import blockwise_attention
-from attn_jax.attention.fields import check_module, check_whole
 from attn_jax.attention.hard.monotonic import MonotonicSelection
+from attn_jax.attention.local import LocalM
 from attn_jax.attention.masks import check_boolean
 from attn_jax.attention.normalizers import entmax, softmax, takes_mask
+from attn_jax.attention.parts import check_kind
 from attn_jax.attention.scores import Gaussian
 from attn_jax.models.memory_networks.options import ALL_NORMALIZERS
 
@@ -45,9 +47,9 @@ QUERY, KEYS, VALUES = jnp.ones((5, 8)), jnp.ones((7, 8)), jnp.ones((7, 3))
         (check_memory, (KEYS, VALUES, jnp.ones(3, bool)), r"key_mask of shape \(3,\) does not fit keys"),
         (check_memory, (KEYS, VALUES, [True] * 7), r"key_mask: expected a boolean array, .* got \[True"),
         (check_bias, (jnp.ones((3, 7)), QUERY, KEYS), r"bias of shape \(3, 7\) does not broadcast .*\(5, 7\)"),
-        (check_module, ("window", 3, "LocalP"), r"window is 3; expected a module such as LocalP\(\.\.\.\), or None"),
-        (check_module, ("window", None, "LocalP"), None),
-        (check_whole, ("top_keys", 1.5), r"top_keys is 1\.5; expected a whole number"),
+        (check_kind, ("window", 3, nn.Module, "a module"), r"window is 3; expected a module"),
+        (check_kind, ("window", LocalM(size=1), nn.Module, "a module"), None),
+        (check_kind, ("top_keys", 1.5, int, "a whole number"), r"top_keys is 1\.5; expected a whole number"),
         (check_rng, (0,), r"rng is 0; expected a key, such as jax\.random\.key\(0\)"),
         (check_rng, (np.uint32(3),), "rng is .*3.*; expected a key"),
         (check_rng, (jax.random.key(0),), None),
@@ -74,40 +76,39 @@ def test_a_mask_is_no_bias(block_size):
         check_bias(jnp.ones((5, 7), bool), QUERY, KEYS)
     causal = lambda query, key: key <= query  # noqa: E731
     with pytest.raises(ValueError, match=message):
-        Attention(score="dot", block_size=block_size).apply({}, QUERY, KEYS, VALUES, bias=causal)
+        build_attention(score="dot", block_size=block_size).apply({}, QUERY, KEYS, VALUES, bias=causal)
     with pytest.raises(ValueError, match=message):
         blockwise_attention(lambda query, keys: query @ keys.T, QUERY, KEYS, VALUES, bias=causal)
 
 
 def test_sampling_in_training_needs_an_rng():
-    attention = Attention(score="dot", read="straight_through")
+    attention = build_attention(score="dot", read="straight_through")
     with pytest.raises(ValueError, match="read=straight_through samples keys in training, and needs an rng"):
         attention.apply({}, QUERY, KEYS, VALUES, train=True)
     context = attention.apply({}, QUERY, KEYS, VALUES).context  # the most probable key
-    assert context.shape == (5, 3) and attention.needs_rng and not Attention(score="dot").needs_rng
+    assert context.shape == (5, 3) and attention.needs_rng and not build_attention(score="dot").needs_rng
 
 
 def test_the_context_has_the_type_of_the_values():
     half = VALUES.astype(jnp.bfloat16)
     for options in ({"score": Gaussian(width=(1.0,))}, {"score": "dot", "block_size": 2}, {"score": "scaled_dot"}):
-        context = jax.eval_shape(lambda o=options: Attention(**o).apply({}, QUERY, KEYS, half).context)
+        context = jax.eval_shape(lambda o=options: build_attention(**o).apply({}, QUERY, KEYS, half).context)
         assert context.dtype == jnp.bfloat16, options
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(attention=Attention(score="dot", gate=True)), r"expected MultiHead\(gate=True\)"),
         (dict(features=0), "features is 0; expected at least 1"),
         (
-            dict(attention=Attention(score="dot", monotonic=MonotonicSelection())),
+            dict(attention=build_attention(score="dot", monotonic=MonotonicSelection())),
             "expected monotonic=None",
         ),
     ],
 )
 def test_heads_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
-        MultiHead(**{"attention": Attention(score="dot"), "num_heads": 2, "features": 8} | options)
+        MultiHead(**{"attention": build_attention(score="dot"), "num_heads": 2, "features": 8} | options)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_heads_that_cannot_be(options, message):
 )
 def test_a_function_that_takes_no_mask_is_no_normalizer(options, message):
     with pytest.raises(TypeError, match=message):
-        Attention(score="dot", **options)
+        build_attention(score="dot", **options)
 
 
 def test_functions_of_scores_and_mask_are_normalizers():

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from arrays import compiled
 
-from attn_jax import Attention, LocalM, MultiHead
+from attn_jax import LocalM, MultiHead
 from attn_jax.attention.blockwise import blockwise_attention
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers import (
     LearnedSink,
@@ -310,7 +311,7 @@ def test_attention_by_blocks_is_attention(score, normalize):
     real = jnp.asarray(np.arange(KEYS) < np.array([KEYS, 7])[:, None])
 
     def heads(block_size):
-        attention = Attention(score=score, normalize=normalize, block_size=block_size)
+        attention = build_attention(score=score, normalize=normalize, block_size=block_size)
         return MultiHead(attention=attention, num_heads=HEADS, features=HEADS * WIDTH)
 
     params = heads(0).init(jax.random.key(1), x, x)
@@ -330,9 +331,9 @@ def test_attention_by_blocks_is_attention(score, normalize):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (dict(dropout=0.1), "dropout of weights"),
-        (dict(read="top"), "read=top"),
-        (dict(window=LocalM(size=2)), "a window"),
+        (dict(dropout=0.1), "block_size needs weights that are read as they are, unlike those of Dropped"),
+        (dict(read="top"), "those of read=top"),
+        (dict(window=LocalM(size=2)), "those of Windowed"),
         (dict(score=Location(max_length=9)), "the Location score"),
         (dict(normalize="fusedmax"), "Fusedmax cannot be computed block by block"),
         (dict(block_size=-1), "block_size is -1"),
@@ -341,4 +342,4 @@ def test_attention_by_blocks_is_attention(score, normalize):
 )
 def test_what_blocks_do_not_go_together_with_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        Attention(**dict(score="dot", block_size=4) | fields)
+        build_attention(**dict(score="dot", block_size=4) | fields)

@@ -10,7 +10,7 @@ import pytest
 from arrays import compiled, params_of
 
 import attn_jax
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, build_attention
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.hard.readings import log_of
 from attn_jax.attention.local import LocalM, LocalP
@@ -69,7 +69,7 @@ def attend(request):
     """(query, keys, mask, positions) -> (context, weights), compiled once for each shape."""
     score, name, window = CASES[request.param]
     normalize = NORMALIZERS[name]
-    attention = Attention(
+    attention = build_attention(
         score=score, normalize=normalize() if isinstance(normalize, type) else normalize, window=window
     )
     params = jax.tree.map(jnp.asarray, params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read))
@@ -103,7 +103,7 @@ def test_masking_is_deleting_and_a_batch_is_its_rows(attend):
 
 
 def test_keys_outside_a_local_window_have_no_weight():
-    attention = Attention(score=Dot(), window=LocalM(size=SIZE))
+    attention = build_attention(score=Dot(), window=LocalM(size=SIZE))
     _, weights = compiled(lambda *args: attention.apply({}, *args, method=read))(QUERY, MEMORY, MASK, POSITIONS)
     outside = np.abs(np.arange(KEYS) - POSITIONS[..., None]) > SIZE
     assert np.all(weights[outside] == 0)
@@ -116,11 +116,13 @@ def test_keys_outside_a_local_window_have_no_weight():
 
 
 def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
-    attention = Attention(score=Dot(), window=LocalP(size=SIZE, features=3))
+    attention = build_attention(score=Dot(), window=LocalP(size=SIZE, features=3))
     params = jax.tree.map(jnp.asarray, params_of(attention, QUERY, MEMORY, MASK, POSITIONS, method=read))
 
     def both(attention, query, keys, mask, positions):
-        return read(attention, query, keys, mask, positions)[1], attention.window(query, positions, key_mask=mask)
+        return read(attention, query, keys, mask, positions)[1], attention.map.normalize.window(
+            query, positions, key_mask=mask
+        )
 
     weights, (near, factor) = compiled(lambda *args: attention.apply({"params": params}, *args, method=both))(
         QUERY, MEMORY, MASK, POSITIONS
@@ -132,7 +134,7 @@ def test_local_p_multiplies_the_weights_and_does_not_normalize_again():
 
 def test_a_mask_for_each_query_narrows_the_memory():
     causal = np.arange(KEYS) <= np.array([0, 4, 8])[:, None]
-    attention = Attention(score=ScaledDot())
+    attention = build_attention(score=ScaledDot())
 
     def masked(attention, query, keys, mask, causal):
         return attention(query, attention.prepare(keys, key_mask=mask), mask=causal).weights
@@ -148,7 +150,7 @@ def test_values_may_differ_from_keys_and_have_heads():
     rng = np.random.default_rng(1)
     query, keys = rng.normal(size=(2, 2, 5, QUERIES, WIDTH)).astype(np.float32)[:, :, :1]
     values = rng.normal(size=(2, 1, QUERIES, 7)).astype(np.float32)
-    attention = Attention(score=ScaledDot())
+    attention = build_attention(score=ScaledDot())
 
     def apart(attention, query, keys, values):
         return attention(query, attention.prepare(keys, values)).context
@@ -166,7 +168,7 @@ def test_a_reading_of_several_rows_is_refused_and_of_one_row_is_read(name):
     reading = READINGS[name]
     if "num_samples" in inspect.signature(reading.function).parameters and name not in ("gumbel_rao", "top"):
         reading = reading.configure(num_samples=3)
-    attention = Attention(score=ScaledDot(), read=reading)
+    attention = build_attention(score=ScaledDot(), read=reading)
 
     def read_noisily(attention, query, keys):
         attended = attention(query, attention.prepare(keys), rng=jax.random.key(0))
@@ -198,7 +200,7 @@ def test_torch_computes_the_same():
     scores = torch.bmm(query, memory.transpose(1, 2)).masked_fill(~torch.tensor(mask)[:, None], -torch.inf)
     plain = torch.bmm(scores.softmax(-1), memory)
     for score, expected in [(ScaledDot(), scaled), (Dot(), plain)]:
-        call = compiled(lambda *args, score=score: Attention(score=score).apply({}, *args, method=read)[0])
+        call = compiled(lambda *args, score=score: build_attention(score=score).apply({}, *args, method=read)[0])
         np.testing.assert_allclose(call(QUERY[:3], MEMORY[:3], mask, positions), expected.numpy(), atol=1e-5)
 
 
@@ -208,17 +210,17 @@ def test_every_score_is_tried():
 
 def test_only_weights_that_sum_to_one_are_sampled_from():
     for name in ("rela", "softmax_one", "softpick", "linear"):
-        with pytest.raises(ValueError, match="read=reinforce samples keys, and needs weights that sum to one"):
-            Attention(score="scaled_dot", normalize=name, read="reinforce")
-    assert Attention(score="scaled_dot", normalize="sparsemax", read="reinforce").sums_to_one
+        with pytest.raises(ValueError, match=f"read=reinforce needs weights that .*, unlike those of {name} "):
+            build_attention(score="scaled_dot", normalize=name, read="reinforce")
+    assert build_attention(score="scaled_dot", normalize="sparsemax", read="reinforce").sums_to_one
     with_options = functools.partial(NORMALIZERS["rela"])  # what holds for a function holds for a partial of it
-    assert not Attention(score="scaled_dot", normalize=with_options).sums_to_one
+    assert not build_attention(score="scaled_dot", normalize=with_options).sums_to_one
 
 
 def test_a_line_is_not_fitted_by_negative_weights():
-    with pytest.raises(ValueError, match="fit=line needs weights that are not negative"):
-        Attention(score="scaled_dot", normalize="linear", fit=LocalLine())
-    assert Attention(score="scaled_dot", normalize="linear", fit=Parallax()).fit is not None
+    with pytest.raises(ValueError, match="fit=LocalLine needs weights that are never negative, unlike those of linear"):
+        build_attention(score="scaled_dot", normalize="linear", fit=LocalLine())
+    assert build_attention(score="scaled_dot", normalize="linear", fit=Parallax()).map.fit is not None
 
 
 @pytest.mark.slow
@@ -235,9 +237,9 @@ def test_query_keys_and_values_may_have_different_dtypes(normalize):
 @pytest.mark.parametrize("restriction", ["window", "monotonic"])
 def test_keys_are_not_sampled_from_weights_that_need_not_sum_to_one(restriction):
     module = {"window": LocalP(size=SIZE, features=3), "monotonic": MonotonicSelection()}[restriction]
-    with pytest.raises(ValueError, match="samples keys, and needs weights that sum to one"):
-        Attention(score="dot", read="reinforce", **{restriction: module})
-    assert not Attention(score="dot", **{restriction: module}).sums_to_one
+    with pytest.raises(ValueError, match="read=reinforce needs weights that sum to one"):
+        build_attention(score="dot", read="reinforce", **{restriction: module})
+    assert not build_attention(score="dot", **{restriction: module}).sums_to_one
 
 
 @pytest.mark.slow
@@ -246,7 +248,7 @@ def test_a_normalizer_that_reads_the_query_gets_it_with_the_axes_of_the_scores(n
     """Queries of heads without a batch, and as many texts as heads: no axis is taken for another one."""
     rng = np.random.default_rng(3)
     query, keys = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2, 3, 4), (2, 2, 5, 4)))
-    attention = Attention(score="dot", normalize=normalize)
+    attention = build_attention(score="dot", normalize=normalize)
     moved = lambda x: x + jnp.asarray(rng.normal(size=x.shape), jnp.float32)  # noqa: E731
     params = jax.tree.map(moved, params_of(attention, query, keys))
     expected = attention.apply({"params": params}, jnp.broadcast_to(query, (2, 2, 3, 4)), keys)
@@ -257,7 +259,7 @@ def test_a_normalizer_that_reads_the_query_gets_it_with_the_axes_of_the_scores(n
 def test_without_keys_the_context_is_zero(normalize):
     query, keys = jnp.ones((2, 3, WIDTH)), jnp.ones((2, 0, WIDTH))
     for block_size in (0, 4):
-        attended = Attention(score="dot", normalize=normalize, block_size=block_size).apply({}, query, keys)
+        attended = build_attention(score="dot", normalize=normalize, block_size=block_size).apply({}, query, keys)
         assert attended.weights.shape == (2, 3, 0) and not np.any(attended.context)
 
 
@@ -265,7 +267,7 @@ def test_without_keys_the_context_is_zero(normalize):
 @pytest.mark.parametrize("batch, queries, keys", [(0, 2, 3), (2, 0, 3), (2, 3, 0)])
 @pytest.mark.parametrize("normalize", NORMALIZERS)
 def test_of_nothing_every_normalizer_makes_nothing(normalize, batch, queries, keys):
-    attention = Attention(score="scaled_dot", normalize=normalize)
+    attention = build_attention(score="scaled_dot", normalize=normalize)
     query, keys = jnp.ones((batch, queries, WIDTH)), jnp.ones((batch, keys, WIDTH))
 
     def context_and_weights():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, params_of
 
-from attn_jax.attention import NORMALIZERS, SCORES, Attention
+from attn_jax.attention import NORMALIZERS, SCORES, build_attention
 from attn_jax.attention.names import required_options
 
 RNG = np.random.default_rng(0)
@@ -43,18 +43,18 @@ def total_of(attentions):
 @pytest.mark.slow
 def test_of_every_score():
     scores = [made(kind) for name, kind in SCORES.items() if name not in ZERO]
-    attentions = [Attention(score=s, normalize="kernel_sum" if s.compact else "softmax") for s in scores]
+    attentions = [build_attention(score=s, normalize="kernel_sum" if s.compact else "softmax") for s in scores]
     check_derivatives(total_of(attentions), QUERY, KEYS)
 
 
 @pytest.mark.slow
 def test_of_elementwise_normalizers():
     names = [name for name in NORMALIZERS if name not in ZERO | ELSEWHERE]
-    check_derivatives(total_of([Attention(score="dot", normalize=name) for name in names]), QUERY, KEYS)
+    check_derivatives(total_of([build_attention(score="dot", normalize=name) for name in names]), QUERY, KEYS)
 
 
 @pytest.mark.slow
 def test_steps_have_a_gradient_of_zero():
-    one = lambda name: Attention(score="dot", normalize=name) if name in NORMALIZERS else None  # noqa: E731
-    hard = total_of([one("hardmax"), Attention(score=made(SCORES["constant"]), normalize="kernel_sum")])
+    one = lambda name: build_attention(score="dot", normalize=name) if name in NORMALIZERS else None  # noqa: E731
+    hard = total_of([one("hardmax"), build_attention(score=made(SCORES["constant"]), normalize="kernel_sum")])
     assert all(np.all(x == 0) for x in jax.grad(hard, (0, 1))(*(jnp.asarray(x, jnp.float32) for x in (QUERY, KEYS))))

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attn_jax.attention import NORMALIZERS, MultiHead
-from attn_jax.attention.core import Attention
+from attn_jax.attention import NORMALIZERS, MultiHead, build_attention
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.hard.estimators import combine
 from attn_jax.attention.hard.monotonic import MonotonicSelection, forward, log_transition
@@ -14,7 +13,7 @@ from attn_jax.attention.hard.readings import READINGS, log_of
 from attn_jax.attention.local import LocalM, LocalP
 from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers.forms import FORMS
-from attn_jax.attention.signed import Difference
+from attn_jax.attention.signed import Subtract
 from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.pooling import StructuredPooling
 from attn_jax.layers.rnn import CELLS, Recurrence
@@ -52,20 +51,20 @@ def check(attention):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NORMALIZERS))
 def test_of_every_normalizer(name):
-    check(Attention(score="dot", normalize=name))
+    check(build_attention(score="dot", normalize=name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BY_BLOCKS)
 def test_of_every_normalizer_by_blocks(name):
-    check(Attention(score="dot", normalize=name, block_size=2))
+    check(build_attention(score="dot", normalize=name, block_size=2))
 
 
 X = jnp.asarray(RNG.normal(size=(2, 5, 4)), jnp.float32)
 KEY_MASK = jnp.asarray([[True, True, True, False, False], [False] * 5])
 PLACES = jnp.broadcast_to(jnp.arange(5), (2, 5))
 WINDOWS = LocalM(size=2), LocalP(size=2, features=3)
-POOLING = StructuredPooling(attention=Attention(score="scaled_dot"), num_queries=2, features=4)
+POOLING = StructuredPooling(attention=build_attention(score="scaled_dot"), num_queries=2, features=4)
 
 
 def applied(module, *arguments, **call):
@@ -73,12 +72,12 @@ def applied(module, *arguments, **call):
 
 
 def attended(call=(), **options):
-    module = Attention(**dict(score="scaled_dot") | options)
+    module = build_attention(**dict(score="scaled_dot") | options)
     return lambda x: applied(module, x, x, key_mask=KEY_MASK, **dict(call))
 
 
 def heads(attention=(), call=(), **options):
-    module = MultiHead(attention=Attention(score="scaled_dot", **dict(attention)), features=8, **options)
+    module = MultiHead(attention=build_attention(score="scaled_dot", **dict(attention)), features=8, **options)
     return lambda x: applied(module, x, x, key_mask=KEY_MASK, positions=PLACES, **dict(call)).context
 
 
@@ -124,10 +123,10 @@ MECHANISMS |= {
     "largest scores of blocks": attended(top_keys=2, keys_per_block=2),
     "heads": heads(num_heads=4),
     "heads that share keys": heads(num_heads=4, num_kv_heads=2),
-    "heads with gates": heads(num_heads=4, forgets=True, gate=True, call=dict(mask=causal)),
-    "heads with gates, by blocks": heads(dict(block_size=2), num_heads=4, forgets=True, call=dict(mask=causal)),
+    "heads with gates": heads(dict(forget_heads=4), num_heads=4, gate=True, call=dict(mask=causal)),
+    "heads with gates, by blocks": heads(dict(block_size=2, forget_heads=4), num_heads=4, call=dict(mask=causal)),
     "selective heads": heads(num_heads=4, selective=True, call=dict(mask=causal_mask(5))),
-    "differences": heads(dict(difference=Difference()), num_heads=2),
+    "differences": heads(dict(difference=Subtract()), num_heads=2),
     "pooling": lambda x: applied(POOLING, x, key_mask=KEY_MASK),
 }
 
@@ -149,7 +148,7 @@ def test_of_the_fused_kernel(given):
     bias = jnp.where(allowed, jnp.cos(X @ jnp.swapaxes(X, 1, 2)), -jnp.inf if given == "bias" else 0.0)
     call = {"key_mask": KEY_MASK} if given == "key_mask" else {}
     total = lambda x, bias: jnp.sum(jnp.sin(fused_attention(x, x, x, scale=1.0, bias=bias, **call)))  # noqa: E731
-    plain = lambda x, bias: jnp.sum(jnp.sin(Attention(score="dot").apply({}, x, x, bias=bias, **call).context))  # noqa: E731
+    plain = lambda x, bias: jnp.sum(jnp.sin(build_attention(score="dot").apply({}, x, x, bias=bias, **call).context))  # noqa: E731
     found, expected = (jax.value_and_grad(f, argnums=(0, 1))(X, bias) for f in (total, plain))
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)

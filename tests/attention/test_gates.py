@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled, params_of
 
-from attn_jax import Attention, MultiHead
+from attn_jax import MultiHead
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.gates import forgetting_bias
 from attn_jax.attention.masks import causal_mask
 from attn_jax.attention.multi_head import write
@@ -60,8 +61,9 @@ def test_a_masked_key_forgets_nothing_as_if_it_were_not_there():
     np.testing.assert_allclose(*contexts, rtol=1e-5)
 
 
-def heads_of(groups=0, **options):
-    attention = Attention(score="scaled_dot", normalize=options.pop("normalize", "softmax"))
+def heads_of(groups=0, forgets=False, normalize="softmax", **options):
+    forget_heads = (groups or HEADS) if forgets else 0
+    attention = build_attention(score="scaled_dot", normalize=normalize, forget_heads=forget_heads)
     return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=groups, **options)
 
 
@@ -70,7 +72,7 @@ def heads_of(groups=0, **options):
 def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions(groups, normalize):
     heads = heads_of(groups, forgets=True, gate=True, normalize=normalize)
     params = params_of(heads, X, X, positions=PLACES)
-    assert params["forget_gates"]["Dense_0"]["kernel"].shape == (WIDTH, groups or HEADS)
+    assert params["attention"]["map"]["gates"]["Dense_0"]["kernel"].shape == (WIDTH, groups or HEADS)
 
     def whole(params, x):
         return heads.apply({"params": params}, x, x, mask=causal_mask(LENGTH), positions=PLACES).context
@@ -101,9 +103,12 @@ def test_weights_are_those_of_the_scores_with_the_bias():
     def run(module, params, **options):
         return compiled(lambda p: module.apply({"params": p}, X, X, **options).weights)(params)
 
-    gates = X @ params["forget_gates"]["Dense_0"]["kernel"] + params["forget_gates"]["Dense_0"]["bias"]
+    gates = (
+        X @ params["attention"]["map"]["gates"]["Dense_0"]["kernel"]
+        + params["attention"]["map"]["gates"]["Dense_0"]["bias"]
+    )
     bias = forgetting_bias(jnp.swapaxes(jax.nn.log_sigmoid(gates), 1, 2), PLACES[:, None])
-    plain = {name: leaf for name, leaf in params.items() if name != "forget_gates"}
+    plain = {name: leaf for name, leaf in params.items() if name != "attention"}
     expected = run(heads_of(), plain, bias=bias)
     np.testing.assert_allclose(run(heads, params, positions=PLACES), expected, atol=1e-6)
     with pytest.raises(ValueError, match="a memory with forget gates needs the positions of the queries"):
@@ -112,11 +117,11 @@ def test_weights_are_those_of_the_scores_with_the_bias():
 
 def test_a_gate_multiplies_the_context():
     query, keys = X[:, :3], X
-    gated, plain = Attention(score="dot", gate=True), Attention(score="dot")
+    gated, plain = build_attention(score="dot", gate=True), build_attention(score="dot")
     params = params_of(gated, query, keys, jnp.ones((BATCH, LENGTH, 5)))
     values = jnp.asarray(RNG.normal(size=(BATCH, LENGTH, 5)), jnp.float32)
     attended = compiled(lambda p: gated.apply({"params": p}, query, keys, values).context)(params)
-    dense = params["context_gate"]["Dense_0"]
+    dense = params["read"]["context_gate"]["Dense_0"]
     factor = 1 / (1 + np.exp(-(query @ dense["kernel"] + dense["bias"])))
     np.testing.assert_allclose(attended, plain.apply({}, query, keys, values).context * factor, rtol=1e-4, atol=1e-6)
 

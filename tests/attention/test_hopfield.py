@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax import NORMALIZERS, Additive, Attention, Gaussian, MultiHead
+from attn_jax import NORMALIZERS, Additive, Gaussian, MultiHead
+from attn_jax.attention.build import build_attention
 
 RNG = np.random.default_rng(0)
 PATTERNS = RNG.normal(size=(5, 4))
@@ -19,7 +20,7 @@ REGULARIZERS = {  # Omega of the normalizer: its weights maximize weights . scor
 
 
 def hopfield(iterations, score="dot", **options):
-    return Attention(score=score, iterations=iterations, **options)
+    return build_attention(score=score, iterations=iterations, **options)
 
 
 def reads(iterations, query, keys, values=None, **options):
@@ -56,7 +57,7 @@ def test_the_energy_falls_with_each_iteration(name):
 
 @pytest.mark.slow
 def test_noisy_patterns_are_retrieved_exactly_by_sparse_weights():
-    patterns = np.sign(RNG.normal(size=(20, 32)))
+    patterns = np.sign(RNG.normal(size=(20, 64)))
     noisy = patterns * np.where(RNG.random(patterns.shape) < 0.15, -1, 1)
     assert np.all(np.any(noisy != patterns, axis=-1))
     found, weights = reads(3, noisy, patterns, normalize="sparsemax")
@@ -110,7 +111,7 @@ def test_heads_iterate_each_for_itself_with_shared_keys():
 def test_what_cannot_be_iterated_is_one_line():
     with pytest.raises(ValueError, match="iterations is 0; expected at least 1"):
         hopfield(0)
-    with pytest.raises(ValueError, match="block_size does not go together with iterations=2"):
+    with pytest.raises(ValueError, match="block by block, unlike those of Hopfield"):
         hopfield(2, block_size=4)
     attention = hopfield(2, Additive(features=5))
     with pytest.raises(ValueError, match="keys that can be queries, of width 4; those of this score have 5 columns"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from arrays import compiled, params_of
 
-from attn_jax import Attention
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.local import LocalM, LocalP
 
 BATCH, QUERIES, KEYS, WIDTH, SIZE = 3, 4, 12, 5, 2
@@ -66,7 +66,7 @@ def test_masking_a_key_is_deleting_it(window, masked):
     rng = np.random.default_rng(1)
     keys = jax.numpy.asarray(rng.normal(size=(KEYS, WIDTH)), jax.numpy.float32)
     query, positions = jax.numpy.asarray(QUERY[0]), jax.numpy.asarray([0, 1, 4, 6])
-    attention = Attention(score="dot", window=window)
+    attention = build_attention(score="dot", window=window)
     params = {"params": params_of(attention, query, keys, positions=positions, scale=1.5)}
     real = ~np.isin(np.arange(KEYS), masked)
 

@@ -7,7 +7,7 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
-from attn_jax.attention import NORMALIZERS
+from attn_jax.attention import NORMALIZERS, build_attention
 from attn_jax.attention.core import Attention
 from attn_jax.attention.hard.monotonic import forward, log_transition
 from attn_jax.attention.masks import causal
@@ -23,7 +23,7 @@ BY_BLOCKS = sorted(name for name, x in NORMALIZERS.items() if x in FORMS or hasa
 
 
 def attention(name, block_size=0):
-    module = Attention(score="scaled_dot", normalize=name, block_size=block_size)
+    module = build_attention(score="scaled_dot", normalize=name, block_size=block_size)
     return module, lambda params, x: module.apply(params, x, x, mask=causal).context
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attn_jax
-from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention import MultiHead, build_attention
 from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.fused import fused_attention
 from attn_jax.attention.hard.monotonic import log_transition
@@ -93,7 +93,7 @@ def test_a_mask_given_by_its_place_is_refused(name):
 
 
 def heads(**options):
-    module = MultiHead(attention=Attention(score="scaled_dot", **options), num_heads=2, features=8)
+    module = MultiHead(attention=build_attention(score="scaled_dot", **options), num_heads=2, features=8)
     params = module.init(jax.random.key(0), QUERY, KEYS)
     return lambda *arrays, **masks: module.apply(params, *arrays, **masks).context
 
@@ -159,7 +159,7 @@ def test_no_meaning_is_guessed_from_a_shape():
 
 
 def test_a_memory_has_its_mask_of_keys_already():
-    attention = Attention(score="dot")
+    attention = build_attention(score="dot")
     memory = attention.apply({}, KEYS, key_mask=LENGTHS, method="prepare")
     with pytest.raises(ValueError, match="a Memory has its values and its key_mask already"):
         attention.apply({}, QUERY, memory, key_mask=LENGTHS)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from arrays import compiled, params_of
 
-from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, MultiHead
+from attn_jax.attention import NORMALIZERS, READINGS, SCORES, MultiHead, build_attention
 from attn_jax.attention.fused import fused_attention, implementation_of
 from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.multi_head import head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
-from attn_jax.attention.signed import Difference
+from attn_jax.attention.signed import Subtract
 from attn_jax.layers.positions import rotate
 
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 4, 5, 8, 4
@@ -208,7 +208,7 @@ def test_attention_hands_a_causal_order_to_the_kernel(monkeypatch):
         "attn_jax.attention.core.fused_attention",
         lambda *args, **options: given.append(options) or fused_attention(*args, **options),
     )
-    attention = Attention(score=Dot()).bind({})
+    attention = build_attention(score=Dot()).bind({})
     x = jnp.asarray(np.random.default_rng(4).normal(size=(2, 4, 8)), jnp.float32)
     found, expected = (attention(x, x, mask=mask).context for mask in (causal, causal_mask(4)))
     assert given[0]["mask"] is causal and given[1]["mask"].shape == (4, 4)
@@ -223,11 +223,11 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
         lambda *args, **options: calls.append(1) or fused_attention(*args, **options),
     )
     fusible = {
-        name: Attention(score=ScaledDot(), normalize=softmax, read=READINGS["expectation"], **options)
+        name: build_attention(score=ScaledDot(), normalize=softmax, read=READINGS["expectation"], **options)
         for name, options in {"plain": {}, "dropping": {"dropout": 0.5}}.items()
     } | {
-        "sparse": Attention(score=ScaledDot(), normalize=NORMALIZERS["sparsemax"]),
-        "additive": Attention(score=Additive(features=3)),
+        "sparse": build_attention(score=ScaledDot(), normalize=NORMALIZERS["sparsemax"]),
+        "additive": build_attention(score=Additive(features=3)),
     }
     taken = {}
     for name, attention in fusible.items():
@@ -250,7 +250,7 @@ def test_attention_takes_the_fused_kernel_where_it_may(monkeypatch):
 def test_leading_axes_broadcast(query, keys):
     rng = np.random.default_rng(2)
     query, keys = (rng.normal(size=shape).astype(np.float32) for shape in (query, keys))
-    attention = Attention(score=Dot()).bind({})
+    attention = build_attention(score=Dot()).bind({})
     attended = attention(jnp.asarray(query), attention.prepare(jnp.asarray(keys)))
     lead = np.broadcast_shapes(query.shape[:-2], keys.shape[:-2])
     query, keys = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (query, keys))
@@ -273,7 +273,7 @@ def test_cudnn_is_for_what_it_has_a_gradient_of(monkeypatch):
 
 def plain_weights(module, num_kv_heads=0, normalize=softmax):
     heads = MultiHead(
-        attention=Attention(score=module, normalize=normalize),
+        attention=build_attention(score=module, normalize=normalize),
         num_heads=HEADS,
         features=WIDTH,
         num_kv_heads=num_kv_heads,
@@ -290,7 +290,7 @@ def test_each_head_is_one_attention():
     contexts, width = [], WIDTH // HEADS
     for head in range(HEADS):
         own = slice(head * width, (head + 1) * width)
-        attention = Attention(score=ScaledDot()).bind({})
+        attention = build_attention(score=ScaledDot()).bind({})
         one = attention(
             query[..., own], attention.prepare(keys[..., own], values[..., own], key_mask=MASK), mask=NARROW
         )
@@ -322,7 +322,7 @@ def test_shared_keys_are_repeated_keys(score):
 @pytest.mark.slow
 @pytest.mark.parametrize("reading", ["top", "reinforce", "gumbel_softmax"])
 def test_every_head_reads_on_its_own(reading):
-    attention = Attention(score=ScaledDot(), read=READINGS[reading])
+    attention = build_attention(score=ScaledDot(), read=READINGS[reading])
     heads = MultiHead(attention=attention, num_heads=HEADS, features=WIDTH)
     params = params_of(heads, QUERY, MEMORY, MASK, method=read)
     attended = heads.apply({"params": params}, QUERY, MEMORY, MASK, rng=jax.random.key(0), method=read)
@@ -337,7 +337,7 @@ def test_every_head_reads_on_its_own(reading):
 
 @pytest.mark.slow
 def test_dropped_weights_keep_their_mean():
-    heads = MultiHead(attention=Attention(score=ScaledDot(), dropout=0.4), num_heads=1, features=WIDTH)
+    heads = MultiHead(attention=build_attention(score=ScaledDot(), dropout=0.4), num_heads=1, features=WIDTH)
     params = params_of(heads, QUERY, MEMORY, MASK, method=read)
     whole = heads.apply({"params": params}, QUERY, MEMORY, MASK, method=read)
     rngs = jax.random.split(jax.random.key(0), 4000)
@@ -400,7 +400,7 @@ def test_errors():
         head_width(8, 5)
     with pytest.raises(ValueError, match="num_kv_heads 3 does not divide num_heads 4; the nearest is 2"):
         head_width(8, 4, 3)
-    attention = Attention(score=Dot())
+    attention = build_attention(score=Dot())
     with pytest.raises(ValueError, match=r"mask of shape \(3, 4, 6\) does not fit scores of shape \(3, 4, 5\)"):
         attention.apply({}, QUERY, MEMORY, MASK, jnp.ones((BATCH, QUERIES, 6), bool), method=read)
     with pytest.raises(ValueError, match=r"mask of shape \(3, 2, 5\) does not fit scores of shape \(3, 4, 5\)"):
@@ -410,7 +410,7 @@ def test_errors():
 @pytest.mark.slow
 def test_with_a_difference_rotary_scores_depend_on_distances_alone():
     """Each half is compared by itself, so each half is rotated by itself."""
-    heads = MultiHead(attention=Attention(score="scaled_dot", difference=Difference()), num_heads=2, features=16)
+    heads = MultiHead(attention=build_attention(score="scaled_dot", difference=Subtract()), num_heads=2, features=16)
     x = jnp.asarray(RNG.normal(size=(1, 5, 16)), jnp.float32)
     params = heads.init(jax.random.key(0), x, x)
 
@@ -426,7 +426,9 @@ def test_with_a_difference_rotary_scores_depend_on_distances_alone():
 @pytest.mark.slow
 @pytest.mark.parametrize("kv_heads", [0, 2])
 def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
-    heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=HEADS, num_kv_heads=kv_heads, features=WIDTH)
+    heads = MultiHead(
+        attention=build_attention(score="scaled_dot"), num_heads=HEADS, num_kv_heads=kv_heads, features=WIDTH
+    )
     params = heads.init(jax.random.key(0), QUERY, MEMORY)
     one = heads.apply(params, QUERY[0], MEMORY)
     same = heads.apply(params, jnp.broadcast_to(QUERY[0], QUERY.shape), MEMORY)
@@ -439,7 +441,9 @@ def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
 @pytest.mark.parametrize("options", [{}, dict(num_kv_heads=2), dict(selective=True), dict(forgets=True)], ids=str)
 @pytest.mark.parametrize("block_size", [0, 2])
 def test_a_bias_as_a_function_of_places_is_the_array(options, block_size):
-    attention = Attention(score="scaled_dot", block_size=block_size)
+    options = dict(options)
+    forget_heads = HEADS if options.pop("forgets", False) else 0
+    attention = build_attention(score="scaled_dot", block_size=block_size, forget_heads=forget_heads)
     heads = MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, **options)
     bias = jnp.asarray(np.random.default_rng(2).normal(size=(BATCH, HEADS, KEYS, KEYS)), jnp.float32)
     arguments = dict(mask=causal, positions=jnp.broadcast_to(jnp.arange(KEYS), (BATCH, KEYS)))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax import Attention, attend
+from attn_jax import attend
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.random_features import (
     kernel_estimate,
     kernel_variance,
@@ -94,7 +95,7 @@ def test_many_features_come_near_to_softmax():
     exact = weights_of("scaled_dot")
     error = [np.abs(weights_of(RandomFeatures(num_features=m)) - exact).max() for m in (4, 1600)]
     assert error[1] < 0.03 < error[0]
-    assert Attention(score=RandomFeatures(), block_size=2).block_size == 2
+    assert build_attention(score=RandomFeatures(), block_size=2).block_size == 2
 
 
 @pytest.mark.slow

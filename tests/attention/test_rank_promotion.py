@@ -6,15 +6,14 @@ import pytest
 from test_derivatives import made
 from test_loops import CASES, X, prepared
 
-from attn_jax.attention import SCORES, MultiHead
-from attn_jax.attention.core import Attention
+from attn_jax.attention import SCORES, MultiHead, build_attention
 from attn_jax.attention.fused import fused_attention, mask_by_column
 from attn_jax.attention.hard.estimators import combine
 from attn_jax.attention.hard.monotonic import MonotonicSelection, log_transition
 from attn_jax.attention.hard.readings import READINGS
 from attn_jax.attention.local import LocalM, LocalP
 from attn_jax.attention.masks import causal, causal_mask
-from attn_jax.attention.signed import Difference
+from attn_jax.attention.signed import Subtract
 
 B, N, D = X.shape
 WINDOWS = LocalM(size=2), LocalP(size=2, features=3)
@@ -23,14 +22,14 @@ BIAS, ORDER, PLACES = jnp.ones((N, N)), causal_mask(N), jnp.broadcast_to(jnp.ara
 
 def attended(options, **call):
     def context(x):
-        module = Attention(**dict(score="scaled_dot") | options)
+        module = build_attention(**dict(score="scaled_dot") | options)
         return module.init_with_output(jax.random.key(0), x, x, **dict(key_mask=jnp.ones(N, bool)) | call)[0].context
 
     return context
 
 
 def heads(attention=(), call=(), **options):
-    module = MultiHead(attention=Attention(score="scaled_dot", **dict(attention)), features=8, **options)
+    module = MultiHead(attention=build_attention(score="scaled_dot", **dict(attention)), features=8, **options)
     return lambda x: module.init_with_output(jax.random.key(0), x, x, positions=PLACES, **dict(call))[0].context
 
 
@@ -64,12 +63,12 @@ MECHANISMS |= {
     ),
     "heads": heads(num_heads=4, call=dict(bias=BIAS, mask=ORDER)),
     "heads that share keys": heads(num_heads=4, num_kv_heads=2, call=dict(bias=BIAS, mask=ORDER)),
-    "heads with gates": heads(num_heads=4, forgets=True, gate=True, call=dict(bias=BIAS, mask=causal)),
+    "heads with gates": heads(dict(forget_heads=4), num_heads=4, gate=True, call=dict(bias=BIAS, mask=causal)),
     "heads with gates, by blocks": heads(
-        dict(block_size=2), num_heads=4, forgets=True, call=dict(bias=lambda q, k: k[None] - q, mask=causal)
+        dict(block_size=2, forget_heads=4), num_heads=4, call=dict(bias=lambda q, k: k[None] - q, mask=causal)
     ),
     "selective heads": heads(num_heads=4, selective=True, call=dict(bias=BIAS, mask=ORDER)),
-    "differences": heads(dict(difference=Difference()), num_heads=2),
+    "differences": heads(dict(difference=Subtract()), num_heads=2),
     "fused": of_heads(lambda *x: fused_attention(*x, scale=1.0, bias=BIAS, mask=causal)),
     "fused, pairs": of_heads(lambda *x: fused_attention(*x, scale=1.0, bias=BIAS, mask=ORDER)),
     "fused, columns": of_heads(lambda *x: mask_by_column(*x, mask=jnp.ones((B, 1, 1, N), bool), scale=1.0)),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax import NORMALIZERS, Attention, MultiHead, attend
+from attn_jax import NORMALIZERS, MultiHead, attend
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import hardmax, softmax
 from attn_jax.attention.scores import Boxcar
@@ -38,14 +39,20 @@ def test_one_key_is_hardmax_and_all_keys_are_no_selection():
 def test_selecting_is_deleting_the_other_keys_for_any_normalizer(normalize):
     query, keys = (jnp.asarray(RNG.normal(size=(n, 4)), jnp.float32) for n in (1, 7))
     entry = NORMALIZERS[normalize]
-    make = lambda top: Attention(  # noqa: E731
+    make = lambda top: build_attention(  # noqa: E731
         score="dot", normalize=entry() if isinstance(entry, type) else entry, top_keys=top
     )
-    params = make(0).init(jax.random.key(0), query, keys)
+    made = make(0).init(jax.random.key(0), query, keys)
+    # A wrapper around the normalizer is one step of its path.
+    inside = made.get("params", {}).get("map", {}).get("normalize", {})
+    params = {0: made, 3: {"params": {"map": {"normalize": {"of": inside}}}} if inside else made}
     best = np.sort(np.argsort(np.asarray(keys @ query[0]))[-3:])
-    read = lambda top: compiled(lambda p, keys: make(top).apply(p, query, keys).context)  # noqa: E731
+    read = lambda top: compiled(lambda p, keys: make(top).apply(p[top], query, keys).context)  # noqa: E731
     np.testing.assert_allclose(read(3)(params, keys), read(0)(params, keys[best]), rtol=1e-5, atol=1e-6)
-    gradient = lambda top: compiled(jax.grad(lambda k: jnp.sum(jnp.sin(make(top).apply(params, query, k).context))))  # noqa: E731
+
+    def gradient(top):
+        return compiled(jax.grad(lambda k: jnp.sum(jnp.sin(make(top).apply(params[top], query, k).context))))
+
     got = gradient(3)(keys)
     np.testing.assert_allclose(got[best], gradient(0)(keys[best]), rtol=1e-4, atol=1e-6)
     assert np.all(got[np.setdiff1d(np.arange(7), best)] == 0)
@@ -73,7 +80,7 @@ def test_for_a_dot_product_the_score_of_a_block_is_that_of_its_mean_key():
 
 def test_selecting_blocks_is_deleting_the_other_keys_with_gradients():
     query, keys = (jnp.asarray(RNG.normal(size=(n, 4)), jnp.float32) for n in (1, 7))
-    make = lambda **options: Attention(score="dot", **options)  # noqa: E731
+    make = lambda **options: build_attention(score="dot", **options)  # noqa: E731
     total = lambda k, **options: jnp.sum(jnp.sin(make(**options).apply({}, query, k).context))  # noqa: E731
     means = [float((keys[i : i + 3] @ query[0]).mean()) for i in (0, 3, 6)]
     start = 3 * int(np.argmax(means))
@@ -94,7 +101,9 @@ def test_derivatives_in_float64():
 @pytest.mark.slow
 def test_each_head_selects_its_own_keys_and_causal_masks_come_first():
     x = jnp.asarray(RNG.normal(size=(2, 6, 8)), jnp.float32)
-    heads = MultiHead(attention=Attention(score="scaled_dot", top_keys=2), num_heads=4, features=8, num_kv_heads=2)
+    heads = MultiHead(
+        attention=build_attention(score="scaled_dot", top_keys=2), num_heads=4, features=8, num_kv_heads=2
+    )
     params = heads.init(jax.random.key(0), x, x)
     causal = np.tril(np.ones((6, 6), bool))
     weights = compiled(lambda p: heads.apply(p, x, x, mask=jnp.asarray(causal)).weights)(params)
@@ -106,22 +115,22 @@ def test_each_head_selects_its_own_keys_and_causal_masks_come_first():
 @pytest.mark.slow
 def test_what_cannot_be_selected():
     with pytest.raises(ValueError, match="top_keys is -1; expected at least 1"):
-        Attention(score="dot", top_keys=-1)
+        build_attention(score="dot", top_keys=-1)
     with pytest.raises(ValueError, match="keys_per_block is 0; expected at least 1"):
-        Attention(score="dot", top_keys=2, keys_per_block=0)
+        build_attention(score="dot", top_keys=2, keys_per_block=0)
     with pytest.raises(ValueError, match="keys_per_block=2 needs top_keys of at least 1"):
-        Attention(score="dot", keys_per_block=2)
-    with pytest.raises(ValueError, match="block_size does not go together with top_keys=2"):
-        Attention(score="dot", top_keys=2, block_size=3)
-    with pytest.raises(ValueError, match="do not combine it with top_keys"):
-        Attention(score="dot", top_keys=2, monotonic=MonotonicSelection())
-    assert not Attention(score="dot", top_keys=2).fusible
+        build_attention(score="dot", keys_per_block=2)
+    with pytest.raises(ValueError, match="block by block, unlike those of TopKeys"):
+        build_attention(score="dot", top_keys=2, block_size=3)
+    with pytest.raises(ValueError, match="do not combine it with TopKeys"):
+        build_attention(score="dot", top_keys=2, monotonic=MonotonicSelection())
+    assert not build_attention(score="dot", top_keys=2).fusible
     assert attend(jnp.ones((1, 2)), jnp.ones((3, 2))).weights.shape == (1, 3)
 
 
 @pytest.mark.slow
 def test_a_key_out_of_reach_does_not_count_in_its_block():
     """Boxcar: only the third key is near the query; its block has a key that is not."""
-    attention = Attention(score=Boxcar(width=(1.0,)), normalize="kernel_sum", top_keys=1, keys_per_block=2)
+    attention = build_attention(score=Boxcar(width=(1.0,)), normalize="kernel_sum", top_keys=1, keys_per_block=2)
     attended = attention.apply({}, jnp.zeros((1, 1)), jnp.array([[9.0], [9.0], [0.1], [9.0]]))
     assert attended.weights.tolist() == [[0.0, 0.0, 1.0, 0.0]]

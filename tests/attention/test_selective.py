@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled, params_of
 
-from attn_jax import Attention, MultiHead
+from attn_jax import MultiHead
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.masks import causal
 from attn_jax.attention.selective import selected_before, selections
-from attn_jax.attention.signed import Difference
+from attn_jax.attention.signed import Subtract
 
 RNG = np.random.default_rng(0)
 BATCH, LENGTH, WIDTH, HEADS = 2, 6, 8, 4
@@ -19,8 +20,9 @@ CAUSAL = jnp.tril(jnp.ones((LENGTH, LENGTH), bool))
 SCORES = RNG.normal(0, 2, (LENGTH, LENGTH))
 
 
-def heads_of(**options):
-    return MultiHead(attention=Attention(score="scaled_dot"), num_heads=HEADS, features=WIDTH, **options)
+def heads_of(num_kv_heads=0, forgets=False, **options):
+    attention = build_attention(score="scaled_dot", forget_heads=(num_kv_heads or HEADS) if forgets else 0)
+    return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=num_kv_heads, **options)
 
 
 def both(scores):
@@ -116,7 +118,10 @@ def test_what_cannot_select():
     with pytest.raises(ValueError, match="selective attention needs the positions of the queries"):
         heads.init(jax.random.key(0), X, X)
     two = MultiHead(
-        attention=Attention(score="scaled_dot", difference=Difference()), num_heads=2, features=WIDTH, selective=True
+        attention=build_attention(score="scaled_dot", difference=Subtract()),
+        num_heads=2,
+        features=WIDTH,
+        selective=True,
     )
     with pytest.raises(ValueError, match="two scores for each key; selective attention needs one"):
         two.init(jax.random.key(0), X, X, positions=PLACES)

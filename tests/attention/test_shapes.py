@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from attn_jax import attend
-from attn_jax.attention import NORMALIZERS, MultiHead
+from attn_jax.attention import NORMALIZERS, MultiHead, build_attention
 from attn_jax.attention.blockwise import blockwise_attention
-from attn_jax.attention.core import Attention
 from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.written import Delta, chunked, make_writes
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
@@ -40,7 +39,7 @@ def test_leading_axes_broadcast_in_the_fused_kernel(query, keys, values, bias):
 
 @pytest.mark.slow
 def test_a_cache_takes_one_position_and_no_order():
-    heads = MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4)
+    heads = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=2, features=4)
     x, on, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
     causal = lambda q, k: k <= q  # noqa: E731
     attend_to = {"key_mask": on, "positions": positions, "mask": causal, "method": "self_attend"}
@@ -72,9 +71,11 @@ def test_a_memory_without_positions_has_no_context():
 @pytest.mark.parametrize(
     "heads",
     [
-        MultiHead(attention=Attention(score="scaled_dot"), num_heads=2, features=4, gate=True),
-        MultiHead(attention=Attention(score="dot", block_size=2), num_heads=2, features=4, num_kv_heads=1),
-        MultiHead(attention=Attention(score="qk_norm", normalize="fusedmax"), num_heads=2, features=4, forgets=True),
+        MultiHead(attention=build_attention(score="scaled_dot"), num_heads=2, features=4, gate=True),
+        MultiHead(attention=build_attention(score="dot", block_size=2), num_heads=2, features=4, num_kv_heads=1),
+        MultiHead(
+            attention=build_attention(score="qk_norm", normalize="fusedmax", forget_heads=2), num_heads=2, features=4
+        ),
         *(WrittenHeads(kind=WRITTEN[name], num_heads=2, features=4) for name in ("linear", "gated_delta", "mesa")),
     ],
 )
@@ -95,7 +96,7 @@ def test_axes_are_added_explicitly(name, block_size):
     """A mask [q, k] beside a batch, and parameters of heads, also where JAX refuses arrays of different ranks."""
     x = normal(2, 5, 8)
     try:
-        attention = Attention(score="scaled_dot", normalize=name, block_size=block_size)
+        attention = build_attention(score="scaled_dot", normalize=name, block_size=block_size)
     except ValueError:
         pytest.skip("not block by block")
     with jax.numpy_rank_promotion("raise"):

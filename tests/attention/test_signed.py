@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled, params_of
 
-from attn_jax import Attention, MultiHead
+from attn_jax import MultiHead
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.masks import causal_mask
 from attn_jax.attention.normalizers import softmax
+from attn_jax.attention.parts import SUMS_TO_ONE
 from attn_jax.attention.scores import QKNorm, Softcap
 from attn_jax.attention.scores.base import unit
-from attn_jax.attention.signed import Difference, LocalLine, Parallax, local_line_weights, tilt
+from attn_jax.attention.signed import LocalLine, Parallax, Subtract, local_line_weights, tilt
 from attn_jax.models.kernel_regression.local_polynomial import effective_weights
 
 RNG = np.random.default_rng(0)
@@ -94,23 +96,23 @@ def test_parallax_with_the_slope_of_the_line_is_the_line():
 @pytest.mark.slow
 def test_parallax_starts_as_the_mean_and_learns_one_slope_per_head():
     x = jnp.asarray(RNG.normal(size=(2, 5, 8)), jnp.float32)
-    heads = lambda fit: MultiHead(attention=Attention(score="scaled_dot", fit=fit), num_heads=2, features=8)  # noqa: E731
+    heads = lambda fit: MultiHead(attention=build_attention(score="scaled_dot", fit=fit), num_heads=2, features=8)  # noqa: E731
     params = jax.jit(heads(Parallax(num_heads=2)).init)(jax.random.key(0), x, x)
-    assert params["params"]["attention"]["fit"]["kernel"].shape == (2, 4, 4)
+    assert params["params"]["attention"]["map"]["fit"]["kernel"].shape == (2, 4, 4)
     plain = {"params": {name: leaf for name, leaf in params["params"].items() if name != "attention"}}
     call = lambda fit: compiled(lambda p: heads(fit).apply(p, x, x).weights)  # noqa: E731
     np.testing.assert_allclose(call(Parallax(num_heads=2))(params), call(None)(plain), atol=1e-7)
     loss = lambda p: jnp.sum(jnp.sin(heads(Parallax(num_heads=2)).apply(p, x, x).context))  # noqa: E731
     gradient = compiled(jax.grad(loss))(params)
-    assert np.all(np.any(gradient["params"]["attention"]["fit"]["kernel"] != 0, axis=(1, 2)))
+    assert np.all(np.any(gradient["params"]["attention"]["map"]["fit"]["kernel"] != 0, axis=(1, 2)))
 
 
 def test_a_difference_is_two_maps_of_half_of_the_columns():
     query, keys, values = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY, VALUES))
-    attention = Attention(score="scaled_dot", difference=Difference(initial=0.6))
+    attention = build_attention(score="scaled_dot", difference=Subtract(initial=0.6))
     params = params_of(attention, query, keys, values)
     attended = compiled(lambda p: attention.apply({"params": p}, query, keys, values).weights)(params)
-    p = params["difference"]
+    p = params["map"]["subtract"]
     scale = np.exp(p["query_1"] @ p["key_1"]) - np.exp(p["query_2"] @ p["key_2"]) + 0.6
     maps = [np.asarray(softmax(query[:, c] @ keys[:, c].T / np.sqrt(2))) for c in (slice(0, 2), slice(2, 4))]
     np.testing.assert_allclose(attended, maps[0] - scale * maps[1], atol=1e-6)
@@ -123,12 +125,12 @@ def test_a_difference_is_two_maps_of_half_of_the_columns():
     [
         dict(score="scaled_dot", fit=LocalLine(ridge=0.2)),
         dict(score="dot", fit=Parallax(), normalize="stick_breaking"),
-        dict(score="qk_norm", difference=Difference(), normalize="entmax15", top_keys=3),
+        dict(score="qk_norm", difference=Subtract(), normalize="entmax15", top_keys=3),
     ],
     ids=["line", "parallax", "difference"],
 )
 def test_masking_a_key_is_deleting_it(fields):
-    attention = Attention(**fields)
+    attention = build_attention(**fields)
     query, keys, values = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY, VALUES))
     params = params_of(attention, query, keys, values)
     keep = np.array([1, 1, 0, 1, 1, 1, 0, 1, 1], bool)
@@ -148,13 +150,13 @@ def test_masking_a_key_is_deleting_it(fields):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [dict(fit=LocalLine()), dict(difference=Difference())], ids=["line", "difference"])
+@pytest.mark.parametrize("fields", [dict(fit=LocalLine()), dict(difference=Subtract())], ids=["line", "difference"])
 def test_heads_are_causal_with_shared_keys(fields):
     x = jnp.asarray(RNG.normal(size=(2, 6, 16)), jnp.float32)
-    attention = Attention(score="scaled_dot", **fields)
+    attention = build_attention(score="scaled_dot", **fields)
     heads = MultiHead(attention=attention, num_heads=4, features=16, num_kv_heads=2)
     params = params_of(heads, x, x)
-    assert ("head_norm" in params) == ("difference" in fields)
+    assert ("norm" in params.get("attention", {}).get("map", {})) == ("difference" in fields)
     run = compiled(lambda p, x: heads.apply({"params": p}, x, x, mask=causal_mask(6)).context)
     before, after = run(params, x), run(params, x.at[:, 4:].add(1.0))
     np.testing.assert_allclose(before[:, :4], after[:, :4], atol=1e-6)
@@ -165,7 +167,7 @@ def test_heads_are_causal_with_shared_keys(fields):
 def test_derivatives_in_float64():
     line = lambda w, q, k: jnp.sum(jnp.sin(local_line_weights(w, q, k, ridge=0.1)))  # noqa: E731
     check_derivatives(line, WEIGHTS, QUERY, KEY)
-    attention = Attention(score="scaled_dot", difference=Difference())
+    attention = build_attention(score="scaled_dot", difference=Subtract())
     params = params_of(attention, *(jnp.asarray(x, jnp.float32) for x in (QUERY, KEY)))
 
     def total(query, keys):
@@ -176,29 +178,29 @@ def test_derivatives_in_float64():
 
 def test_what_weights_of_both_signs_do_not_go_together_with():
     for fields, message in [
-        (dict(fit=LocalLine(), read="top"), "fit gives weights that may be negative; they cannot be read by top"),
-        (dict(difference=Difference(), read="reinforce"), "difference gives weights that may be negative"),
-        (dict(difference=Difference(), iterations=2), "takes neither fit nor iterations"),
-        (dict(fit=Parallax(), block_size=2), "block_size does not go together with fit"),
-        (dict(difference=Difference(), block_size=2), "block_size does not go together with difference"),
+        (dict(fit=LocalLine(), read="top"), "read=top needs weights that are never negative, unlike those of Fitted"),
+        (dict(difference=Subtract(), read="reinforce"), "read=reinforce needs weights that are never negative"),
+        (dict(fit=Parallax(), block_size=2), "block_size needs weights that can be computed block by block"),
+        (dict(difference=Subtract(), block_size=2), "unlike those of Difference"),
     ]:
         with pytest.raises(ValueError, match=message):
-            Attention(score="dot", **fields)
-    assert not Attention(score="dot", fit=LocalLine()).sums_to_one
+            build_attention(score="dot", **fields)
+    line = build_attention(score="dot", fit=LocalLine())
+    assert not line.sums_to_one and SUMS_TO_ONE in line.map.promises
     with pytest.raises(ValueError, match="expected even, got 3"):
-        Attention(score="dot", difference=Difference()).init(jax.random.key(0), jnp.ones((1, 3)), jnp.ones((2, 3)))
+        build_attention(score="dot", difference=Subtract()).init(jax.random.key(0), jnp.ones((1, 3)), jnp.ones((2, 3)))
     with pytest.raises(ValueError, match="keys of its width, 4; those of this score have 5 columns"):
-        Attention(score="norm", fit=LocalLine()).apply({}, jnp.ones((1, 4)), jnp.ones((2, 5)))
+        build_attention(score="norm", fit=LocalLine()).apply({}, jnp.ones((1, 4)), jnp.ones((2, 5)))
 
 
 @pytest.mark.slow
 def test_a_line_is_fitted_at_the_last_query_of_a_hopfield_network():
     """Iterations move the query by the mean of the keys, also where the values are read by a line."""
-    line, mean = (Attention(score="dot", iterations=3, fit=fit) for fit in (LocalLine(ridge=0.2), None))
+    line, mean = (build_attention(score="dot", iterations=3, fit=fit) for fit in (LocalLine(ridge=0.2), None))
     query, keys, values = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY, VALUES))
     state = query
     for _ in range(2):
-        state = Attention(score="dot").apply({}, state, keys).context
+        state = build_attention(score="dot").apply({}, state, keys).context
     weights = mean.apply({}, query, keys, values).weights
     np.testing.assert_allclose(weights, softmax(state @ keys.T), atol=1e-6)
     expected = local_line_weights(weights, state, keys, ridge=0.2) @ values
@@ -207,7 +209,7 @@ def test_a_line_is_fitted_at_the_last_query_of_a_hopfield_network():
 
 @pytest.mark.slow
 def test_with_qk_norm_the_line_is_fitted_at_the_direction_of_the_query():
-    attention = Attention(score=Softcap(score=QKNorm(), softcap=9.0), fit=LocalLine(ridge=0.0))
+    attention = build_attention(score=Softcap(score=QKNorm(), softcap=9.0), fit=LocalLine(ridge=0.0))
     query, keys = (jnp.asarray(x, jnp.float32) for x in (QUERY, KEY))
     slope = jnp.asarray(RNG.normal(size=(WIDTH, 2)), jnp.float32)
     params = params_of(attention, query, keys, unit(keys) @ slope)

@@ -11,8 +11,7 @@ import pytest
 from test_derivatives import made
 
 from attn_jax import attend, softmax
-from attn_jax.attention import NORMALIZERS, SCORES, MultiHead
-from attn_jax.attention.core import Attention
+from attn_jax.attention import NORMALIZERS, SCORES, MultiHead, build_attention
 from attn_jax.attention.hard.monotonic import (
     MonotonicSelection,
     expected_weights,
@@ -65,7 +64,7 @@ def test_rows_have_the_type_of_the_weights(name, wide):
 @pytest.mark.slow
 def test_learned_entmax_by_blocks_with_64_bits():
     with jax.enable_x64(True):
-        whole, blocks = (Attention(score="scaled_dot", normalize="learned_entmax", block_size=n) for n in (0, 2))
+        whole, blocks = (build_attention(score="scaled_dot", normalize="learned_entmax", block_size=n) for n in (0, 2))
         query, keys = normal(3, 4), normal(5, 4)
         params = whole.init(jax.random.key(0), query, keys)
         found = blocks.apply(params, query, keys).context
@@ -99,7 +98,7 @@ def test_a_score_within_a_score_by_blocks_in_a_compact_method():
         @nn.compact
         def __call__(self, query, keys):
             score = Softcap(score=Additive(features=3), softcap=2.0)
-            return Attention(score=score, block_size=self.block_size)(query, keys).context
+            return build_attention(score=score, block_size=self.block_size)(query, keys).context
 
     query, keys = normal(3, 4), normal(5, 4)
     params = Outer(0).init(jax.random.key(0), query, keys)
@@ -111,8 +110,8 @@ def test_a_score_within_a_score_by_blocks_in_a_compact_method():
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(5, 6), (2, 1, 5, 6), (2, 4, 5, 6), (4, 1, 6)])
 def test_a_bias_of_all_heads_goes_to_heads_that_share_keys(shape):
-    grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
-    plain = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, features=8)
+    grouped = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
+    plain = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=4, features=8)
     query, keys, bias = normal(2, 5, 8), normal(2, 6, 8), normal(*shape)
     params = grouped.init(jax.random.key(0), query, keys)
     twice = lambda x: jnp.repeat(x.reshape(*x.shape[:-1], 2, 2), 2, axis=-2).reshape(*x.shape[:-1], 8)  # noqa: E731
@@ -132,7 +131,7 @@ def test_a_mask_that_is_not_boolean_is_told(dtype):
 
 @pytest.mark.slow
 def test_a_bias_of_another_number_of_heads_is_told():
-    grouped = MultiHead(attention=Attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
+    grouped = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=4, num_kv_heads=2, features=8)
     query, keys = normal(2, 5, 8), normal(2, 6, 8)
     params = grouped.init(jax.random.key(0), query, keys)
     bias = normal(2, 5, 6)
@@ -146,7 +145,7 @@ def test_a_bias_of_another_number_of_heads_is_told():
 def test_float16_does_not_overflow_before_scores_are_scaled(score):
     """60 x 60 x 32 is beyond 65504, the largest number of float16; the scores are not."""
     signs = jnp.sign(normal(3, 32))
-    attention = Attention(score=score, dropout=0.1)
+    attention = build_attention(score=score, dropout=0.1)
     wide = 60 * signs[:2], 60 * signs
     params = attention.init(jax.random.key(0), *wide)
     half = [x.astype(jnp.float16) for x in wide]
@@ -189,7 +188,7 @@ def test_scores_of_half_precision_are_not_rounded_and_weights_have_the_type_of_q
     wide = to(jnp.float32, (multiplied, projected))
     expected = wide[0] @ wide[1].T if isinstance(score, QKNorm) else score.apply(to(jnp.float32, params), *wide)
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
-    attention = Attention(score=score, block_size=2)
+    attention = build_attention(score=score, block_size=2)
     params = to(dtype, attention.init(jax.random.key(0), query, keys))
     attended = attention.apply(params, query, keys)
     assert attended.weights.dtype == attended.context.dtype == dtype
@@ -200,9 +199,9 @@ def test_scores_of_half_precision_are_not_rounded_and_weights_have_the_type_of_q
 def test_a_context_of_large_scores_in_bfloat16_is_that_of_the_scores_in_float32(options):
     """Scores up to 63, where neighbouring numbers of bfloat16 are 1 / 4 apart."""
     query, keys, values = to(jnp.bfloat16, (3 * normal(20, 64), 3 * normal(30, 64), normal(30, 8)))
-    attention = Attention(score="scaled_dot", **options)
+    attention = build_attention(score="scaled_dot", **options)
     found = attention.apply({}, query, keys, values)
-    expected = Attention(score="scaled_dot").apply({}, *to(jnp.float32, (query, keys, values)))
+    expected = build_attention(score="scaled_dot").apply({}, *to(jnp.float32, (query, keys, values)))
     np.testing.assert_allclose(found.weights, expected.weights, atol=2e-3)
     np.testing.assert_allclose(found.context, expected.context, atol=0.02)
 
@@ -225,16 +224,16 @@ def test_a_bias_is_not_rounded_to_half_precision(score):
     """The neighbours of 1000 in bfloat16 are 4 apart."""
     query, keys = to(jnp.bfloat16, (normal(2, 4), normal(3, 4)))
     bias = jnp.array([1000.0, 1001.0, 999.0])
-    weights = [Attention(score=score).apply({}, query, keys, bias=b[None]).weights for b in (bias, bias - 1000)]
+    weights = [build_attention(score=score).apply({}, query, keys, bias=b[None]).weights for b in (bias, bias - 1000)]
     np.testing.assert_allclose(*to(jnp.float32, weights), atol=5e-3)
 
 
 @pytest.mark.slow
 def test_weights_that_were_in_float32_stay_so():
     query, keys = to(jnp.bfloat16, (normal(2, 4), normal(3, 4)))
-    weights = Attention(score=Gaussian(width=(1.0,))).apply({}, query, keys).weights
+    weights = build_attention(score=Gaussian(width=(1.0,))).apply({}, query, keys).weights
     assert weights.dtype == jnp.float32
-    attention = Attention(score="dot", monotonic=MonotonicSelection())
+    attention = build_attention(score="dot", monotonic=MonotonicSelection())
     arguments = dict(mask=jnp.ones((2, 3), bool), previous=jnp.tile(initial_weights(jnp.ones(3, bool)), (2, 1)))
     params = attention.init(jax.random.key(0), query, keys, **arguments)
     assert attention.apply(params, query, keys, **arguments).weights.dtype == jnp.float32
@@ -304,7 +303,7 @@ def test_weights_of_every_normalizer_have_the_type_of_the_scores(name):
 def test_of_every_score_float64_stays_and_parameters_are_float32(name):
     """That float64 is computed in float64 is told by derivatives, in test_derivatives.py."""
     score = made(SCORES[name])
-    attention = Attention(score=score, normalize="kernel_sum" if score.compact else "softmax")
+    attention = build_attention(score=score, normalize="kernel_sum" if score.compact else "softmax")
 
     def made_with_output(*given):
         attended, params = attention.init_with_output(*given)

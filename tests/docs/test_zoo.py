@@ -1,6 +1,6 @@
 """The zoo has a page with a citation for everything that can be chosen, and says the truth about it."""
 
-import dataclasses
+import inspect
 import pathlib
 import sys
 import xml.etree.ElementTree
@@ -21,7 +21,7 @@ import zoo_figures  # noqa: E402
 import zoo_mechanisms  # noqa: E402
 import zoo_pages  # noqa: E402
 
-from attn_jax.attention.core import Attention  # noqa: E402
+from attn_jax.attention.build import build_attention  # noqa: E402
 from attn_jax.attention.hard.baselines import BASELINES  # noqa: E402
 from attn_jax.attention.hard.readings import READINGS  # noqa: E402
 from attn_jax.attention.local import WINDOWS  # noqa: E402
@@ -51,10 +51,10 @@ def test_every_entry_cites_a_paper_or_says_why_not():
     assert set(zoo_entry.NO_PAPER) <= set(BY_NAME)
 
 
-def test_every_field_of_attention_has_a_page():
-    """Add a line to MECHANISMS in docs/_ext/zoo_mechanisms.py for a new field."""
+def test_every_argument_of_attention_has_a_page():
+    """Add a line to MECHANISMS in docs/_ext/zoo_mechanisms.py for a new one."""
     described = {field for fields, *_ in zoo_mechanisms.MECHANISMS.values() for field in fields}
-    fields = {field.name for field in dataclasses.fields(Attention) if field.init}
+    fields = set(inspect.signature(build_attention).parameters)
     assert fields - zoo_mechanisms.PLAIN_FIELDS == described
 
 
@@ -142,6 +142,4 @@ def test_the_reference_has_every_public_name_once():
             assert docstrings.text_of(value) or isinstance(value, dict | type(attn_jax.SCORES)), name
     page = api.pages()["attn_jax"]
     assert "attend(\n    query: Float[Array, '... q dq']" in page and "### `Attention.prepare`" in page
-    assert (
-        "`Attention.normalize`" not in page and "`Attended.replace`" not in page and "Initializes a Module" not in page
-    )
+    assert "`Attention.map`" not in page and "`Attended.replace`" not in page and "Initializes a Module" not in page

@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 RECORDED = HERE / "before_parts.json"
 
+from tables import NOT_REPEATABLE, OTHER_TEXT  # noqa: E402
 from worker import prepare, recorded  # noqa: E402
 
 
@@ -45,9 +46,12 @@ def main() -> None:
             if isinstance(one, str):
                 wrong, texts = [one], []
             else:
-                wrong, texts = ([], []) if args.record else differences(before[name], one)
-            failed += [name] if wrong else []
+                wrong, texts = (
+                    ([], []) if args.record else differences(before[name], one, numbers=name not in NOT_REPEATABLE)
+                )
             changed += [name] if texts else []
+            wrong += ["another text, and no reason in tables.py"] if texts and name not in OTHER_TEXT else []
+            failed += [name] if wrong else []
             print(f"{name:<32}", "; ".join(wrong) or (f"equal, another text: {', '.join(texts)}" if texts else "equal"))
             sys.stdout.flush()
     missing = sorted(set(before) - set(found)) if not args.names else []

@@ -7,13 +7,13 @@ import numpy as np
 TOLERANCE = 1e-6  # of losses, relative to the largest
 
 
-def differences(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Returns (what is wrong, programs that have another text)."""
+def differences(before: dict[str, Any], now: dict[str, Any], numbers: bool) -> tuple[list[str], list[str]]:
+    """Returns (what is wrong, programs that have another text); losses and weights are compared with `numbers`."""
     wrong = []
     for name in ("outputs", "maps"):
         if before[name] != now[name]:
             wrong.append(f"{name}: {first_difference(before[name], now[name])}")
-    for name in ("losses", "weights"):
+    for name in ("losses", "weights") if numbers else ():
         old, new = np.array(before[name]), np.array(now[name])
         if old.shape != new.shape:
             wrong.append(f"{name}: {len(old)} before, {len(new)} now")

@@ -3,9 +3,21 @@
 import re
 
 # A pattern of old paths -> the new path, applied in this order. A path that no pattern matches keeps its name.
-PATHS: dict[str, str] = {}
+OF_ATTENTION = r"(?<![^/])(attention|self_attention|tag_attention|read|write)/"  # a module that is an Attention
+PATHS = {
+    OF_ATTENTION + r"(score|fit)/": r"\1/map/\2/",
+    OF_ATTENTION + r"normalize/": r"\1/map/normalize/function/",
+    OF_ATTENTION + r"window/": r"\1/map/normalize/window/",
+    OF_ATTENTION + r"monotonic/": r"\1/map/normalize/selection/",
+    OF_ATTENTION + r"difference/": r"\1/map/subtract/",
+    r"(?<![^/])attention/context_gate/": r"attention/read/context_gate/",
+    r"(?<![^/])forget_gates/": r"attention/map/gates/",
+    r"(?<![^/])head_norm/": r"attention/map/norm/",
+}
 # Configs in which a program has another text, and why; their losses, tokens and maps are equal.
 OTHER_TEXT: dict[str, str] = {}
+# Configs whose numbers are others each time; their programs, outputs and names of maps are compared.
+NOT_REPEATABLE = {"multi30k_bpe_dropout": "sentencepiece trains a little differently each time"}
 
 
 def new_path(old: str) -> str:

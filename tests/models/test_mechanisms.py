@@ -153,11 +153,13 @@ REFUSED = {
         input_feeding=False,
         attention=dict(transition="monotonic", read="enumeration", top_keys=2),
     ),
-    r"model\.attention: fit gives weights that may be negative": lambda: build(attention=dict(fit="line", read="top")),
-    r"model\.attention: block_size does not go together with difference": lambda: build(
+    r"model\.attention: read=top needs weights that are never negative": lambda: build(
+        attention=dict(fit="line", read="top")
+    ),
+    r"model\.attention: block_size needs weights that can be .* unlike those of Difference": lambda: build(
         attention=dict(difference=True, block_size=2)
     ),
-    r"model\.attention: stick_breaking cannot be computed block by block": lambda: build(
+    r"model\.attention: block_size needs weights .* unlike those of stick_breaking": lambda: build(
         attention=dict(normalize="stick_breaking", block_size=2)
     ),
     r"takes half of the columns of a query each; they are 7": lambda: build(

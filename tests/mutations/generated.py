@@ -84,7 +84,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ): "both have two parts",
     (
         "attention/multi_head.py",
-        "if shared >= 1 and (isinstance(self.attention.normalize, nn.Module) or self.attention.fit is not None):",
+        "if shared >= 1 and self.attention.map.per_head:",
     ): "to repeat every head once changes nothing",
     (
         "training/checkpoints.py",

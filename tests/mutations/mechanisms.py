@@ -101,16 +101,16 @@ MUTATIONS = {
     "masked_keys_are_selected": Mutation(
         "attention/selection.py", "-scores, jnp.inf", "-scores, -jnp.inf", "attention/test_selection.py"
     ),
-    "the_values_are_the_next_query": Mutation(
-        "attention/core.py",
-        "weighted_sum(weights, memory.keys)",
-        "weighted_sum(weights, memory.values)",
+    "the_query_stays": Mutation(
+        "attention/maps.py",
+        "call._replace(query=weighted_sum(self.of(call), keys).astype(call.query.dtype))",
+        "call",
         "attention/test_hopfield.py",
     ),
     "float64_is_fused": Mutation(
         "attention/core.py",
-        "== memory.values.dtype != jnp.float64",
-        "== memory.values.dtype",
+        "== values.dtype != jnp.float64",
+        "== values.dtype",
         "attention/test_hopfield.py",
     ),
     "features_without_their_norm": Mutation(
@@ -134,10 +134,10 @@ MUTATIONS = {
         "at_query[..., :, None] - total[..., None, :]",
         "attention/test_gates.py",
     ),
-    "gates_are_not_cached": Mutation(
-        "attention/multi_head.py",
-        "put(cache.log_gates, new.log_gates, -1)",
-        "cache.log_gates",
+    "gates_are_open": Mutation(
+        "attention/maps.py",
+        "return gates[..., None], self.of.prepare",
+        "return 0 * gates[..., None], self.of.prepare",
         "attention/test_gates.py",
     ),
     "gate_of_the_context": Mutation(
@@ -156,9 +156,9 @@ MUTATIONS = {
     "parallax_of_the_other_sign": Mutation("attention/signed.py", "slope * mean, axis", "-slope * mean, axis", SIGNED),
     "lambda_without_its_start": Mutation("attention/signed.py", " + self.initial", "", SIGNED),
     "both_maps_of_the_same_half": Mutation(
-        "attention/core.py",
-        "zip(halves(query), halves(call.memory.keys), strict=True)",
-        "[(halves(query)[0], halves(call.memory.keys)[0])] * 2",
+        "attention/maps.py",
+        "zip(halves(call.query), call.keys, strict=True)",
+        "[(halves(call.query)[0], call.keys[0])] * 2",
         SIGNED,
     ),
 }

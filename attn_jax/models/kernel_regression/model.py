@@ -178,7 +178,7 @@ class KernelRegression:
     ) -> Float[Array, "q n"]:
         """Returns `weights` of one component."""
         query, keys = (self._project(params, x) / factor for x in (query, inputs))
-        variables = {"params": {"score": params["score"]}}
+        variables = {"params": {"map": {"score": params["score"]}}}
         attend = lambda m, q, k: m(q, m.prepare(k), mask=mask).weights  # noqa: E731
         return effective_weights(self.attention.apply(variables, query, keys, method=attend), query, keys, degree)
 

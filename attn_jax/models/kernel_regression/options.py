@@ -89,13 +89,12 @@ class KernelRegressionOptions:
         weights = AttentionOptions(**dataclasses.asdict(self.attention))
         fixed = tuple(float(width) for width in self.attention.width)
         initial = fixed or (sizes.count ** (-1 / (compared + 4)),)
-        attention = weights.build(compared)
         score = KERNELS[self.attention.score](
             initial=initial, per_column=self.attention.per_column, exact=compared <= EXACT_COLUMNS
         )
         first = self.num_widths // 3 if self.num_widths > 1 else 0
         return KernelRegression(
-            attention=attention.clone(score=score),
+            attention=weights.build(compared, score=score),
             projection=Projection(features=self.projection_size, hidden_size=self.hidden_size)
             if self.projection_size
             else None,

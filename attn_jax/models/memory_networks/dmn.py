@@ -15,7 +15,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention import Attention
+from attn_jax.attention import Attention, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.layers.rnn import CELLS, Recurrence
@@ -171,7 +171,7 @@ def dmn(
             question_size=question_size,
             dropout=fact_dropout,
         ),
-        attention=attention or Attention(score=gate_network, normalize=independent_sigmoid),
+        attention=attention or build_attention(score=gate_network, normalize=independent_sigmoid),
         episode=SoftEpisode() if soft else GatedEpisode(cell=EPISODE_CELLS["gated_gru"], features=features),
         update=GRUUpdate(cell=CELLS["gru"], features=features),
         **fields,
@@ -200,7 +200,7 @@ def dmn_plus(
         sentence_encoder=FusionEncoder(
             vocab_size=vocab_size, features=features, question_size=question_size, dropout=fact_dropout
         ),
-        attention=attention or Attention(score=GateNetwork(features=gate_size), normalize=softmax),
+        attention=attention or build_attention(score=GateNetwork(features=gate_size), normalize=softmax),
         episode=SoftEpisode() if soft else GatedEpisode(cell=EPISODE_CELLS["attention_gru"], features=features),
         update=ReLUUpdate(features=features, num_passes=num_passes),
         num_passes=num_passes,

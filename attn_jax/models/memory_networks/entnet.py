@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from attn_jax.attention import Attention
+from attn_jax.attention import Attention, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import Dot
 from attn_jax.attention.scores.base import unit
@@ -170,7 +170,7 @@ def entity_network(
     return EntityNetwork(
         vocab_size=vocab_size,
         output=output or FullSoftmax(vocab_size=vocab_size, group="", use_bias=False, kernel_init=INIT),
-        write=Attention(score=Dot(), normalize=independent_sigmoid),
-        read=read or Attention(score=Dot()),
+        write=build_attention(score=Dot(), normalize=independent_sigmoid),
+        read=read or build_attention(score=Dot()),
         **fields,
     )

@@ -14,15 +14,12 @@ them. The paper does not mention it.
 """
 
 import math
-from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import Attention
-from attn_jax.attention.normalizers import linear
-from attn_jax.attention.scores.base import Score
 from attn_jax.layers.rows import RowTable
 from attn_jax.models.memory_networks.base import (
     Answer,
@@ -46,20 +43,13 @@ class MemN2N(nn.Module, kw_only=True):
     features: int
     num_hops: int
     memory_size: int  # largest number of statements in the memory
-    score: Score
-    normalize: Callable
+    attention: Attention  # of each hop
     adjacent: bool = True  # adjacent tying; False: layer-wise tying
     position_encoding: bool = True  # False: bag of words
     nonlinear: bool = False  # u <- relu(u + o), used by the paper for the data set of 10,000 questions
     attend_empty: bool = False  # False: empty slots are masked
     noise: float = 0.0  # empty memories inserted in training, at most this share of the statements, rounded up (4.1)
     linear_steps: int = 0  # linear start: training steps without the normalizer, which evaluation has (section 4.2)
-    top_keys: int = 0  # number of statements, or blocks of them, that a hop reads; 0: all
-    keys_per_block: int = 1
-    iterations: int = 1  # number of reads of a hop, the mean of its keys as next query
-    gate: bool = False  # multiply the context of a hop by a sigmoid of u
-    fit: nn.Module | None = None  # read a line in place of the mean of the values
-    difference: nn.Module | None = None  # subtract a second map of weights
 
     def setup(self):
         words, times = (self.vocab_size, self.features), (self.memory_size, self.features)
@@ -70,15 +60,6 @@ class MemN2N(nn.Module, kw_only=True):
             self.question = self.param("question", INIT, words, jnp.float32)
             self.between = self.param("between", INIT, (self.features, self.features), jnp.float32)
             self.out = self.param("out", INIT, words, jnp.float32)
-        options = dict(
-            top_keys=self.top_keys,
-            keys_per_block=self.keys_per_block,
-            iterations=self.iterations,
-            gate=self.gate,
-            fit=self.fit,
-        )
-        self.attention = Attention(score=self.score, normalize=self.normalize, difference=self.difference, **options)
-        self.linear = Attention(score=self.score, normalize=linear, difference=self.difference)
 
     def answer(self, source: Int[Array, "b s"], train: bool = False, step: Int[Array, ""] | int = 0) -> Answer:
         """Log-probabilities of all answers, and the weights of each hop."""
@@ -97,7 +78,7 @@ class MemN2N(nn.Module, kw_only=True):
             attended = self.attention(u[:, None], memory)
             context = attended.context[:, 0]
             if train and self.linear_steps:
-                context = jnp.where(step < self.linear_steps, self.linear(u[:, None], memory).context[:, 0], context)
+                context = jnp.where(step < self.linear_steps, self.attention.linear(u[:, None], memory)[:, 0], context)
             u = (u if self.adjacent else u @ self.between) + context
             u = nn.relu(u) if self.nonlinear else u
             hops.append(attended.weights[:, 0])

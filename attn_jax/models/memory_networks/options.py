@@ -148,27 +148,19 @@ class MemN2NOptions(SoftmaxStoryOptions):
     attention: GateOptions = section(GateOptions)
 
     def network(self, sizes: TextSizes, memory_size: int) -> MemN2N:
-        attention = self.attention.build(self.hidden_size)
         return MemN2N(
             vocab_size=sizes.source_vocab_size,
             output=self.build_output(sizes, tied=True, use_bias=False),
             features=self.hidden_size,
             num_hops=self.num_hops,
             memory_size=memory_size,
-            score=attention.score,
-            normalize=attention.normalize,
+            attention=self.attention.build(self.hidden_size),
             adjacent=TYINGS[self.tying],
             position_encoding=ENCODINGS[self.encoding],
             nonlinear=self.nonlinear,
             attend_empty=self.attend_empty,
             noise=self.noise,
             linear_steps=self.linear_steps,
-            top_keys=attention.top_keys,
-            keys_per_block=attention.keys_per_block,
-            iterations=attention.iterations,
-            gate=attention.gate,
-            fit=attention.fit,
-            difference=attention.difference,
         )
 
 
@@ -358,7 +350,8 @@ class UniversalOptions(SoftmaxStoryOptions):
             halting=self.halting,
             threshold=self.threshold,
             ponder_weight=self.ponder_weight,
-            attention=self.attention.build(width, num_heads=self.num_heads),
+            attention=self.attention.build(width, num_heads=self.num_heads, gate=False),
+            gate=self.attention.gate,
             norm_first=NORM_FIRST[self.norm],
             dropout=self.dropout,
             sentence_size=self.sentence_size,
@@ -372,8 +365,8 @@ def check_score(attention: Attention, query_features: int, key_features: int, na
     Raises:
         UserError: it needs other widths.
     """
-    parts = 1 if attention.difference is None else 2
-    query, key = jnp.zeros((1, query_features // parts)), jnp.zeros((1, key_features // parts))
+    pieces = attention.map.num_pieces
+    query, key = jnp.zeros((1, query_features // pieces)), jnp.zeros((1, key_features // pieces))
 
     def compare(score: nn.Module, query: Array, key: Array) -> Array:
         return score(query, score.project_keys(key))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
-from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention import Attention, MultiHead, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.scores import ScaledDot
@@ -198,6 +198,7 @@ def universal_transformer(
     halting: bool = False,
     threshold: float = 0.99,
     attention: Attention | None = None,
+    gate: bool = False,
     norm_first: bool = True,
     dropout: float = 0.0,
     **fields: Any,
@@ -214,15 +215,14 @@ def universal_transformer(
         halting: whether to use adaptive computation time.
         threshold: total halting probability at which a position stops.
         attention: of each head; None: softmax of the scaled dot product.
+        gate: whether to multiply the contexts of all heads by a sigmoid of their input.
         norm_first: layer norm before each part of the layer instead of after each sum.
         dropout: dropout rate everywhere.
         fields: the other fields of UniversalTransformer.
     """
-    head = attention or Attention(score=ScaledDot())
+    head = attention or build_attention(score=ScaledDot())
     layer = TransformerLayer(
-        make_attention=partial(
-            MultiHead, attention=head.clone(gate=False), gate=head.gate, num_heads=num_heads, features=features
-        ),
+        make_attention=partial(MultiHead, attention=head, gate=gate, num_heads=num_heads, features=features),
         features=features,
         feed_forward_size=feed_forward_size,
         norm_first=norm_first,

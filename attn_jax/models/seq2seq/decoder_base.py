@@ -154,7 +154,7 @@ class Decoder(nn.Module, kw_only=True):
         """Returns (memory, state before the first step); with room for `length` steps where earlier ones are read."""
         batch_size = encoded.states.shape[0]
         fed = jnp.zeros((batch_size, self.fed_features()), encoded.states.dtype)
-        monotonic = self.attention is not None and self.attention.monotonic is not None
+        monotonic = self.attention is not None and self.attention.needs_previous
         weights = initial_weights(encoded.mask) if monotonic else jnp.zeros((batch_size, 0), jnp.float32)
         position = jnp.zeros(batch_size, jnp.int32)
         tags = encoded.tags
@@ -222,10 +222,10 @@ class Decoder(nn.Module, kw_only=True):
         With coverage c_i, the sum of the earlier weights of key i, projected keys are u_i + c_i w: in the additive
         score v . tanh(W query + u_i + c_i w + b) See 2017 (arXiv 1704.04368), equation 11.
         """
-        monotonic = self.attention.monotonic is not None
+        monotonic = self.attention.needs_previous
         covered = memory
         if self.coverage:
-            covered = memory.replace(keys=self.cover(memory.keys, state.coverage))
+            covered = memory.replace(keys=self._covered(memory.keys, state.coverage))
         attended = self.attention(
             query[:, None],
             covered,
@@ -240,6 +240,13 @@ class Decoder(nn.Module, kw_only=True):
         if self.coverage:
             state = state.replace(coverage=state.coverage + attended.weights.astype(jnp.float32))
         return attended, state
+
+    def _covered(self, keys: PyTree, coverage: Float[Array, "b s"]) -> PyTree:
+        """Shifts all columns that a map keeps of the keys by the coverage."""
+        leaves, tree = jax.tree.flatten(keys)
+        ends = np.cumsum([x.shape[-1] for x in leaves])[:-1]
+        covered = self.cover(jnp.concatenate(leaves, axis=-1), coverage)
+        return jax.tree.unflatten(tree, jnp.split(covered, ends, axis=-1))
 
     def select(
         self, attended: Attended, query: Float[Array, "b ... d"], memory: Memory, state: DecodeState

@@ -136,7 +136,7 @@ class LuongDecoder(Decoder, kw_only=True):
         return state.replace(layers=layers, fed=fed, position=position, past=past), outputs
 
     def unroll(self, memory, state, embedded, *, train=False):
-        if self.input_feeding or self.coverage or self.attention.monotonic is not None:
+        if self.input_feeding or self.coverage or self.attention.needs_previous:
             return super().unroll(memory, state, embedded, train=train)
         hidden = query = self.stack.run(state.layers, embedded, train=train)
         positions = state.position[:, None] + jnp.arange(embedded.shape[1])[None]

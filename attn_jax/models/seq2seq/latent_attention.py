@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from attn_jax.attention import NORMALIZERS, READINGS, WINDOWS, Attention
+from attn_jax.attention import NORMALIZERS, READINGS, WINDOWS
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.normalizers import softmax
@@ -90,8 +90,7 @@ class LatentAttentionOptions(DroppedAttentionOptions):
     def normalizers(self) -> Mapping[str, Any]:
         return NORMALIZERS | {"monotonic": softmax}
 
-    def build(self, query_features: int, **facts: Any) -> Attention:
-        attention = super().build(query_features, **facts)
+    def arguments(self, options: Mapping[str, Any]) -> dict[str, Any]:
         if self.is_monotonic and self.window in WINDOWS:
             raise UserError("model.attention.normalize monotonic takes no model.attention.window")
         if self.is_monotonic and (self.top_keys or self.iterations > 1 or self.fit != "mean" or self.difference):
@@ -102,9 +101,8 @@ class LatentAttentionOptions(DroppedAttentionOptions):
         if self.block_size and (self.is_monotonic or self.window in WINDOWS):
             other = "normalize monotonic" if self.is_monotonic else f"window {self.window}"
             raise UserError(f"model.attention.block_size does not go together with model.attention.{other}")
-        if self.is_monotonic:
-            return attention.clone(monotonic=MonotonicSelection())
+        window, fields = None, {"size": self.window_size, "features": self.features}
         if self.window in WINDOWS:
-            fields = {"size": self.window_size, "features": self.features}
-            return attention.clone(window=make(WINDOWS[self.window], fields))
-        return attention
+            window = make(WINDOWS[self.window], fields)
+        monotonic = MonotonicSelection() if self.is_monotonic else None
+        return super().arguments(options) | {"window": window, "monotonic": monotonic}

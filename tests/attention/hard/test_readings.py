@@ -14,7 +14,7 @@ import pytest
 from arrays import compiled
 from oracles.enumeration import OUTCOMES, outcomes
 
-from attn_jax.attention.core import Attention
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.hard import readings
 from attn_jax.attention.hard.estimators import combine, combine_marginal
 from attn_jax.attention.hard.readings import READINGS, log_of, weighted_sum
@@ -60,10 +60,10 @@ def test_a_jit_compiles_once_for_equal_readings():
     @functools.partial(jax.jit, static_argnums=0)
     def rows(attention, log_weights):
         traced.append(attention)
-        return attention.read(None, log_weights).rows
+        return attention.read.reading(None, log_weights).rows
 
     for _ in range(2):
-        rows(Attention(score="dot", read=readings.top(num_samples=2)), jnp.log(P))
+        rows(build_attention(score="dot", read=readings.top(num_samples=2)), jnp.log(P))
     assert len(traced) == 1
 
 

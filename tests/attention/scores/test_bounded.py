@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax import Attention, blockwise_attention
+from attn_jax import blockwise_attention
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.scores import Additive, Epanechikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
 from attn_jax.layers.positions import rotate
 from attn_jax.models.attention_options import AttentionOptions
@@ -44,8 +45,8 @@ def test_qk_norm_does_not_depend_on_lengths_and_depends_on_rotations_by_the_dist
 
 
 def test_the_fused_kernel_computes_the_same_as_the_formula():
-    attention = Attention(score="qk_norm")
-    params = {"params": {"score": {"log_scale": jnp.float32(0.7)}}}
+    attention = build_attention(score="qk_norm")
+    params = {"params": {"map": {"score": {"log_scale": jnp.float32(0.7)}}}}
 
     def both(params, query, keys):
         attended = attention.apply(params, query, keys)
@@ -55,7 +56,7 @@ def test_the_fused_kernel_computes_the_same_as_the_formula():
     fused, written = compiled(both)(params, QUERY32, KEYS32)
     np.testing.assert_allclose(fused, written, atol=1e-6)
     of = lambda i: compiled(jax.grad(lambda p: jnp.sum(jnp.sin(both(p, QUERY32, KEYS32)[i]))))(params)  # noqa: E731
-    one, other = (of(i)["params"]["score"]["log_scale"] for i in (0, 1))
+    one, other = (of(i)["params"]["map"]["score"]["log_scale"] for i in (0, 1))
     np.testing.assert_allclose(one, other, rtol=1e-4)
 
 
@@ -80,10 +81,10 @@ def test_derivatives_in_float64():
 def test_a_cap_keeps_the_properties_and_parameters_of_its_score():
     capped = lambda score: Softcap(score=score, softcap=5.0)  # noqa: E731
     assert not capped(Location(max_length=3)).by_key and capped(TanhKey(features=3)).own_width
-    assert capped(ScaledDot()).by_key and not Attention(score=capped(ScaledDot())).fusible
-    attention = lambda size: Attention(score=capped(Additive(features=3)), normalize="entmax15", block_size=size)  # noqa: E731
+    assert capped(ScaledDot()).by_key and not build_attention(score=capped(ScaledDot())).fusible
+    attention = lambda size: build_attention(score=capped(Additive(features=3)), normalize="entmax15", block_size=size)  # noqa: E731
     params = attention(0).init(jax.random.key(0), QUERY32, KEYS32)
-    assert set(params["params"]["score"]["score"]) == {"query", "key", "vector"}
+    assert set(params["params"]["map"]["score"]["score"]) == {"query", "key", "vector"}
     one, two = (compiled(lambda p, n=n: attention(n).apply(p, QUERY32, KEYS32).context)(params) for n in (0, 2))
     np.testing.assert_allclose(one, two, atol=1e-5)
     assert blockwise_attention(lambda q, k: scores_of(capped(ScaledDot()), q, k), QUERY32, KEYS32, KEYS32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays import compiled
 
-from attn_jax.attention.core import Attention
+from attn_jax.attention.build import build_attention
 from attn_jax.attention.normalizers import kernel_sum
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot, ScaledDot
@@ -25,13 +25,13 @@ def kernel(name, width=(WIDTH,), **fields):
 
 
 def weights_of(score, query=QUERY, keys=KEYS, normalize=kernel_sum):
-    attention = Attention(score=score, normalize=normalize)
+    attention = build_attention(score=score, normalize=normalize)
     call = compiled(lambda q, k: attention.apply({}, q, k, method=lambda m, q, k: m(q, m.prepare(k)).weights))
     return call(query, keys)
 
 
 def weights_of_masked(query, keys, mask):
-    attention = Attention(score=kernel("gaussian", (1.0,)), normalize=kernel_sum)
+    attention = build_attention(score=kernel("gaussian", (1.0,)), normalize=kernel_sum)
     call = lambda q, k: attention.apply({}, q, attention.prepare(k, k, key_mask=mask)).weights  # noqa: E731
     return compiled(call)(query, keys)
 
@@ -99,7 +99,7 @@ YEARS = np.arange(1990, 2025, dtype=np.float32)[:, None] + np.float32([[0.0, 0.2
 
 def with_gradients(query, keys, block_size=0):
     """(weights, context, gradients) of a Gaussian kernel of width 1; the values are 0, 1, 2, ..."""
-    attention = Attention(score=kernel("gaussian", (1.0,)), block_size=block_size)
+    attention = build_attention(score=kernel("gaussian", (1.0,)), block_size=block_size)
     values = jnp.arange(len(keys), dtype=jnp.float32)[:, None]
 
     def total(query, keys):
@@ -154,10 +154,14 @@ def test_a_query_without_keys_in_reach_has_zero_weights_and_no_gradient(name):
     far = QUERY + np.float32([[0], [0], [100], [0], [0]])
 
     def context(query, keys, precision):
-        attention = Attention(score=KERNELS[name](initial=(1.0,), exact=True), normalize=kernel_sum)
+        attention = build_attention(score=KERNELS[name](initial=(1.0,), exact=True), normalize=kernel_sum)
         memory = lambda m, q, k, v: m(q, m.prepare(k, v)).context  # noqa: E731
         return attention.apply(
-            {"params": {"score": {"log_precision": precision}}}, query, keys, jnp.asarray(VALUES), method=memory
+            {"params": {"map": {"score": {"log_precision": precision}}}},
+            query,
+            keys,
+            jnp.asarray(VALUES),
+            method=memory,
         )
 
     @compiled

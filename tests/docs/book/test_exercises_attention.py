@@ -138,7 +138,7 @@ def test_the_marginal_loss_has_the_gradient_of_its_definition():
 def heads_and_words():
     """A MultiHead of width 8, its parameters, and five words."""
     words = jax.random.normal(jax.random.key(0), (5, 8))
-    heads = attn_jax.MultiHead(attention=attn_jax.Attention(score="scaled_dot"), num_heads=2, features=8)
+    heads = attn_jax.MultiHead(attention=attn_jax.attention(score="scaled_dot"), num_heads=2, features=8)
     return heads, heads.init(jax.random.key(1), words, words), words
 
 
@@ -189,6 +189,6 @@ def num_parameters(d):
 def test_the_number_of_parameters_does_not_depend_on_the_number_of_heads():
     words = jnp.ones((5, 8))
     for num_heads in (1, 2, 4):
-        heads = attn_jax.MultiHead(attention=attn_jax.Attention(score="dot"), num_heads=num_heads, features=8)
+        heads = attn_jax.MultiHead(attention=attn_jax.attention(score="dot"), num_heads=num_heads, features=8)
         params = jax.eval_shape(heads.init, jax.random.key(0), words, words)
         assert sum(x.size for x in jax.tree.leaves(params)) == num_parameters(8)

@@ -140,9 +140,9 @@ def concat_score(v, W_query, W_key, query, key):
 def test_the_concat_score_is_the_additive_one():
     query, keys = jax.random.normal(jax.random.key(0), (1, 3)), jax.random.normal(jax.random.key(1), (4, 3))
     score = attn_jax.Additive(features=5, use_bias=False)
-    attention = attn_jax.Attention(score=score)
+    attention = attn_jax.attention(score=score)
     params = attention.init(jax.random.key(2), query, keys)
-    parts = params["params"]["score"]
+    parts = params["params"]["map"]["score"]
     matrices = [parts[name]["kernel"] for name in ("vector", "query", "key")]
     by_hand = jnp.stack([concat_score(matrices[0][:, 0], matrices[1].T, matrices[2].T, query[0], k) for k in keys])
     weights = attention.apply(params, query, keys).weights[0]

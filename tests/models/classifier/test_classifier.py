@@ -107,7 +107,7 @@ def test_structured_pooling_is_its_formula():
     params, result = measured("recurrent, structured")
     _, weights, penalty = result["read"]
     states, (vector, *_) = result["states"], result["pooled"]
-    key = params["pooling"]["attention"]["score"]["key"]
+    key = params["pooling"]["attention"]["map"]["score"]["key"]
     scores = np.einsum("qd,bsd->bqs", params["pooling"]["queries"], np.tanh(states @ key["kernel"] + key["bias"]))
     powers = np.exp(scores[:3]) * np.asarray(BATCH["source"] != PAD)[:3, None]
     expected = powers / powers.sum(-1, keepdims=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arrays import compiled
 
-from attn_jax.attention import Attention
+from attn_jax.attention import build_attention
 from attn_jax.attention.normalizers import kernel_sum
 from attn_jax.attention.scores.kernels import KERNELS
 from attn_jax.models.kernel_regression.criteria import CRITERIA
@@ -26,7 +26,7 @@ WIDTH = 1.3
 
 def model(kernel="gaussian", width=WIDTH, **fields):
     return KernelRegression(
-        attention=Attention(score=KERNELS[kernel](initial=(width,), exact=True), normalize=kernel_sum), **fields
+        attention=build_attention(score=KERNELS[kernel](initial=(width,), exact=True), normalize=kernel_sum), **fields
     )
 
 

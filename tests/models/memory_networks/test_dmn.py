@@ -9,7 +9,7 @@ import pytest
 from arrays import compiled, fill
 from tiny_stories import VOCAB, batch_of
 
-from attn_jax.attention import Attention
+from attn_jax.attention import build_attention
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
@@ -30,7 +30,7 @@ def params_for(module):
 @functools.cache
 def trained(gate_weight, independent):
     """(value, gradient) of the loss at steps 0 and 7, where 7 steps teach the gates alone."""
-    gates = Attention(
+    gates = build_attention(
         score=GateNetwork(features=3, all_terms=True), normalize=independent_sigmoid if independent else softmax
     )
     module = dmn(**SMALL, embedding_size=3, attention=gates, soft=True, gate_weight=gate_weight, warmup_steps=7)
@@ -56,7 +56,9 @@ def test_while_the_answer_does_not_count_only_the_gates_learn():
     supervised = -2.0 * np.log([gates[0, 0, 1], gates[0, 1, 0], gates[1, 0, 0]]).sum()
     np.testing.assert_allclose(gates_only, supervised, rtol=1e-4)
     assert not jax.tree.reduce(lambda found, leaf: found or np.any(leaf != 0), gradient["out"], False)
-    for leaf in jax.tree.leaves(gradient["attention"]["score"]["vector"]["kernel"]) + jax.tree.leaves(whole["out"]):
+    for leaf in jax.tree.leaves(gradient["attention"]["map"]["score"]["vector"]["kernel"]) + jax.tree.leaves(
+        whole["out"]
+    ):
         assert np.any(leaf != 0)
 
 
@@ -64,7 +66,7 @@ def test_while_the_answer_does_not_count_only_the_gates_learn():
 def test_without_supervision_the_gates_learn_from_the_answer():
     (nothing, _, gradient, _, _), (both, nll, whole, _, gates) = trained(0.0, True)
     assert nothing == 0 and all(np.all(leaf == 0) for leaf in jax.tree.leaves(gradient))
-    assert both == nll and np.any(whole["attention"]["score"]["vector"]["kernel"] != 0)
+    assert both == nll and np.any(whole["attention"]["map"]["score"]["vector"]["kernel"] != 0)
     assert np.abs(gates.sum(-1) - 1).min() > 1e-3  # sigmoids, each on its own
 
 

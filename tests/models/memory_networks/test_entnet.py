@@ -7,7 +7,7 @@ import pytest
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, WORDS, batch_of, random_story
 
-from attn_jax.attention import Attention
+from attn_jax.attention import build_attention
 from attn_jax.attention.scores import Dot
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.entnet import entity_network
@@ -48,7 +48,7 @@ def test_weights_of_the_slots_are_dropped_in_training():
     batch = jax.tree.map(jnp.asarray, batch_of([random_story(np.random.default_rng(0), MEMORY) for _ in range(4)], 30))
     losses = []
     for rate in (0.0, 0.5):
-        read = Attention(score=Dot(), dropout=rate)
+        read = build_attention(score=Dot(), dropout=rate)
         module = entity_network(vocab_size=VOCAB, memory_size=MEMORY, features=5, num_slots=3, read=read)
         model = StoryModel(module)
         params = fill(jax.eval_shape(model.init, jax.random.key(0), batch))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from arrays import compiled, params_of
 
-from attn_jax.attention import Attended, Attention
+from attn_jax.attention import Attended, build_attention
 from attn_jax.attention.normalizers import hardmax
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.models.memory_networks.episodes import (
@@ -89,8 +89,8 @@ def test_soft_attention_to_one_fact_is_that_fact():
 
     @compiled
     def run(query, facts, mask):
-        attention = Attention(score=GateNetwork(features=4), normalize=hardmax)
-        variables = {"params": {"score": params}}
+        attention = build_attention(score=GateNetwork(features=4), normalize=hardmax)
+        variables = {"params": {"map": {"score": params}}}
         memory = attention.apply(variables, facts, key_mask=mask, method="prepare")
         attended = attention.apply(variables, query, memory)
         return (

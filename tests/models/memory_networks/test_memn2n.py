@@ -7,6 +7,7 @@ import pytest
 from arrays import compiled
 from tiny_stories import VOCABULARY, encode_stories
 
+from attn_jax.attention import build_attention
 from attn_jax.attention.normalizers import linear, sparsemax
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Dot
@@ -18,7 +19,14 @@ V, N, D = len(VOCABULARY), 6, 4
 STORY = "mary moved to the garden . john moved to the office . mary got the milk . where is mary ?"
 SHORT = "john moved to the garden . where is john ?"
 OUTPUT = FullSoftmax(vocab_size=V, tied=True, use_bias=False)
-OPTIONS = dict(vocab_size=V, output=OUTPUT, features=D, num_hops=2, memory_size=N, score=Dot(), normalize=softmax)
+OPTIONS = dict(vocab_size=V, output=OUTPUT, features=D, num_hops=2, memory_size=N)
+OF_ATTENTION = ("score", "normalize", "iterations", "top_keys", "difference", "fit", "gate")
+
+
+def network(**options):
+    """MemN2N, of its fields and those of its attention, by default softmax of the dot product."""
+    parts = {name: options.pop(name) for name in OF_ATTENTION if name in options}
+    return MemN2N(attention=build_attention(**dict(score=Dot()) | parts), **OPTIONS | options)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +35,7 @@ def batch():
 
 
 def parameters(**options):
-    module = MemN2N(**OPTIONS | options)
+    module = network(**options)
     source = jnp.zeros((1, 4), jnp.int32)
     variables = jax.eval_shape(lambda rng: module.init(rng, source, method="answer"), jax.random.key(0))
     shapes = variables["params"]
@@ -106,7 +114,7 @@ def test_longer_padding_and_a_larger_memory_change_nothing(batch):
     wider = dict(params) | {
         f"time_{i}": jnp.pad(params[f"time_{i}"], ((0, 3), (0, 0)), constant_values=9.0) for i in range(3)
     }
-    large = StoryModel(MemN2N(**OPTIONS | {"memory_size": N + 3})).answer
+    large = StoryModel(network(memory_size=N + 3)).answer
     longer = jnp.pad(batch["source"], ((0, 0), (0, 5)))
     first, second = jax.jit(lambda: (answer(params, batch["source"]), large(wider, longer)))()
     np.testing.assert_allclose(first.log_probs, second.log_probs, atol=1e-5)
@@ -128,7 +136,7 @@ def test_linear_start_is_the_identity_as_normalizer_and_then_the_softmax(batch):
     def loss(module, step):
         return StoryModel(module).loss_fn(params, batch, jax.random.key(0), step)[0]
 
-    plain, identity = MemN2N(**OPTIONS), MemN2N(**OPTIONS | {"normalize": linear})
+    plain, identity = network(), network(normalize=linear)
     values = jax.jit(lambda: [loss(module, 2), loss(module, 3), loss(identity, 0), loss(plain, 0)])()
     np.testing.assert_allclose(values[0], values[2], rtol=1e-5)
     np.testing.assert_allclose(values[1], values[3], rtol=1e-5)
@@ -183,7 +191,7 @@ def test_a_network_set_by_hand_answers_a_story_exactly():
     """Keys find who is asked for and, by time, the newest such statement; values hold its last word."""
     d = 8
     who, places = ["mary", "john"], ["garden", "office", "kitchen"]
-    module = MemN2N(**OPTIONS | {"features": d, "num_hops": 1, "position_encoding": False})
+    module = network(features=d, num_hops=1, position_encoding=False)
     key, value = np.zeros((V, d)), np.zeros((V, d))
     for i, name in enumerate(who):
         key[VOCABULARY.encode(name)[0], i] = 20.0  # features 0 and 1 of the question and of the keys

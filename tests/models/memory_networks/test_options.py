@@ -45,7 +45,7 @@ def test_gates_are_what_the_config_says():
 def test_a_kernel_has_the_width_of_the_config():
     options = {"attention.score": "gaussian", "attention.width": (0.5,), "tying": "layerwise"}
     module = module_of("memn2n", **options)
-    assert module.score.width == (0.5,) and not module.adjacent
+    assert module.attention.score.width == (0.5,) and not module.adjacent
     assert module_of("memnn", dropout=0.25).dropout == 0.25
 
 

@@ -13,7 +13,7 @@ import pytest
 from arrays import compiled, fill
 from tiny_stories import ID, VOCAB, batch_of, random_batch
 
-from attn_jax.attention import Attention
+from attn_jax.attention import build_attention
 from attn_jax.models.memory_networks import dmn as dmn_file
 from attn_jax.models.memory_networks import entnet, episodes, memn2n, memnn, sentence_encoders, universal
 from attn_jax.models.memory_networks.base import StoryModel
@@ -166,7 +166,7 @@ TRAINING, UNSEEN = (jax.tree.map(jnp.asarray, random_batch(seed, rows)) for seed
 def test_one_supporting_fact_is_learned(name):
     build, num_steps, learning_rate = LEARNED[name]
     options = (
-        dict(attention=Attention(score=GateNetwork(features=16, all_terms=True)), gate_weight=1.0)
+        dict(attention=build_attention(score=GateNetwork(features=16, all_terms=True)), gate_weight=1.0)
         if name == "dmn"
         else {}
     )

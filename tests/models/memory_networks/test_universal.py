@@ -9,7 +9,7 @@ import pytest
 from arrays import compiled, fill
 from tiny_stories import VOCAB, batch_of
 
-from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention import MultiHead, build_attention
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
@@ -21,7 +21,7 @@ MASK = jnp.arange(N) < jnp.array([[4], [2]])
 
 
 def layer(norm_first=True):
-    heads = functools.partial(MultiHead, attention=Attention(score=ScaledDot()), num_heads=2, features=D)
+    heads = functools.partial(MultiHead, attention=build_attention(score=ScaledDot()), num_heads=2, features=D)
     return TransformerLayer(make_attention=heads, features=D, feed_forward_size=5, norm_first=norm_first)
 
 

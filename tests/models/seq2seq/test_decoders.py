@@ -201,7 +201,7 @@ def test_gru_decoders_are_their_formulas(name):
             context, _ = memory
         else:
             keys, values, mask = memory
-            score = decoder["attention"]["score"]
+            score = decoder["attention"]["map"]["score"]
             scores = dense(score["vector"], np.tanh(dense(score["query"], h) + keys))[:, 0]
             weights = np.exp(scores) * mask / np.sum(np.exp(scores) * mask)
             np.testing.assert_allclose(expected_weights[ROW, t], weights, rtol=1e-4, atol=1e-6)

@@ -21,6 +21,7 @@ from tiny_seq2seq import build, sentences  # noqa: E402
 
 from attn_jax.attention.hard.readings import Reading  # noqa: E402
 from attn_jax.attention.hard.samplers import choose  # noqa: E402
+from attn_jax.attention.reads import Read  # noqa: E402
 
 NUM_KEYS, NUM_STEPS, FIT_STEPS = 2, 2, 300
 BATCH = jax.tree.map(jnp.asarray, sentences([(NUM_KEYS, NUM_STEPS)], NUM_KEYS, NUM_STEPS, seed=1))
@@ -62,7 +63,7 @@ def over_trajectories(module, params, count):
     keys = jnp.array(list(itertools.product(every, repeat=count))).reshape(-1, NUM_STEPS)
     rows = {name: jnp.repeat(x, len(keys), axis=0) for name, x in BATCH.items()}
     read = reading_of(iter([keys[:, t, None, None] for t in range(NUM_STEPS)]))
-    attention = module.decoder.attention.clone(read=read)
+    attention = module.decoder.attention.clone(read=Read(reading=read))
 
     def losses(module):
         memory, (state, _) = module.start(rows["source"], NUM_STEPS)

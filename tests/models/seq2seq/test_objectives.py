@@ -12,6 +12,7 @@ from tiny_seq2seq import BOS, build, random_params, sentences
 
 from attn_jax.attention.hard.readings import READINGS, Reading, log_of
 from attn_jax.attention.hard.samplers import choose
+from attn_jax.attention.reads import Read
 from attn_jax.cli.runs import check_num_samples
 from attn_jax.errors import UserError
 from attn_jax.models.seq2seq.objectives import HardObjective, MarginalObjective, mixture
@@ -212,7 +213,7 @@ def fixed(model, key):
         shape = (*log_weights.shape[:-1], 1)
         return choose(log_weights, jnp.full(shape, key), jnp.ones(shape))
 
-    attention = model.module.decoder.attention.clone(read=Reading("fixed", sample, random=False))
+    attention = model.module.decoder.attention.clone(read=Read(reading=Reading("fixed", sample, random=False)))
     return model.module.clone(decoder=model.module.decoder.clone(attention=attention))
 
 

@@ -10,7 +10,7 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
-from attn_jax.attention import Attention, MultiHead
+from attn_jax.attention import MultiHead, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.information import entropy
 from attn_jax.attention.masks import causal
@@ -183,8 +183,11 @@ def by_blocks(positions, length, block_size, remat=False, groups=2):
     """(a causal stack of one layer, its total over all outputs as a function of parameters and inputs)."""
 
     def make_layer():
-        attention = Attention(score="scaled_dot", normalize="sparsemax", block_size=block_size)
-        heads = dict(num_heads=4, num_kv_heads=groups, features=8, forgets=positions == "forgetting")
+        forget_heads = (groups or 4) if positions == "forgetting" else 0
+        attention = build_attention(
+            score="scaled_dot", normalize="sparsemax", block_size=block_size, forget_heads=forget_heads
+        )
+        heads = dict(num_heads=4, num_kv_heads=groups, features=8)
         heads = functools.partial(MultiHead, attention=attention, **heads)
         return TransformerLayer(make_attention=heads, features=8, feed_forward_size=8)
 
@@ -236,7 +239,7 @@ def test_what_dropout_takes_out():
     """Between the embedding and the first layer, in each part that is added to x, and inside the feed forward."""
     x, mask = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8)), jnp.float32), jnp.ones((2, 8), bool)
     places = jnp.broadcast_to(jnp.arange(8), (2, 8))
-    heads = functools.partial(MultiHead, attention=Attention(score=ScaledDot()), num_heads=2, features=8)
+    heads = functools.partial(MultiHead, attention=build_attention(score=ScaledDot()), num_heads=2, features=8)
 
     def layer(rate):
         return TransformerLayer(
@@ -415,7 +418,7 @@ def test_a_target_that_goes_on_from_a_prompt_has_the_probability_of_decoding():
 def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     """With w_0 = 0.5, w_1 = 2 and no other weight the layer attends to 1.5 x_t + 2 x_{t-1}."""
     width, convolution = 8, 3
-    heads = MultiHead(attention=Attention(score=ScaledDot()), num_heads=2, features=width)
+    heads = MultiHead(attention=build_attention(score=ScaledDot()), num_heads=2, features=width)
     parts = dict(make_attention=lambda: heads, features=width, feed_forward_size=12, norm_first=False)
     x = jax.random.normal(jax.random.key(0), (2, 5, width))
     real = jnp.arange(5) < jnp.array([[5], [3]])
@@ -448,7 +451,7 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
     torch = pytest.importorskip("torch")
     width, heads, inner = 8, 2, 12
     layer = TransformerLayer(
-        make_attention=lambda: MultiHead(attention=Attention(score=ScaledDot()), num_heads=heads, features=width),
+        make_attention=lambda: MultiHead(attention=build_attention(score=ScaledDot()), num_heads=heads, features=width),
         features=width,
         feed_forward_size=inner,
         norm_first=norm_first,
@@ -507,7 +510,7 @@ def test_torch_encoder_layer_with_the_same_weights(norm_first):
             dict(name="language_model", continue_source=True),
             "continue_source needs one vocabulary, but the source has 13 tokens and the target 11",
         ),
-        (dict(attention=dict(difference=True, fit="parallax")), "difference"),  # at once, not in the first layer
+        (dict(attention=dict(difference=True, fit="line")), "fit=LocalLine needs"),  # at once, not in the first layer
         (dict(norm="before"), "unknown model.norm 'before'"),
         (dict(encoder="conv", kernel_size=4), "kernel_size 4 is even"),
         (dict(encoder="conv", positions="rotary"), "expected none, sinusoidal, learned"),
@@ -534,7 +537,7 @@ def test_a_sequence_longer_than_the_learned_positions():
 @pytest.mark.slow
 def test_each_attention_of_a_layer_samples_if_it_does():
     """The source attention samples in training, whatever the self-attention does."""
-    heads = lambda read: MultiHead(attention=Attention(score="scaled_dot", read=read), num_heads=2, features=8)  # noqa: E731
+    heads = lambda read: MultiHead(attention=build_attention(score="scaled_dot", read=read), num_heads=2, features=8)  # noqa: E731
     layer = TransformerLayer(
         make_attention=lambda: heads("expectation"),
         make_source_attention=lambda: heads("reinforce"),

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RANKS = [
-    {"types", "errors", "token_ids"},
+    {"types", "errors", "token_ids", "version"},
     {"options"},
     {"attention"},
     {"layers", "outputs"},

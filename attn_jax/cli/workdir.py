@@ -2,13 +2,14 @@
 
 Together they suffice to resume training, and to evaluate, predict and plot without the training data. Each file has a
 checksum, and a checkpoint stores the config and the checksums of the data that its parameters were trained with.
-Directories of earlier versions have no checksums; there only the config is compared with the checkpoint. Options that
-were added later take their defaults, which keep the earlier behaviour.
+config.json has the version of the package; a directory of one before OLDEST is refused. Options that were added later
+take their defaults.
 """
 
 import json
 import math
 import pathlib
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -29,22 +30,17 @@ from attn_jax.tasks.files import (
     short,
 )
 from attn_jax.training.progress import notice
+from attn_jax.version import VERSION
 
+KEY, OLDEST = "version", (0, 2)  # of config.json; first version whose runs open
 SECTIONS = ("task", "model", "train", "optimizer", "decode", "eval")  # of config.json, in every version
 KINDS = {bool: "true or false", int: "an integer", float: "a number", tuple: "a list", str: "a text"}
 LENGTHS = ("train.num_steps", "train.num_epochs")  # of the training
-FORMER_KEYS = ("model.shortest",)  # removed keys without effect
-FORMER = {"model.stories.": "model."}  # renamed beginnings of keys
-FORMER_NAMES = {"model.output": "model.output.name"}  # renamed keys
-# (task, key) -> (earlier default, present default of the same meaning): two names meant none.
-FORMER_DEFAULTS = {
-    (task, "task.train"): (["train.source", "train.target"], ["", ""]) for task in ("babi", "inflection")
-}
 
 
 def plain(config: ConfigDict) -> dict:
-    """Returns the config as plain JSON values: tuples become lists."""
-    return json.loads(config.to_json_best_effort())
+    """Returns the config as plain JSON values, where tuples become lists, with the version of the package."""
+    return json.loads(config.to_json_best_effort()) | {KEY: VERSION}
 
 
 def save_config(workdir: pathlib.Path, config: ConfigDict) -> None:
@@ -67,6 +63,12 @@ def _stored_config(workdir: pathlib.Path) -> tuple[dict[str, Any], list[str]]:
     """Reads config.json; returns (options by key, unknown keys)."""
     path = workdir / "config.json"
     stored, _ = load_checked(path)
+    version = stored.pop(KEY, "0.1")
+    if not opens(version):
+        raise UserError(
+            f"{workdir} was made by attn_jax {short(version)}, whose runs {VERSION} does not open; train it again, "
+            "or use the version that made it"
+        )
     if missing := [section for section in SECTIONS if section not in stored]:
         raise UserError(f"cannot read {path}: it has no section {missing[0]!r}; expected the config of a run")
     for section in SECTIONS:
@@ -83,7 +85,7 @@ def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, An
     """Separates the options of a stored config from unknown keys.
 
     Args:
-        stored: content of config.json. Earlier versions stored the options of all families.
+        stored: content of config.json.
         where: beginning of messages.
 
     Returns:
@@ -94,19 +96,21 @@ def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, An
     """
     options, flat, others = schema_of(stored), {}, []
     for key, value in _leaves(stored, options):
-        key = next((new + key[len(old) :] for old, new in FORMER.items() if key.startswith(old)), key)
-        key = FORMER_NAMES.get(key, key)
-        before, now = FORMER_DEFAULTS.get((stored["task"]["name"], key), (None, None))
-        value = now if before is not None and value == before else value
         if key in options:
             if not _fits(value, options[key]):
                 raise UserError(f"{where}{key} is {short(value)}; expected {KINDS[options[key].kind]}")
             flat[key] = _tuples(value)
         elif any(option.startswith(f"{key}.") for option in options):
             raise UserError(f"{where}{key} is {short(value)}; expected a section of options")
-        elif key not in FORMER_KEYS:
+        elif key != KEY:
             others.append(key)
     return flat, [key for key in others if not is_known(key)]
+
+
+def opens(version: Any) -> bool:
+    """Whether a run of this version can be opened: the parameters of earlier ones have other places."""
+    found = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
+    return found is not None and tuple(map(int, found.groups())) >= OLDEST
 
 
 def _leaves(stored: dict[str, Any], options: Mapping[str, Option], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from attn_jax.errors import UserError
 from attn_jax.options import flatten
 from attn_jax.tasks import TASKS
 from attn_jax.tasks.files import save_json
-from configs import babi_memn2n, base, iwslt2017_soft, quickstart
+from configs import base, iwslt2017_soft, quickstart
 
 BASE = base.get_config()
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -237,15 +237,14 @@ def test_what_fails_leaves_a_work_directory_as_it_was(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"lock", "config.json"}
 
 
-def test_a_run_of_the_twenty_tasks_of_an_earlier_version_goes_on(tmp_path):
-    """Options of stories had a section of their own, and unused names of files another default."""
-    config = babi_memn2n.get_config()
-    stored = plain(config)
-    stored["model"]["stories"] = {name: stored["model"].pop(name) for name in ("num_hops", "memory_size", "noise")}
-    stored["model"]["stories"]["shortest"] = 1
-    stored["model"]["cell"], stored["model"]["attention"]["window"] = "lstm", "global"
-    stored["task"]["train"], stored["task"]["vocabulary"] = ["train.source", "train.target"], "stories"
+@pytest.mark.parametrize("version", [None, "0.1.0", "0.1", "new", 3])
+def test_a_run_of_an_earlier_version_is_refused_in_one_line(tmp_path, version):
+    stored = plain(quickstart.get_config()) | {"version": version}
+    if version is None:
+        del stored["version"]
     save_json(tmp_path / "config.json", stored)
-    (tmp_path / "checkpoints" / "500").mkdir(parents=True)
-    assert holds(tmp_path, config)
-    assert load_config(tmp_path).to_dict() == config.to_dict()
+    with pytest.raises(UserError, match=f"^{tmp_path} was made by attn_jax .*, whose runs .* does not open") as error:
+        load_config(tmp_path)
+    assert "\n" not in str(error.value)
+    save_json(tmp_path / "config.json", stored | {"version": "1.0.3"})
+    load_config(tmp_path)

@@ -60,7 +60,7 @@ def build_attention(
         iterations: number of reads; after each, the mean of the keys is the next query.
         gate: whether to multiply the context by a sigmoid of the query.
         fit: LocalLine or Parallax of signed.py: a local linear fit to the values, at the query.
-        difference: Difference of signed.py: subtract a second map, each of half of the columns.
+        difference: Subtract of signed.py: subtract a second map, each of half of the columns.
         forget_heads: number of heads of keys that have forget gates; 0: nothing is forgotten.
         dtype: of the projection of forget gates.
 

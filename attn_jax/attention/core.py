@@ -76,22 +76,22 @@ class Attention(nn.Module, kw_only=True):
 
     @property
     def needs_rng(self) -> bool:
-        """Whether a call in training needs an rng."""
+        """Tells whether a call in training needs an rng."""
         return self.map.needs_rng or self.read.needs_rng
 
     @property
     def needs_previous(self) -> bool:
-        """Whether a call needs the weights of the step before."""
+        """Tells whether a call needs the weights of the step before."""
         return self.map.needs_previous
 
     @property
     def sums_to_one(self) -> bool:
-        """Whether the weights of every query with a key sum to one and are not negative: keys can be sampled."""
+        """Tells whether the weights of every query with a key sum to one and are not negative: keys can be sampled."""
         return self.map.promises >= {SUMS_TO_ONE, NOT_NEGATIVE} and not self.score.compact
 
     @property
     def fusible(self) -> bool:
-        """Whether the fused kernel computes the same context, except for dropout in training."""
+        """Tells whether the fused kernel computes the same context, except for dropout in training."""
         return FUSIBLE in self.map.promises and self.read.is_mean(train=False)
 
     @property
@@ -244,6 +244,6 @@ def _places(call: Call) -> tuple[Int[Array, "q 1"], Int[Array, " k"]]:
 
 
 def _fits_kernel(call: Call, values: Array) -> bool:
-    """Whether the fused kernel, which computes in float32 at most, takes arrays of these types and widths."""
+    """Tells whether the fused kernel, which computes in float32 at most, takes arrays of these types and widths."""
     one_type = call.query.dtype == call.keys.dtype == values.dtype != jnp.float64
     return one_type and values.shape[-1] == call.query.shape[-1]

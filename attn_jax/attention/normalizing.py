@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention.masks import same_axes
 from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite, takes_mask
-from attn_jax.attention.normalizers.forms import Form, check_has_form, form_of, has_form
+from attn_jax.attention.normalizers.forms import Form, form_of, why_no_form
 from attn_jax.attention.parts import (
     BY_BLOCKS,
     FUSIBLE,
@@ -56,7 +56,7 @@ class Normalize(Part, kw_only=True):
             SUMS_TO_ONE: sums_to_one(self.function),
             NOT_NEGATIVE: not is_negative(self.function),
             TAKES_INFINITE: takes_infinite(self.function),
-            BY_BLOCKS: has_form(self.function),
+            BY_BLOCKS: not why_no_form(self.function),
             FUSIBLE: self.function is softmax,
         }
         return frozenset(promise for promise, holds in kept.items() if holds)
@@ -68,11 +68,7 @@ class Normalize(Part, kw_only=True):
     def blame(self, promise: str) -> str:
         if promise == TAKES_INFINITE:
             return f"{self.label} (kernel_sum is)"
-        try:
-            check_has_form(self.function)
-        except ValueError as error:
-            return f"{self.label} ({error})" if promise == BY_BLOCKS else self.label
-        return self.label
+        return f"{self.label} ({why_no_form(self.function)})" if promise == BY_BLOCKS else self.label
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
         """Computes the weights of the allowed keys."""
@@ -96,7 +92,7 @@ class NormalizerWrapper(Wrapper, kw_only=True):
 
     @property
     def widens(self) -> bool:
-        """Whether the weights stay float32 where queries and keys are narrower."""
+        """Tells whether the weights stay float32 where queries and keys are narrower."""
         return self.of.widens
 
 
@@ -150,7 +146,6 @@ class Monotonic(Part, kw_only=True):
     """Weights that depend on those of the step before, with a selection of hard/monotonic.py (Raffel 2017)."""
 
     selection: nn.Module
-    own_promises = frozenset({NOT_NEGATIVE})
     random = True  # noise of the scores, in training
     reads_previous = True
     widens: ClassVar[bool] = True  # the next step reads the weights
@@ -160,8 +155,12 @@ class Monotonic(Part, kw_only=True):
         super().__post_init__()
 
     @property
+    def promises(self) -> Set[str]:
+        return frozenset({NOT_NEGATIVE})
+
+    @property
     def function(self) -> nn.Module:
-        """What makes the weights."""
+        """Module that makes the weights."""
         return self.selection
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:

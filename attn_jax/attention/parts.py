@@ -50,9 +50,8 @@ class Call(NamedTuple):
 
 
 class Part(nn.Module, kw_only=True):
-    """What fills a slot."""
+    """A filler of a slot."""
 
-    own_promises: ClassVar[Set[str]] = frozenset()
     random: ClassVar[bool] = False  # whether it uses the rng of a call
     reads_previous: ClassVar[bool] = False  # whether it needs the weights of the step before
 
@@ -63,8 +62,8 @@ class Part(nn.Module, kw_only=True):
 
     @property
     def promises(self) -> Set[str]:
-        """What holds for all weights of this part."""
-        return self.own_promises
+        """Properties of all weights of this part."""
+        return frozenset()
 
     @property
     def label(self) -> str:
@@ -77,17 +76,17 @@ class Part(nn.Module, kw_only=True):
 
     @property
     def needs_rng(self) -> bool:
-        """Whether this part or one inside of it uses the rng of a call."""
+        """Tells whether this part or one inside of it uses the rng of a call."""
         return self.random or any(part.needs_rng for part in self.inside)
 
     @property
     def per_head(self) -> bool:
-        """Whether this part or one inside of it may have parameters for each head."""
+        """Tells whether this part or one inside of it may have parameters for each head."""
         return any(part.per_head for part in self.inside)
 
     @property
     def needs_previous(self) -> bool:
-        """Whether this part or one inside of it needs the weights of the step before."""
+        """Tells whether this part or one inside of it needs the weights of the step before."""
         return self.reads_previous or any(part.needs_previous for part in self.inside)
 
 

@@ -1,7 +1,9 @@
 """Reads of attention, and wrappers of them: how weights and values become a context.
 
-rows, weights, log_prob = read.rows(weights, call, train)       the rows to read with, for each query one
-context = read.after(rows @ values, call)
+    rows, weights, log_prob = read.rows(weights, call, train)       the rows to read with, for each query one
+    context = read.after(rows @ values, call)
+
+A wrapper changes the rows, such as by dropout, or the context, such as by a gate.
 """
 
 from collections.abc import Set
@@ -52,13 +54,13 @@ class Read(Part, kw_only=True):
 
     @property
     def needs(self) -> Set[str]:
-        """What the weights have to promise to be read."""
+        """Promises of the weights without which they cannot be read."""
         if self.reading.random:
             return frozenset({SUMS_TO_ONE, NOT_NEGATIVE})
         return frozenset(() if self.reading.is_soft else {NOT_NEGATIVE})
 
     def is_mean(self, train: bool) -> bool:
-        """Whether the context is that of the weights themselves."""
+        """Tells whether the context is that of the weights themselves."""
         return self.reading.is_soft
 
     def rows(self, weights: Float[Array, "... q k"], call: Call, train: bool) -> Rows:
@@ -95,11 +97,11 @@ class ReadWrapper(Wrapper, kw_only=True):
 
     @property
     def needs(self) -> Set[str]:
-        """What the weights have to promise to be read."""
+        """Promises of the weights without which they cannot be read."""
         return self.of.needs
 
     def is_mean(self, train: bool) -> bool:
-        """Whether the context is that of the weights themselves."""
+        """Tells whether the context is that of the weights themselves."""
         return self.of.is_mean(train)
 
     def rows(self, weights: Float[Array, "... q k"], call: Call, train: bool) -> Rows:

@@ -108,7 +108,7 @@ def known_options(stored: dict[str, Any], where: str = "") -> tuple[dict[str, An
 
 
 def opens(version: Any) -> bool:
-    """Whether a run of this version can be opened: the parameters of earlier ones have other places."""
+    """Tells whether a run of this version can be opened: the parameters of earlier ones have other places."""
     found = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
     return found is not None and tuple(map(int, found.groups())) >= OLDEST
 

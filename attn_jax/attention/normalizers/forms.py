@@ -112,28 +112,32 @@ def form_of(normalize: Callable, scores: Scores | jax.ShapeDtypeStruct) -> Form:
     return FORMS[normalize]
 
 
-def has_form(normalize: Callable) -> bool:
-    """Whether a normalizer can be computed block by block."""
-    try:
-        check_has_form(normalize)
-    except ValueError:
-        return False
-    return True
-
-
 def check_has_form(normalize: Callable) -> None:
     """Checks that a normalizer can be computed block by block.
 
     Raises:
         ValueError: it cannot, or not with its alpha.
     """
-    if hasattr(normalize, "form") and isinstance(getattr(normalize, "alpha", None), float | int):
-        entmax_form(normalize.alpha)  # here, so that it is refused before it is called
+    if reason := why_no_form(normalize):
+        raise ValueError(reason)
+
+
+def why_no_form(normalize: Callable) -> str:
+    """Returns the reason why a normalizer cannot be computed block by block; "" where it can."""
+    if hasattr(normalize, "form"):
+        alpha = getattr(normalize, "alpha", None)
+        try:
+            if isinstance(alpha, float | int):
+                entmax_form(alpha)
+        except ValueError as error:
+            return str(error)
+        return ""
     # A module with parameters has no hash.
-    if not hasattr(normalize, "form") and (isinstance(normalize, nn.Module) or normalize not in FORMS):
-        known = ", ".join(known.__name__ for known in FORMS)
-        name = getattr(normalize, "__name__", type(normalize).__name__)
-        raise ValueError(
-            f"{name} cannot be computed block by block; expected {known}, softmax_one, unnormalized_sigmoid, Entmax, "
-            "LearnedEntmax or LearnedSink"
-        )
+    if not isinstance(normalize, nn.Module) and normalize in FORMS:
+        return ""
+    known = ", ".join(known.__name__ for known in FORMS)
+    name = getattr(normalize, "__name__", type(normalize).__name__)
+    return (
+        f"{name} cannot be computed block by block; expected {known}, softmax_one, unnormalized_sigmoid, Entmax, "
+        "LearnedEntmax or LearnedSink"
+    )

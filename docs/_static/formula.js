@@ -145,7 +145,7 @@ window.attnFormula = (() => {
     const lines = chosen === "dot" ? ["z = lambda a: (a - x.mean()) / x.std()"] : [];
     const points = chosen === "dot" ? `z(query)${cooled}, z(x), y` : "query, x, y";
     if (read === "line") {
-      lines.push(`attention = attn_jax.Attention(${given}, fit=LocalLine(ridge=${RIDGE}))`);
+      lines.push(`attention = attn_jax.attention(${given}, fit=LocalLine(ridge=${RIDGE}))`);
       lines.push(`attention.apply({}, ${points})`);
     } else {
       const sampled = read === "sample" ? ', read="reinforce", rng=jax.random.key(0)' : "";

@@ -110,7 +110,7 @@ def test_what_the_figure_does_not_offer_the_package_refuses(cases, points):
         else:
             normalize = attn_jax.NORMALIZERS[case["choice"]["normalize"]]
             compact = "out of reach" in case["refusal"]
-            assert compact or not getattr(normalize, "sums_to_one", True)
+            assert compact or not normalize.sums_to_one
 
 
 def test_the_points_are_those_of_chapter_9(points):

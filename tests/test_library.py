@@ -21,7 +21,6 @@ import attn_jax
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.names import required_options
-from attn_jax.attention.normalizers import takes_infinite
 from attn_jax.attention.scores import Boxcar
 from attn_jax.attention.scores.kernels import KERNELS
 from attn_jax.cli import runs
@@ -309,7 +308,7 @@ def test_weights_sum_to_one_where_they_say_so():
         weights = call(jax.random.key(0), scores, query=QUERY[0, :1])[0] if call else entry(scores)
         promised = attn_jax.attention(score="dot", normalize=entry).sums_to_one
         assert np.allclose(np.sum(weights, axis=-1), 1, atol=1e-5) == promised, name
-        empty = entry(jnp.full((1, KEYS), -jnp.inf)) if takes_infinite(entry) else np.zeros(1)
+        empty = entry(jnp.full((1, KEYS), -jnp.inf)) if entry.infinite else np.zeros(1)
         np.testing.assert_array_equal(empty, 0)
     assert not attn_jax.attention(score="dot", window=attn_jax.LocalM(size=2)).sums_to_one
     assert not attn_jax.attention(score="dot", monotonic=MonotonicSelection()).sums_to_one

@@ -32,9 +32,10 @@ from attn_jax.attention.masks import (
     same_axes,
 )
 from attn_jax.attention.names import from_name
-from attn_jax.attention.normalizers import NORMALIZERS
+from attn_jax.attention.normalizers import NORMALIZERS, Normalizer, NormalizerModule, as_normalizer, with_forms
 from attn_jax.attention.normalizers.base import softmax
-from attn_jax.attention.normalizers.forms import NEGLIGIBLE, Form, form_of
+from attn_jax.attention.normalizers.entmax import NEGLIGIBLE
+from attn_jax.attention.normalizers.forms import Form
 from attn_jax.types import Array, Bool, Float, Int, PyTree, floating, wide
 
 Scores = Float[Array, "... q k"]
@@ -171,7 +172,7 @@ def blockwise_attention(
         key_mask: [..., k], True for keys that every query may attend to.
         mask: True where a query may attend to a key: an array [..., q, k], or a function of positions (query [q, 1],
             key [k]), which needs no array of this size. Where both are given, both hold; see masks.py.
-        normalize: a normalizer of forms.FORMS, its name, an Entmax, or a Form.
+        normalize: a normalizer that has a form, its name, or a Form.
         bias: is added to the scores; an array or a function of positions, as for `mask`. -inf leaves a key out.
         block_size: number of keys whose scores are computed at a time.
 
@@ -189,7 +190,7 @@ def blockwise_attention(
     allowed = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
     allowed = joint_mask(allowed, None if callable(mask) else mask, _shape_with(bias, scores.shape))
     blocks = _cut(keys, values, bias, allowed, block_size)
-    form = normalize if isinstance(normalize, Form) else form_of(normalize, scores)
+    form = normalize if isinstance(normalize, Form) else _form_of(as_normalizer(normalize), scores)
     bias_at, mask_at = (x if callable(x) else None for x in (bias, mask))
     scores_of, places = BlockScores(score, bias_at, mask_at, form.transform), jnp.arange(query.shape[-2])[:, None]
     one = jax.tree.map(lambda x: x[0], blocks)
@@ -207,6 +208,17 @@ def blockwise_attention(
         return _weights(form, scores, keep, tau[..., rows, :], form.parameters) * share[..., rows, :]
 
     return Blockwise(context.astype(values.dtype), tau, blocks, weights, keys.shape[-2])
+
+
+def _form_of(normalizer: Normalizer | NormalizerModule, scores: jax.ShapeDtypeStruct) -> Form:
+    """Returns the form of a normalizer.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not normalizer.has_form:
+        raise ValueError(f"{normalizer.label} cannot be computed block by block; expected {with_forms()}")
+    return normalizer.form_of(scores)
 
 
 def _shape_with(bias: Array | Callable | None, scores: tuple[int, ...]) -> tuple[int, ...]:

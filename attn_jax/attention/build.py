@@ -78,7 +78,7 @@ def build_attention(
         )
     part = part if window is None else Windowed(of=part, window=window)
     if monotonic is not None:
-        if not isinstance(part, Normalize) or part.function is not softmax:
+        if not isinstance(part, Normalize) or not part.is_softmax:
             raise ValueError(f"monotonic already computes the weights; do not combine it with {describe(part)}")
         part = Monotonic(selection=monotonic)
     part = Map(score=from_name("score", score, SCORES), normalize=part)

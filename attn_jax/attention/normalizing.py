@@ -11,8 +11,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import same_axes
-from attn_jax.attention.normalizers import is_negative, softmax, sums_to_one, takes_infinite, takes_mask
-from attn_jax.attention.normalizers.forms import Form, form_of, why_no_form
+from attn_jax.attention.normalizers import Normalizer, NormalizerModule, as_normalizer, softmax, with_forms
+from attn_jax.attention.normalizers.forms import Form
 from attn_jax.attention.parts import (
     BY_BLOCKS,
     FUSIBLE,
@@ -38,48 +38,51 @@ class Normalize(Part, kw_only=True):
     widens: ClassVar[bool] = False  # whether the weights stay float32 where queries and keys are narrower
 
     def __post_init__(self):
-        if not callable(self.function):
-            raise TypeError(f"normalize is {self.function!r}; expected a function, a module, or a name")
-        if not isinstance(self.function, nn.Module) and not takes_mask(self.function):
-            raise TypeError(
-                f"normalize is {self.function!r}; expected a function of scores and mask, such as attn_jax.softmax"
-            )
+        as_normalizer(self.function)
         super().__post_init__()
 
     @property
+    def normalizer(self) -> Normalizer | NormalizerModule:
+        """The function with its promises, or the module."""
+        return as_normalizer(self.function)
+
+    @property
     def label(self) -> str:
-        return getattr(self.function, "__name__", type(self.function).__name__)
+        return self.normalizer.label
 
     @property
     def promises(self) -> Set[str]:
         kept = {
-            SUMS_TO_ONE: sums_to_one(self.function),
-            NOT_NEGATIVE: not is_negative(self.function),
-            TAKES_INFINITE: takes_infinite(self.function),
-            BY_BLOCKS: not why_no_form(self.function),
-            FUSIBLE: self.function is softmax,
+            SUMS_TO_ONE: self.normalizer.sums_to_one,
+            NOT_NEGATIVE: not self.normalizer.negative,
+            TAKES_INFINITE: self.normalizer.infinite,
+            BY_BLOCKS: self.normalizer.has_form,
+            FUSIBLE: self.is_softmax,
         }
         return frozenset(promise for promise, holds in kept.items() if holds)
 
     @property
+    def is_softmax(self) -> bool:
+        """Tells whether this is softmax itself."""
+        normalizer = self.normalizer
+        return isinstance(normalizer, Normalizer) and normalizer.function is softmax
+
+    @property
     def per_head(self) -> bool:
-        return isinstance(self.function, nn.Module)
+        return self.normalizer.per_head
 
     def blame(self, promise: str) -> str:
-        if promise == TAKES_INFINITE:
-            return f"{self.label} (kernel_sum is)"
-        return f"{self.label} ({why_no_form(self.function)})" if promise == BY_BLOCKS else self.label
+        reasons = {TAKES_INFINITE: "kernel_sum is", BY_BLOCKS: f"expected {with_forms()}"}
+        return f"{self.label} ({reasons[promise]})" if promise in reasons else self.label
 
     def __call__(self, scores: Scores, allowed: Bool[Array, "... #q k"], call: Call) -> Weights:
         """Computes the weights of the allowed keys."""
-        if isinstance(self.function, nn.Module):
-            query = jnp.broadcast_to(call.query, (*scores.shape[:-1], call.query.shape[-1]))
-            return self.function(scores, allowed, query=query)
-        return self.function(scores, allowed)
+        query = jnp.broadcast_to(call.query, (*scores.shape[:-1], call.query.shape[-1]))
+        return self.normalizer(scores, allowed, query=query)
 
     def form(self, scores: Any) -> Form:
         """Returns the normalizer as a function of one score and one number of its row; see forms.py."""
-        return form_of(self.function, scores)
+        return self.normalizer.form_of(scores)
 
 
 class NormalizerWrapper(Wrapper, kw_only=True):

@@ -9,7 +9,6 @@ import jax
 from attn_jax.attention import NORMALIZERS, READINGS, SCORES, Attention, build_attention
 from attn_jax.attention.fused import implementation_of
 from attn_jax.attention.hard.readings import Reading
-from attn_jax.attention.normalizers import takes_infinite
 from attn_jax.attention.scores import Kernel, Softcap
 from attn_jax.attention.scores.kernels import check_width
 from attn_jax.attention.signed import FITS, Subtract
@@ -170,7 +169,7 @@ def check_kernel(score: type[Kernel], options: AttentionOptions, features: int) 
         raise UserError(f"model.attention.{error}") from error
     if not score.has_gradient and not options.width:
         raise UserError(f"model.attention.score {options.score} has no gradient; set model.attention.width")
-    if score.compact and not takes_infinite(options.normalizers[options.normalize]):
+    if score.compact and not options.normalizers[options.normalize].infinite:
         raise UserError(
             f"model.attention.score {options.score} is -inf for keys out of its reach; it needs "
             f"model.attention.normalize kernel_sum, got {options.normalize}"

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 from attn_jax.attention import SCORES, WINDOWS
-from attn_jax.attention.normalizers import sums_to_one
 from attn_jax.errors import UserError
 from attn_jax.models.attention_options import AttentionOptions
 from attn_jax.models.setting import Setting
@@ -59,7 +58,7 @@ def unlike_probabilities(attention: AttentionOptions) -> str:
     fine = {
         "memory": kept,
         "window": getattr(attention, "window", "") not in WINDOWS,
-        "normalize": not monotonic and sums_to_one(attention.normalizers[attention.normalize]),
+        "normalize": not monotonic and attention.normalizers[attention.normalize].sums_to_one,
         "score": not SCORES[attention.score].compact,
         "fit": attention.fit == "mean",
         "difference": not attention.difference,

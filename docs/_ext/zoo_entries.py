@@ -22,7 +22,7 @@ from zoo_mechanisms import mechanisms
 
 from attn_jax.attention import build_attention
 from attn_jax.attention.hard import baselines, readings
-from attn_jax.attention.normalizers import NORMALIZERS, entmax, fusedmax
+from attn_jax.attention.normalizers import NORMALIZERS, Normalizer, entmax, fusedmax
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.written import Linear, Mesa, dense, make_writes
 from attn_jax.attention.written.heads import WRITTEN
@@ -67,7 +67,8 @@ def normalizers() -> list[Entry]:
             code = f"{MAKE}{imports(kind)}\n{made}\n{CALL}"
         else:
             code = f'import attn_jax\n\nattended = attn_jax.attend(query, keys, values, normalize="{name}")'
-        described = tuple(dict.fromkeys((*described_by(kind), *also.get(name, ()))))
+        written_as = kind.function if isinstance(kind, Normalizer) else kind
+        described = tuple(dict.fromkeys((*described_by(written_as), *also.get(name, ()))))
         found.append(Entry("normalizers", name, kind, described, weights=weights, code=code, option=name))
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 from docstrings import cites, text_of
 
 from attn_jax.attention import core
-from attn_jax.attention.normalizers import NORMALIZERS
+from attn_jax.attention.normalizers import NORMALIZERS, Normalizer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KINDS = {  # kind -> (title, what its entries are, option that chooses one)
@@ -89,7 +89,8 @@ def described_by(part: Any) -> tuple:
     cites a paper, its file."""
     module, text = sys.modules[part.__module__], text_of(part)
     own = [x for x in vars(module).values() if inspect.isfunction(x) and x.__module__ == module.__name__]
-    own = [x for x in own if x not in NORMALIZERS.values()]  # those have pages of their own
+    paged = [x.function for x in NORMALIZERS.values() if isinstance(x, Normalizer)]  # these have pages of their own
+    own = [x for x in own if x not in paged]
     named = [x for x in own if x is not part and text_of(x) and re.search(rf"\b{x.__name__}\b", text)]
     found = (part, *named)
     return found if any(cites(text_of(x)) for x in found) else (*found, module)

@@ -19,7 +19,6 @@ from zoo_entry import KINDS, ROOT, Entry
 
 from attn_jax.attention.hard.baselines import BASELINES
 from attn_jax.attention.hard.readings import READINGS
-from attn_jax.attention.normalizers import sums_to_one, takes_infinite
 from attn_jax.outputs import OutputSetting
 
 PREPARE = """import jax
@@ -147,24 +146,14 @@ def normalizer_facts(entry: Entry) -> list[str]:
         f"{int(np.sum(weights == 0))} of {weights.size} weights are exactly zero; "
         f"rows sum to {weights.sum(axis=1).min():.3g} to {weights.sum(axis=1).max():.3g}",
         "a number added to all scores changes " + ("nothing" if invariant else "the weights"),
-        "rows sum to one" if sums_to_one(made) else "rows need not sum to one: keys cannot be sampled from them",
-        "block by block: " + ("yes" if _has_form(made) else "no"),
+        "rows sum to one" if made.sums_to_one else "rows need not sum to one: keys cannot be sampled from them",
+        "block by block: " + ("yes" if made.has_form else "no"),
     ]
-    if takes_infinite(made):
+    if made.infinite:
         facts.append("takes scores of -inf, those of compact kernels")
     if _needs_query(made):
         facts.append("needs the query as well as the scores")
     return facts
-
-
-def _has_form(made: Any) -> bool:
-    from attn_jax.attention.normalizers.forms import check_has_form
-
-    try:
-        check_has_form(made)
-    except ValueError:
-        return False
-    return True
 
 
 def _needs_query(made: Any) -> bool:

@@ -14,18 +14,20 @@ from attn_jax.attention.blockwise import blockwise_attention
 from attn_jax.attention.build import build_attention
 from attn_jax.attention.masks import causal, causal_mask
 from attn_jax.attention.normalizers import (
+    NORMALIZERS,
     LearnedSink,
+    Normalizer,
     fusedmax,
     hardmax,
     softmax_one,
     softpick,
     stick_breaking,
-    unnormalized_sigmoid,
 )
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.elementwise import kernel_sum, rela
 from attn_jax.attention.normalizers.entmax import entmax, entmax15, sparsemax
-from attn_jax.attention.normalizers.forms import FORMS, entmax_form, form_of
+from attn_jax.attention.normalizers.entmax_form import entmax_form
+from attn_jax.attention.normalizers.forms import SOFTMAX
 from attn_jax.attention.normalizers.parametric import Entmax, LearnedEntmax
 from attn_jax.attention.scores import Additive, General, Location, ScaledDot
 from attn_jax.attention.scores.kernels import Epanechikov
@@ -53,7 +55,7 @@ def written(normalize, query, keys, values, bias, mask):
     return weights, weights @ values
 
 
-NAMES = {normalize.__name__: normalize for normalize in (*FORMS, softmax_one, unnormalized_sigmoid)}
+NAMES = {name: x for name, x in NORMALIZERS.items() if isinstance(x, Normalizer) and x.has_form}
 
 
 @pytest.mark.slow
@@ -181,7 +183,7 @@ def test_functions_of_positions_in_what_is_traced_before_it_is_differentiated(tr
 
 def test_entmax_of_alpha_one_is_softmax():
     scores = jax.ShapeDtypeStruct((QUERIES, KEYS), jnp.float32)
-    assert form_of(Entmax(alpha=1.0), scores) is form_of(Entmax(alpha=1 + 1e-9), scores) is FORMS[softmax]
+    assert Entmax(alpha=1.0).form_of(scores) is Entmax(alpha=1 + 1e-9).form_of(scores) is SOFTMAX
 
 
 @pytest.mark.slow
@@ -234,7 +236,7 @@ def test_what_needs_more_than_one_number_of_a_row_is_refused():
     for normalize in (fusedmax, hardmax, softpick, stick_breaking):
         with pytest.raises(ValueError, match="cannot be computed block by block; expected softmax"):
             blockwise_attention(dot, QUERY, KEY, VALUE, normalize=normalize)
-    with pytest.raises(ValueError, match=r"1 or 1\.01 to 2 was expected"):
+    with pytest.raises(ValueError, match=r"Entmax\(alpha=2\.5\) cannot be .*entmax with alpha 1, or 1\.01 to 2"):
         blockwise_attention(dot, QUERY, KEY, VALUE, normalize=Entmax(alpha=2.5))
     with pytest.raises(ValueError, match="block_size is 0"):
         blockwise_attention(dot, QUERY, KEY, VALUE, block_size=0)
@@ -335,9 +337,12 @@ def test_attention_by_blocks_is_attention(score, normalize):
         (dict(read="top"), "those of read=top"),
         (dict(window=LocalM(size=2)), "those of Windowed"),
         (dict(score=Location(max_length=9)), "the Location score"),
-        (dict(normalize="fusedmax"), "Fusedmax cannot be computed block by block"),
+        (dict(normalize="fusedmax"), "can be computed block by block, unlike those of Fusedmax"),
         (dict(block_size=-1), "block_size is -1"),
-        (dict(normalize=Entmax(alpha=2.5)), r"alpha of entmax is 2\.5; block by block, 1 or 1\.01 to 2 was expected"),
+        (
+            dict(normalize=Entmax(alpha=2.5)),
+            r"unlike those of Entmax\(alpha=2\.5\) \(.*alpha 1, or 1\.01 to 2",
+        ),
     ],
 )
 def test_what_blocks_do_not_go_together_with_is_refused(fields, message):

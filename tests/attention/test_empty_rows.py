@@ -12,7 +12,6 @@ from attn_jax.attention.hard.monotonic import MonotonicSelection, forward, log_t
 from attn_jax.attention.hard.readings import READINGS, log_of
 from attn_jax.attention.local import LocalM, LocalP
 from attn_jax.attention.masks import causal, causal_mask
-from attn_jax.attention.normalizers.forms import FORMS
 from attn_jax.attention.signed import Subtract
 from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.pooling import StructuredPooling
@@ -22,7 +21,7 @@ RNG = np.random.default_rng(0)
 QUERY, KEYS, VALUES = (jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((3, 4), (5, 4), (5, 4)))
 MASK = jnp.asarray(RNG.random((3, 5)) > 0.4).at[1].set(False).at[:, 0].set([True, False, True])
 BIAS = jnp.where(MASK, jnp.asarray(RNG.normal(size=(3, 5)), jnp.float32), -jnp.inf)
-BY_BLOCKS = sorted(name for name, x in NORMALIZERS.items() if x in FORMS or hasattr(x, "form"))
+BY_BLOCKS = sorted(name for name, x in NORMALIZERS.items() if x.has_form)
 
 
 def total(attention, given, params, query, keys, values, bias):

@@ -11,7 +11,6 @@ from attn_jax.attention import NORMALIZERS, build_attention
 from attn_jax.attention.core import Attention
 from attn_jax.attention.hard.monotonic import forward, log_transition
 from attn_jax.attention.masks import causal
-from attn_jax.attention.normalizers.forms import FORMS
 from attn_jax.attention.written import Delta, Linear, Mesa, chunked, make_writes, recurrent
 from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.outputs import OUTPUTS
@@ -19,7 +18,7 @@ from attn_jax.outputs.base import OutputSetting
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(4, 5, 4)), jnp.float32)  # [b, n, d], b of two devices
-BY_BLOCKS = sorted(name for name, x in NORMALIZERS.items() if x in FORMS or hasattr(x, "form"))
+BY_BLOCKS = sorted(name for name, x in NORMALIZERS.items() if x.has_form)
 
 
 def attention(name, block_size=0):

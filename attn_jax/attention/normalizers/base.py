@@ -1,32 +1,98 @@
-"""Interface of normalizers, softmax, and three properties that a normalizer may have.
+"""Interface of normalizers, and softmax.
 
-A normalizer is a function normalize(scores [..., k], mask [..., k] or None) -> weights [..., k], or a module with
-parameters or options that is also given the query, normalize(scores, mask, query=query). Its contract:
+A normalizer is a function normalize(scores [..., k], mask [..., k] or None) -> weights [..., k], with its promises in a
+`Normalizer`; or a `NormalizerModule`, with parameters or options, that is also given the query, normalize(scores, mask,
+query=query). The contract:
 
-- weights >= 0, exactly 0 where the mask is False, and each row sums to one. A normalizer that does not promise the
-  sum has the attribute `sums_to_one` = False, and one whose weights may be negative `is_negative` = True.
+- weights >= 0, exactly 0 where the mask is False, and each row sums to one, except where `negative` or `sums_to_one`
+  says otherwise.
 - A row with no key left gives zeros with a zero gradient, never NaN.
 - A mask is boolean, and True means "may attend"; whatever score a masked key has, even NaN, changes nothing. It has as
   many axes as the scores, each of their size or 1, or is [k], for all rows; `Attention` gives one of as many axes.
 - float16 and bfloat16 scores are computed in float32, and give weights of their own type. `Attention` hands over
   float32 scores, which are not rounded before, and casts the weights.
-- Scores are finite, except for a normalizer with the attribute `takes_infinite` = True, where a score of -inf is a key
-  out of reach and a row of them gives zeros.
+- Scores are finite, except for a normalizer that is `infinite`, where a score of -inf is a key out of reach and a row
+  of them gives zeros.
 """
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from typing import ClassVar
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import check_mask, checked_masks
+from attn_jax.attention.normalizers.forms import Form
 from attn_jax.types import Array, Bool, Float, floating, wide
 
 Scores = Float[Array, "... k"]
 Weights = Float[Array, "... k"]
 Mask = Bool[Array, "... #k"] | None
+Query = Float[Array, "... q d"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalizer:
+    """A normalizer without parameters: a function of scores and mask, and what its weights promise.
+
+    Called, it is the function. No NamedTuple, since jax.jit refuses to call one.
+    """
+
+    function: Callable[[Scores, Mask], Weights]
+    form: Form | None = None  # as a function of one score, for blocks of keys; None: needs the whole row
+    sums_to_one: bool = True  # weights of each row with a key
+    negative: bool = False  # weights may be negative
+    infinite: bool = False  # scores may be -inf
+
+    @property
+    def per_head(self) -> bool:
+        """Tells whether there may be parameters for each head."""
+        return False
+
+    @property
+    def label(self) -> str:
+        """Name of the function."""
+        inside = self.function.func if isinstance(self.function, functools.partial) else self.function
+        return getattr(inside, "__name__", type(inside).__name__)
+
+    @property
+    def has_form(self) -> bool:
+        """Tells whether weights can be computed block by block."""
+        return self.form is not None
+
+    def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+        """Returns the form for scores of this shape."""
+        return self.form
+
+    def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
+        return self.function(scores, mask)
+
+
+class NormalizerModule(nn.Module, kw_only=True):
+    """Base of normalizers with options or parameters: normalize(scores, mask, query=query) -> weights.
+
+    With parameters for each head the scores are [..., h, q, k]. The properties are those of `Normalizer`.
+    """
+
+    sums_to_one: ClassVar[bool] = True
+    negative: ClassVar[bool] = False
+    infinite: ClassVar[bool] = False
+    per_head: ClassVar[bool] = True
+    has_form: ClassVar[bool] = False
+
+    @property
+    def label(self) -> str:
+        """Name of the class."""
+        return type(self).__name__
+
+    @nn.nowrap
+    def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+        """Returns the form for scores of this shape, where there is one."""
+        raise NotImplementedError
 
 
 def takes_mask(normalize: Callable) -> bool:
@@ -39,27 +105,6 @@ def takes_mask(normalize: Callable) -> bool:
         return True
     names = [x.name for x in parameters if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
     return len(names) > 1 and names[1] != "axis"
-
-
-def sums_to_one(normalize: Callable) -> bool:
-    """Tells whether the weights of every row that has a key sum to one, which sampling keys from them needs."""
-    return _property(normalize, "sums_to_one", True)
-
-
-def is_negative(normalize: Callable) -> bool:
-    """Tells whether weights may be negative, of which no line can be fitted."""
-    return _property(normalize, "is_negative", False)
-
-
-def takes_infinite(normalize: Callable) -> bool:
-    """Tells whether the scores may be -inf, as those of compact kernels are."""
-    return _property(normalize, "takes_infinite", False)
-
-
-def _property(normalize: Callable, name: str, default: bool) -> bool:
-    # functools.partial does not have the attributes of its function.
-    inside = normalize.func if isinstance(normalize, functools.partial) else normalize
-    return getattr(normalize, name, getattr(inside, name, default))
 
 
 @checked_masks

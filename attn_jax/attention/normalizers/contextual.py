@@ -5,8 +5,17 @@ import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import checked_masks
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
-from attn_jax.attention.normalizers.parametric import Query, per_head
+from attn_jax.attention.normalizers.base import (
+    Mask,
+    NormalizerModule,
+    Query,
+    Scores,
+    Weights,
+    full_mask,
+    normalizer,
+    softmax,
+)
+from attn_jax.attention.normalizers.parametric import per_head
 from attn_jax.types import Array, Float, wide
 
 
@@ -27,7 +36,7 @@ def contextual_softmax(scores: Scores, mask: Mask, products: Float[Array, "... p
     return softmax(scores + lower + (position - below) * (upper - lower), keep)
 
 
-class ContextualSoftmax(nn.Module, kw_only=True):
+class ContextualSoftmax(NormalizerModule, kw_only=True):
     """softmax(scores_i + query . e[p_i]), p_i = sum_{j >= i} sigmoid(scores_j): contextual_softmax with learned e.
 
     CoPE: Golovneva 2024 (arXiv 2405.18719). e has a vector for each head and position, and starts at 0, where it is
@@ -57,6 +66,3 @@ class ContextualSoftmax(nn.Module, kw_only=True):
         query = wide(query)
         products = query @ jnp.swapaxes(vectors, -1, -2)
         return contextual_softmax(scores, mask, jnp.broadcast_to(products, (*scores.shape[:-1], self.num_positions)))
-
-
-CONTEXTUAL = {"contextual_softmax": ContextualSoftmax}

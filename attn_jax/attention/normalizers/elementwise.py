@@ -68,12 +68,3 @@ def linear(scores: Scores, mask: Mask = None) -> Weights:
     [2.0, 0.0]
     """
     return scores if mask is None else jnp.where(mask, scores, 0.0)
-
-
-rela.sums_to_one = False
-linear.sums_to_one = False
-linear.is_negative = True
-kernel_sum.takes_infinite = True
-
-
-ELEMENTWISE = {"kernel_sum": kernel_sum, "sigmoid": sigmoid, "rela": rela, "hardmax": hardmax, "linear": linear}

@@ -278,6 +278,3 @@ def root(
     state = low, one, jnp.asarray(True), jnp.asarray(0)
     low, high, _, _ = loops.while_loop(lambda state: state[2] & (state[3] < limit), step, state)
     return jnp.where(convex, high, low), high
-
-
-PROJECTIONS = {"sparsemax": sparsemax, "entmax15": entmax15}

@@ -8,21 +8,22 @@ The scalable ones scale the first `num_scaled` heads, 0 means all. The other hea
 which already limits their range (Vasylenko 2025, as in the authors' code).
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import check_mask, checked_masks, with_axes
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, softmax
+from attn_jax.attention.normalizers.base import Mask, NormalizerModule, Query, Scores, Weights, softmax
 from attn_jax.attention.normalizers.entmax import entmax
-from attn_jax.attention.normalizers.forms import Form, entmax_form
+from attn_jax.attention.normalizers.entmax_form import entmax_form, has_entmax_form
+from attn_jax.attention.normalizers.forms import Form
 from attn_jax.attention.normalizers.fusedmax import fusedmax
 from attn_jax.types import Array, Float, wide, widest
 
-Query = Float[Array, "... q d"] | None
 
-
-class Entmax(nn.Module, kw_only=True):
+class Entmax(NormalizerModule, kw_only=True):
     """entmax with a fixed alpha. Peters, Niculae & Martins 2019 (arXiv 1905.05702)."""
 
     alpha: float = 1.5  # 1 is softmax, 1.5 entmax15, 2 sparsemax
@@ -31,19 +32,30 @@ class Entmax(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alpha)
 
+    @property
+    def label(self) -> str:
+        """Name of the class, with alpha."""
+        return f"Entmax(alpha={self.alpha})"
+
+    @property
+    def has_form(self) -> bool:
+        """Tells whether weights can be computed block by block, which needs an alpha of at most 2."""
+        return has_entmax_form(self.alpha)
+
     @nn.nowrap
-    def form(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+    def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
         """Returns the form for blocks of keys; see forms.py."""
         return entmax_form(self.alpha)
 
 
-class LearnedEntmax(nn.Module, kw_only=True):
+class LearnedEntmax(NormalizerModule, kw_only=True):
     """entmax with alpha = 1 + sigmoid(a), a learned per head, starting at alpha = 1.5.
 
     Correia, Niculae & Martins 2019 (arXiv 1909.00015): each head learns a value between softmax and sparsemax.
     """
 
     num_heads: int = 1  # number of learned alphas
+    has_form: ClassVar[bool] = True
 
     @nn.compact
     def alphas(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
@@ -55,12 +67,12 @@ class LearnedEntmax(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return entmax(scores, mask, self.alphas(scores))
 
-    def form(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+    def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
         """Returns the form for blocks of keys; see forms.py."""
         return entmax_form(self.alphas(scores))
 
 
-class Fusedmax(nn.Module, kw_only=True):
+class Fusedmax(NormalizerModule, kw_only=True):
     """fusedmax with a fixed fusion penalty. Niculae & Blondel 2017 (arXiv 1705.07704)."""
 
     fusion: float = 0.1  # weight of the penalty: 0 is sparsemax, larger gives longer runs of equal weights
@@ -70,7 +82,7 @@ class Fusedmax(nn.Module, kw_only=True):
         return fusedmax(scores, mask, self.fusion)
 
 
-class ScalableSoftmax(nn.Module, kw_only=True):
+class ScalableSoftmax(NormalizerModule, kw_only=True):
     """softmax(s log(n) scores): s learned per head, n the number of unmasked keys in the row.
 
     Nakanishi 2025 (arXiv 2501.19399), SSMax: the largest weight does not vanish as n grows.
@@ -88,7 +100,7 @@ class ScalableSoftmax(nn.Module, kw_only=True):
         return softmax(_kept(wide(scores), mask) * factor, mask).astype(scores.dtype)
 
 
-class ScalableEntmax(nn.Module, kw_only=True):
+class ScalableEntmax(NormalizerModule, kw_only=True):
     """entmax((delta + beta log(n)^gamma) scores), beta = softplus(w . query), gamma = gamma_range tanh(v . query).
 
     ASEntmax: Vasylenko, Pitorro, Martins & Treviso 2025 (arXiv 2506.16640), with the authors' defaults; w and v
@@ -164,13 +176,3 @@ def _log_number(scores: Scores, mask: Mask) -> Float[Array, "... 1"]:
         check_mask(mask, scores.shape, axes=1)
     number = jnp.sum(jnp.broadcast_to(mask, (*mask.shape[:-1], scores.shape[-1])), axis=-1, keepdims=True)
     return jnp.log(jnp.maximum(number, 2).astype(widest(scores)))
-
-
-# Modules: to be constructed with their options.
-PARAMETRIC = {
-    "entmax": Entmax,
-    "learned_entmax": LearnedEntmax,
-    "fusedmax": Fusedmax,
-    "scalable_softmax": ScalableSoftmax,
-    "scalable_entmax": ScalableEntmax,
-}

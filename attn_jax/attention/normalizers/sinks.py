@@ -11,14 +11,25 @@ such as the first one, the "sink" (Xiao 2024, arXiv 2309.17453). Here the rest g
 None of them is shift invariant. base.py has the contract of all normalizers.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.masks import checked_masks
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer, softmax
-from attn_jax.attention.normalizers.forms import SOFTMAX, Form, Reduce
-from attn_jax.attention.normalizers.parametric import Query, per_head
+from attn_jax.attention.normalizers.base import (
+    Mask,
+    NormalizerModule,
+    Query,
+    Scores,
+    Weights,
+    full_mask,
+    normalizer,
+    softmax,
+)
+from attn_jax.attention.normalizers.forms import SOFTMAX, Form, share_of_keys
+from attn_jax.attention.normalizers.parametric import per_head
 from attn_jax.types import Array, Float
 
 EPSILON = 1e-6  # of softpick: bounds the gradient where all scores are zero
@@ -96,7 +107,7 @@ def stick_breaking(scores: Scores, mask: Mask = None) -> Weights:
     return jnp.where(mask, jnp.exp(jax.nn.log_sigmoid(scores) + before), 0.0)
 
 
-class LearnedSink(nn.Module, kw_only=True):
+class LearnedSink(NormalizerModule, kw_only=True):
     """weights_i = exp(scores_i) / (exp(sink) + sum_j exp(scores_j)): softmax_with_sink, its sink learned for each head.
 
     The sink starts at 0, where it is softmax_one.
@@ -105,8 +116,8 @@ class LearnedSink(nn.Module, kw_only=True):
     """
 
     num_heads: int = 1  # number of learned sinks
-
-    sums_to_one = False
+    sums_to_one: ClassVar[bool] = False
+    has_form: ClassVar[bool] = True
 
     @nn.compact
     def sinks(self, scores: Scores | jax.ShapeDtypeStruct) -> Float[Array, "..."]:
@@ -117,39 +128,6 @@ class LearnedSink(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return softmax_with_sink(scores, mask, self.sinks(scores))
 
-    def form(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
+    def form_of(self, scores: Scores | jax.ShapeDtypeStruct) -> Form:
         """Returns the form for blocks of keys; see forms.py."""
-        return SOFTMAX._replace(share=_share, parameters=(self.sinks(scores),))
-
-
-def _share(tau: Float[Array, "..."], sink: Float[Array, "..."] | float = 0.0) -> Float[Array, "..."]:
-    return jax.nn.sigmoid(tau - sink)
-
-
-def _same(scores: Scores) -> Scores:
-    return scores
-
-
-def _shifted_sigmoid(scores: Scores, tau: Float[Array, "..."]) -> Scores:
-    return jax.nn.sigmoid(scores - tau)
-
-
-def _log_number(reduce: Reduce, largest: Float[Array, "... 1"], num_keys: int) -> Float[Array, "... 1"]:
-    return jnp.log(jnp.maximum(reduce(lambda scores: (scores > -jnp.inf).astype(largest.dtype)), 1))
-
-
-softmax_with_sink.sums_to_one = False
-softmax_one.sums_to_one = False
-softmax_one.form = lambda scores: SOFTMAX._replace(share=_share)
-unnormalized_sigmoid.sums_to_one = False
-unnormalized_sigmoid.form = lambda scores: Form(_same, _shifted_sigmoid, _log_number, of_mask=True)
-softpick.sums_to_one = False
-stick_breaking.sums_to_one = False
-
-SINKS = {
-    "softmax_one": softmax_one,
-    "learned_sink": LearnedSink,
-    "unnormalized_sigmoid": unnormalized_sigmoid,
-    "softpick": softpick,
-    "stick_breaking": stick_breaking,
-}
+        return SOFTMAX._replace(share=share_of_keys, parameters=(self.sinks(scores),))

@@ -17,14 +17,16 @@ forward algorithm is the forward-backward algorithm (Eisner 2016, "Inside-outsid
 just backprop"). Time is linear in the number of keys, which are read one after the other, times L for segments.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from attn_jax.attention import loops
 from attn_jax.attention.masks import checked_masks
-from attn_jax.attention.normalizers.base import Mask, Scores, Weights, full_mask, normalizer
-from attn_jax.attention.normalizers.parametric import Query, per_head
+from attn_jax.attention.normalizers.base import Mask, NormalizerModule, Query, Scores, Weights, full_mask, normalizer
+from attn_jax.attention.normalizers.parametric import per_head
 from attn_jax.types import Array, Float
 
 
@@ -66,14 +68,14 @@ def chain_marginals(scores: Scores, mask: Mask = None, pairwise: Float[Array, ".
     return jax.grad(lambda scores: jnp.sum(log_partition(scores, b, mask)))(scores)
 
 
-class Chain(nn.Module, kw_only=True):
+class Chain(NormalizerModule, kw_only=True):
     """weights_i = p(z_i = 1) in a linear chain over the keys: chain_marginals with learned b, one per head.
 
     b starts at 0: at first each weight is sigmoid(score).
     """
 
     num_heads: int = 1  # number of learned b
-    sums_to_one = False
+    sums_to_one: ClassVar[bool] = False
 
     @checked_masks
     @nn.compact
@@ -129,7 +131,7 @@ def segment_marginals(scores: Scores, mask: Mask = None, lengths: Float[Array, "
     return jax.grad(lambda scores: jnp.sum(log_partition_of_segments(scores, c, mask)))(scores)
 
 
-class Segments(nn.Module, kw_only=True):
+class Segments(NormalizerModule, kw_only=True):
     """weights_i = p(key i is in a segment): segment_marginals with learned c, one per head and length.
 
     A segment has at most `longest_segment` keys; c starts at 0.
@@ -140,7 +142,7 @@ class Segments(nn.Module, kw_only=True):
 
     longest_segment: int = 4  # largest number of neighbouring keys that are selected
     num_heads: int = 1  # number of learned c
-    sums_to_one = False
+    sums_to_one: ClassVar[bool] = False
 
     def __post_init__(self):
         if self.longest_segment < 1:
@@ -152,6 +154,3 @@ class Segments(nn.Module, kw_only=True):
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         lengths = self.param("lengths", nn.initializers.zeros, (self.num_heads, 1, self.longest_segment), jnp.float32)
         return segment_marginals(scores, mask, per_head(lengths, scores))
-
-
-STRUCTURED = {"chain": Chain, "segments": Segments}

@@ -22,11 +22,11 @@ from attn_jax.layers.rnn import CELLS, Recurrence
 from attn_jax.models.memory_networks.base import Answer, find_sentences
 from attn_jax.models.memory_networks.episodes import (
     EPISODE_CELLS,
+    LOGISTIC,
     GatedEpisode,
     GateNetwork,
     SoftEpisode,
     gate_loss_of,
-    independent_sigmoid,
 )
 from attn_jax.models.memory_networks.sentence_encoders import FusionEncoder, WordEncoder
 from attn_jax.outputs.base import OutputLayer, sampling_rng
@@ -171,7 +171,7 @@ def dmn(
             question_size=question_size,
             dropout=fact_dropout,
         ),
-        attention=attention or build_attention(score=gate_network, normalize=independent_sigmoid),
+        attention=attention or build_attention(score=gate_network, normalize=LOGISTIC),
         episode=SoftEpisode() if soft else GatedEpisode(cell=EPISODE_CELLS["gated_gru"], features=features),
         update=GRUUpdate(cell=CELLS["gru"], features=features),
         **fields,

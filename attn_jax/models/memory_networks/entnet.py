@@ -19,7 +19,7 @@ from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import Dot
 from attn_jax.attention.scores.base import unit
 from attn_jax.models.memory_networks.base import Answer, find_sentences
-from attn_jax.models.memory_networks.episodes import independent_sigmoid
+from attn_jax.models.memory_networks.episodes import LOGISTIC
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.outputs.full import FullSoftmax
@@ -170,7 +170,7 @@ def entity_network(
     return EntityNetwork(
         vocab_size=vocab_size,
         output=output or FullSoftmax(vocab_size=vocab_size, group="", use_bias=False, kernel_init=INIT),
-        write=build_attention(score=Dot(), normalize=independent_sigmoid),
+        write=build_attention(score=Dot(), normalize=LOGISTIC),
         read=read or build_attention(score=Dot()),
         **fields,
     )

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Attended, Score
 from attn_jax.attention.masks import checked_masks
+from attn_jax.attention.normalizers import Normalizer
 from attn_jax.layers.rnn import CELLS, Cell, Recurrence, scan_cell
 from attn_jax.types import Array, Bool, Float, Int
 
@@ -88,20 +89,19 @@ def _chosen(slot: Int[Array, "b"], mask: Bool[Array, "b n"]) -> Bool[Array, "b n
     return (jnp.arange(mask.shape[-1])[None] == slot[:, None]) & mask
 
 
-independent_sigmoid.sums_to_one = False
-independent_sigmoid.gate_loss = sigmoid_cross_entropy
-
 # The scores and normalizers that only these networks offer, besides SCORES and NORMALIZERS of attn_jax.attention.
 GATE_SCORES = {"gate_network": GateNetwork}
-GATES = {"logistic": independent_sigmoid}
+LOGISTIC = Normalizer(independent_sigmoid, sums_to_one=False)
+GATES = {"logistic": LOGISTIC}
 
 
 def gate_loss_of(normalize: Callable) -> Callable:
-    """Returns the loss that trains gates on the slot of a supporting fact: the normalizer's `gate_loss`, if it has one.
+    """Returns the loss that trains gates on the slot of a supporting fact.
 
-    The default is the cross entropy of a softmax of the scores, also for normalizers such as sparsemax.
+    It is the cross entropy of a softmax of the scores, also for normalizers such as sparsemax; for independent gates it
+    is that of a sigmoid.
     """
-    return getattr(normalize, "gate_loss", softmax_cross_entropy)
+    return sigmoid_cross_entropy if normalize == LOGISTIC else softmax_cross_entropy
 
 
 class SoftEpisode(nn.Module, kw_only=True):

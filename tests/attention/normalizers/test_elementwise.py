@@ -10,12 +10,19 @@ import pytest
 from arrays import compiled, params_of
 
 from attn_jax.attention.normalizers import NORMALIZERS, hardmax, linear, rela, sigmoid
-from attn_jax.attention.normalizers.base import softmax, sums_to_one
+from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.entmax import sparsemax
-from attn_jax.attention.normalizers.sinks import SINKS
 
 UNNORMALIZED = {"linear", "rela", "unnormalized_sigmoid", "chain", "segments"}  # any sum
-SHIFTED = {*UNNORMALIZED, *SINKS, "sigmoid", "contextual_softmax"}  # not shift invariant
+SHIFTED = {
+    *UNNORMALIZED,
+    "softmax_one",
+    "learned_sink",
+    "softpick",
+    "stick_breaking",
+    "sigmoid",
+    "contextual_softmax",
+}  # not shift invariant
 RNG = np.random.default_rng(0)
 SCORES = RNG.normal(0, 1.5, (6, 5)).astype(np.float32)
 MASK = np.array(
@@ -65,7 +72,7 @@ def test_weights_are_a_distribution_over_the_keys_that_the_mask_keeps(name, weig
     assert np.all(weights[~MASK] == 0) and np.all(gradient[~MASK] == 0)
     if name != "linear":
         assert np.all(weights >= 0)
-    if sums_to_one(NORMALIZERS[name]):
+    if NORMALIZERS[name].sums_to_one:
         np.testing.assert_allclose(weights.sum(-1), MASK.any(-1), rtol=1e-6)
     elif name not in UNNORMALIZED:
         assert np.all(weights.sum(-1) < 1) and np.any(weights.sum(-1) > 0)

@@ -8,9 +8,9 @@ from arrays import check_derivatives, compiled
 
 from attn_jax import attend
 from attn_jax.attention.hard.monotonic import expected_weights
+from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.normalizers.sinks import (
-    SINKS,
     LearnedSink,
     softmax_one,
     softmax_with_sink,
@@ -49,13 +49,13 @@ FORMULAS = {
 
 
 def normalizer(name):
-    entry = SINKS[name]
+    entry = NORMALIZERS[name]
     if not isinstance(entry, type):
         return entry
     return lambda scores, mask: entry().apply({"params": {"sink": jnp.full((1, 1, 1), SINK)}}, scores, mask)
 
 
-@pytest.mark.parametrize("name", SINKS)
+@pytest.mark.parametrize("name", FORMULAS)
 def test_each_is_its_formula_in_float64(name):
     with jax.enable_x64(True):
         weights = compiled(normalizer(name))(SCORES, MASK)
@@ -67,7 +67,7 @@ def test_each_is_its_formula_in_float64(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SINKS)
+@pytest.mark.parametrize("name", FORMULAS)
 def test_derivatives_of_two_orders_in_both_modes(name):
     check_derivatives(lambda scores: jnp.sum(jnp.sin(3 * normalizer(name)(scores, jnp.asarray(MASK)))), SCORES)
 

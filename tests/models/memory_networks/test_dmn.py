@@ -13,7 +13,7 @@ from attn_jax.attention import build_attention
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.models.memory_networks.base import StoryModel
 from attn_jax.models.memory_networks.dmn import dmn, dmn_plus
-from attn_jax.models.memory_networks.episodes import GateNetwork, independent_sigmoid
+from attn_jax.models.memory_networks.episodes import LOGISTIC, GateNetwork
 
 STORIES = [
     ("mary moved to the garden . john went to the kitchen . where is mary ?", "garden", [2, 1]),
@@ -31,7 +31,7 @@ def params_for(module):
 def trained(gate_weight, independent):
     """(value, gradient) of the loss at steps 0 and 7, where 7 steps teach the gates alone."""
     gates = build_attention(
-        score=GateNetwork(features=3, all_terms=True), normalize=independent_sigmoid if independent else softmax
+        score=GateNetwork(features=3, all_terms=True), normalize=LOGISTIC if independent else softmax
     )
     module = dmn(**SMALL, embedding_size=3, attention=gates, soft=True, gate_weight=gate_weight, warmup_steps=7)
     model = StoryModel(module)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from attn_jax.attention.normalizers.entmax import sparsemax
+from attn_jax.attention import NORMALIZERS
 from attn_jax.attention.scores import General, ScaledDot
 from attn_jax.cli.options import change, resolve
 from attn_jax.errors import UserError
 from attn_jax.models.memory_networks.dmn import GRUUpdate, ReLUUpdate
 from attn_jax.models.memory_networks.episodes import (
+    LOGISTIC,
     GatedEpisode,
     GateNetwork,
     SoftEpisode,
-    independent_sigmoid,
     sigmoid_cross_entropy,
     softmax_cross_entropy,
 )
@@ -36,10 +36,12 @@ def test_gates_are_what_the_config_says():
         assert isinstance(module.update, update) and isinstance(module.episode, GatedEpisode)
         assert (module.num_passes, module.episode.features) == (2, 6)
     module = module_of("dmn", **gates | {"attention.normalize": "logistic", "episode": "soft"})
-    assert module.attention.normalize is independent_sigmoid and module.gate_loss is sigmoid_cross_entropy
+    assert module.attention.normalize == LOGISTIC and module.gate_loss is sigmoid_cross_entropy
     assert isinstance(module.episode, SoftEpisode)
     module = module_of("dmn", **gates | {"attention.score": "general", "attention.normalize": "sparsemax"})
-    assert module.attention.score == General(query_features=12) and module.attention.normalize is sparsemax
+    assert (
+        module.attention.score == General(query_features=12) and module.attention.normalize == NORMALIZERS["sparsemax"]
+    )
 
 
 def test_a_kernel_has_the_width_of_the_config():
@@ -51,7 +53,7 @@ def test_a_kernel_has_the_width_of_the_config():
 
 def test_the_other_networks_read_with_the_attention_of_the_config():
     entnet = module_of("entnet", hidden_size=6, **{"attention.score": "scaled_dot", "num_slots": 3})
-    assert entnet.read.score == ScaledDot() and entnet.write.normalize is independent_sigmoid and entnet.num_slots == 3
+    assert entnet.read.score == ScaledDot() and entnet.write.normalize == LOGISTIC and entnet.num_slots == 3
     steps = {"num_hops": 5, "halting": True, "threshold": 0.7, "ponder_weight": 0.2}
     steps |= {"attention.normalize": "learned_entmax"}
     universal = module_of("universal", hidden_size=6, num_heads=3, norm="post", **steps)

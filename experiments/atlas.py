@@ -40,7 +40,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from attn_jax.attention import NORMALIZERS, SCORES, selective  # noqa: E402
-from attn_jax.attention.masks import causal  # noqa: E402
 from attn_jax.attention.signed import FITS, Subtract  # noqa: E402
 from attn_jax.attention.written.heads import WRITTEN  # noqa: E402
 from attn_jax.errors import check_known, one_line  # noqa: E402
@@ -166,7 +165,7 @@ def heads_of(mechanism: Mechanism) -> nn.Module:
 
 def random_params(heads: nn.Module, x: Float[Array, "b n d"], seed: int = 0) -> Params:
     """Returns normal random numbers for all parameters: what begins at zero would do nothing."""
-    init = lambda x: heads.init(jax.random.key(0), **_inputs(x), mask=causal, method="self_attend")  # noqa: E731
+    init = lambda x: heads.init(jax.random.key(0), **_inputs(x), method="extend")  # noqa: E731
     shapes = jax.eval_shape(init, x).get("params", {})
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), leaf.dtype), shapes)
@@ -175,7 +174,7 @@ def random_params(heads: nn.Module, x: Float[Array, "b n d"], seed: int = 0) -> 
 def attend(heads: nn.Module, params: Params, x: Float[Array, "b n d"], key_mask: Array | None = None):
     """Returns the contexts and the weights of causal self-attention."""
     given = _inputs(x) if key_mask is None else _inputs(x) | {"key_mask": key_mask}
-    attended = heads.apply({"params": params}, **given, mask=causal, method="self_attend")[1]
+    attended = heads.apply({"params": params}, **given, method="extend")[1]
     return attended.context, attended.weights
 
 
@@ -191,13 +190,13 @@ def decoding(mechanism: Mechanism, length: int) -> tuple[int, int]:
     trees = []
 
     def empty(params: Params) -> list[Array]:
-        leaves, tree = jax.tree.flatten(heads.apply({"params": params}, 1, length, method="empty_cache"))
+        leaves, tree = jax.tree.flatten(heads.apply({"params": params}, 1, length, method="start"))
         trees.append(tree)
         return leaves
 
     def step(params: Params, leaves: list[Array], x: Array) -> tuple[list[Array], Array]:
         given = _inputs(x) | {"positions": jnp.full((1, 1), length - 1), "cache": trees[0].unflatten(leaves)}
-        memory, attended = heads.apply({"params": params}, **given, method="self_attend")
+        memory, attended = heads.apply({"params": params}, **given, method="extend")
         return jax.tree.leaves(memory), attended.context
 
     cache = jax.eval_shape(empty, params)
@@ -293,7 +292,7 @@ def learn(mechanism: Mechanism, steps: int = STEPS) -> Example:
         read = []
 
         def look(call: Any, args: tuple, kwargs: dict, context: Any) -> Any:
-            read.extend([args[0]] if context.method_name == "self_attend" else [])
+            read.extend([args[0]] if context.method_name == "extend" else [])
             return call(*args, **kwargs)
 
         with nn.intercept_methods(look):
@@ -311,7 +310,7 @@ def weights_of(mechanism: Mechanism, example: Example) -> Float[np.ndarray, "n n
 
     @jax.jit
     def run(x: Array, trained: Params) -> Array:
-        begun = heads.init(jax.random.key(0), **_inputs(x), mask=causal, method="self_attend").get("params", {})
+        begun = heads.init(jax.random.key(0), **_inputs(x), method="extend").get("params", {})
         return attend(heads, begun | {name: trained[name] for name in ("query", "key", "value", "out")}, x)[1]
 
     return jax.device_get(run(example.inputs, example.params))[0, 0]

@@ -24,8 +24,9 @@ from matplotlib.figure import Figure
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from attn_jax.attention.rotary import rotate  # noqa: E402
 from attn_jax.errors import one_line  # noqa: E402
-from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, rotate, sinusoids  # noqa: E402
+from attn_jax.layers.positions import Alibi, HalfAlibi, Relative, sinusoids  # noqa: E402
 from attn_jax.options import user_path  # noqa: E402
 from experiments import raw  # noqa: E402
 
@@ -73,7 +74,7 @@ def biases(kind: type[Alibi], distance: np.ndarray) -> np.ndarray:
     """Returns the biases of scores for a query `distance` after the key, [h, distances]."""
     scheme = kind(num_heads=NUM_HEADS)
     length = int(distance.max()) + 1
-    bias = scheme.bias(jnp.array([length - 1]), length)[:, 0]  # [h, keys], of the last position
+    bias = scheme.of_distance(jnp.arange(length)[None] - (length - 1))[:, 0]  # [h, keys], of the last position
     return np.asarray(bias)[:, length - 1 - distance]
 
 

@@ -7,19 +7,26 @@ import sys
 import types
 
 from attn_jax.attention.build import build_attention
+from attn_jax.attention.caches import CAUSAL, EVERYWHERE, Order, latest
 from attn_jax.attention.core import Attended, Attention, Memory
+from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.functional import attend
 from attn_jax.attention.hard.readings import READINGS, Reading
 from attn_jax.attention.local import WINDOWS
-from attn_jax.attention.maps import Difference, Fitted, Forgetting, Hopfield, Map
+from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map
+from attn_jax.attention.mixer import Mixer
 from attn_jax.attention.multi_head import MultiHead
 from attn_jax.attention.normalizers import NORMALIZERS
 from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
 from attn_jax.attention.reads import Dropped, Gated, Read
+from attn_jax.attention.rotary import Rotary
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
+from attn_jax.attention.selective import Selective
 
 __all__ = [
+    "CAUSAL",
+    "EVERYWHERE",
     "NORMALIZERS",
     "READINGS",
     "SCORES",
@@ -34,16 +41,21 @@ __all__ = [
     "Hopfield",
     "Map",
     "Memory",
+    "Mixer",
     "Monotonic",
     "MultiHead",
     "Normalize",
+    "Order",
     "Read",
     "Reading",
+    "Rotary",
     "Score",
+    "Selective",
     "TopKeys",
     "Windowed",
     "attend",
     "build_attention",
+    "latest",
 ]
 
 

@@ -7,15 +7,18 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.core import Attention
+from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.hard.readings import READINGS, Reading
-from attn_jax.attention.maps import Difference, Fitted, Forgetting, Hopfield, Map
+from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map
 from attn_jax.attention.names import from_name
 from attn_jax.attention.normalizers import NORMALIZERS, softmax
 from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
 from attn_jax.attention.parts import Part, check_kind, describe
 from attn_jax.attention.reads import Dropped, Gated, Read
+from attn_jax.attention.rotary import Rotary
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score
+from attn_jax.attention.selective import Selective
 from attn_jax.types import Dtype
 
 
@@ -35,6 +38,8 @@ def build_attention(
     fit: nn.Module | None = None,
     difference: nn.Module | None = None,
     forget_heads: int = 0,
+    rotary: bool = False,
+    selective: bool = False,
     dtype: Dtype = jnp.float32,
 ) -> Attention:
     """Builds an Attention from names of parts and the options of the wrappers around them; `attn_jax.attention`.
@@ -44,8 +49,8 @@ def build_attention(
         (5, 8)
 
     The wrappers of the normalizer are, from the inside, `top_keys` and the window; those of the map are `difference`,
-    forget gates, `iterations` and `fit`; those of the read are dropout and the gate. What is to be wrapped in another
-    order is built from the parts themselves: Attention(map=..., read=...).
+    forget gates, `iterations`, `fit`, `rotary` and `selective`; those of the read are dropout and the gate. What is to
+    be wrapped in another order is built from the parts themselves: Attention(map=..., read=...).
 
     Args:
         score: an object, or a name of SCORES that needs no options.
@@ -62,6 +67,8 @@ def build_attention(
         fit: LocalLine or Parallax of signed.py: a local linear fit to the values, at the query.
         difference: Subtract of signed.py: subtract a second map, each of half of the columns.
         forget_heads: number of heads of keys that have forget gates; 0: nothing is forgotten.
+        rotary: whether to rotate queries and keys by their positions.
+        selective: whether the first head selects keys that later queries attend to less.
         dtype: of the projection of forget gates.
 
     Raises:
@@ -86,6 +93,8 @@ def build_attention(
     part = Forgetting(of=part, num_heads=forget_heads, dtype=dtype) if forget_heads else part
     part = part if iterations == 1 else Hopfield(of=part, iterations=iterations)
     part = part if fit is None else Fitted(of=part, fit=fit)
+    part = Rotary(of=part) if rotary else part
+    part = Selective(of=part) if selective else part
     reading: Part = Read(reading=from_name("read", read, READINGS))
     reading = Dropped(of=reading, rate=dropout) if dropout else reading
     reading = Gated(of=reading) if gate else reading

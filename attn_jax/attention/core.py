@@ -25,6 +25,7 @@ from attn_jax.attention.parts import (
     NOT_NEGATIVE,
     SUMS_TO_ONE,
     Call,
+    NewKeys,
     Part,
     check_kind,
     check_slot,
@@ -80,6 +81,11 @@ class Attention(nn.Module, kw_only=True):
         return self.map.needs_rng or self.read.needs_rng
 
     @property
+    def keeps_readers(self) -> bool:
+        """Tells whether a call changes what is kept of the keys, for later ones; see `read_by`."""
+        return self.map.keeps_readers
+
+    @property
     def needs_previous(self) -> bool:
         """Tells whether a call needs the weights of the step before."""
         return self.map.needs_previous
@@ -112,12 +118,14 @@ class Attention(nn.Module, kw_only=True):
         *,
         key_mask: Bool[Array, "..."] | None = None,
         inputs: Float[Array, "... n d"] | None = None,
+        positions: Int[Array, "... k"] | None = None,
     ) -> Memory:
         """Builds the Memory of these keys; values are the keys themselves where None, and key_mask True everywhere.
 
-        `inputs` are what the keys of heads are made of, without an axis of heads; forget gates are made of them. To
-        initialize parameters call the module itself: `init` with method="prepare" has no query, and creates only the
-        parameters that belong to the keys.
+        `inputs` are what the keys of heads are made of, without an axis of heads; forget gates are made of them.
+        `positions` of the keys [..., k] increase, by default 0, 1, 2, ...; a leading axis may be 1. To initialize
+        parameters call the module itself: `init` with method="prepare" has no query, and creates only the parameters
+        that belong to the keys.
 
         Raises:
             ValueError: not one value, or entry of the mask, for each key; the mask is not boolean.
@@ -126,7 +134,8 @@ class Attention(nn.Module, kw_only=True):
         values = keys if values is None else values
         check_memory(keys, values, key_mask)
         key_mask = jnp.broadcast_to(True if key_mask is None else key_mask, keys.shape[:-1])
-        return Memory(self.map.prepare(floating(keys), inputs, key_mask=key_mask), floating(values), key_mask)
+        prepared = self.map.prepare(NewKeys(floating(keys), key_mask, inputs, positions))
+        return Memory(prepared, floating(values), key_mask, positions)
 
     @checked_masks
     def __call__(
@@ -140,6 +149,7 @@ class Attention(nn.Module, kw_only=True):
         bias: Float[Array, "... #q k"] | PositionFunction | None = None,
         positions: Int[Array, "... q"] | None = None,
         previous: Float[Array, "... q k"] | None = None,
+        head_axes: int = 0,
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> Attended:
@@ -155,8 +165,9 @@ class Attention(nn.Module, kw_only=True):
                 GPU, needs no array of this size. A key is read where both masks are True; see masks.py.
             bias: is added to the scores, [..., q, k] or what broadcasts to it, or a function of places, as for `mask`;
                 -inf leaves a key out, as the mask does, so a mask that is added to the scores is a bias.
-            positions: of the queries, counted like those of the keys; for a window and for forget gates.
+            positions: of the queries, counted like those of the keys; for windows, rotations and forget gates.
             previous: weights of the step before, for monotonic attention.
+            head_axes: number of axes of heads before that of the queries, for maps that tell heads apart.
             rng: for a reading that samples; without it, and not in training, it reads the most probable key.
             train: whether weights are dropped, with the rng stream "dropout".
 
@@ -175,9 +186,23 @@ class Attention(nn.Module, kw_only=True):
         check_query(query, memory.key_mask[..., None])
         check_rng(rng)
         call = _call(floating(query), memory, mask, bias)
-        call = call._replace(positions=positions, previous=previous, rng=rng)
+        call = call._replace(positions=positions, previous=previous, head_axes=head_axes, rng=rng)
         weights, context, log_prob = self._attend(call, memory.values, train)
         return Attended(self.read.after(context.astype(memory.values.dtype), call), weights, log_prob)
+
+    @checked_masks
+    def read_by(
+        self,
+        query: Float[Array, "... q dq"],
+        memory: Memory,
+        *,
+        mask: Bool[Array, "..."] | PositionFunction | None = None,
+        positions: Int[Array, "... q"] | None = None,
+        head_axes: int = 0,
+    ) -> Memory:
+        """Returns the memory after these queries have read it; most maps leave it as it is (`Part.keeps_readers`)."""
+        call = _call(floating(query), memory, mask, None)._replace(positions=positions, head_axes=head_axes)
+        return memory.replace(keys=self.map.read_by(call))
 
     def linear(self, query: Float[Array, "... q dq"], memory: Memory) -> Float[Array, "... q dv"]:
         """Computes the context without a normalizer: the scores are the weights."""
@@ -208,7 +233,7 @@ def _call(query: Array, memory: Memory, mask: Any, bias: Any) -> Call:
     scores = scores_shape(query, keys)
     scores = scores if bias is None else jnp.broadcast_shapes(scores, bias.shape)
     allowed = joint_mask(memory.key_mask, mask_at(mask, *at) if callable(mask) else mask, scores)
-    return Call(query, memory.keys, memory.key_mask, allowed, mask, bias, bias_at)
+    return Call(query, memory.keys, memory.key_mask, allowed, mask, bias, bias_at, key_positions=memory.positions)
 
 
 def _by_blocks(part: Map, call: Call, values: Array, block_size: int) -> Float[Array, "... q dv"]:

@@ -1,8 +1,9 @@
 """Local attention: a window of keys around a centre instead of all keys (Luong 2015, section 3.2).
 
-A window is a module: window(query [..., q, d], positions [..., q], key_mask=[..., k]) returns a mask [..., q, k] of
-the keys within `size` of the centre and a factor [..., q, k] that multiplies the weights, which therefore need not sum
-to one. Positions count from 0, and those of keys are among the keys that are not masked: masking a key is deleting it.
+A window is a module: window(query [..., q, d], positions [..., q], key_mask=[..., k], key_positions=[..., k] or None)
+returns a mask [..., q, k] of the keys within `size` of the centre and a factor [..., q, k] that multiplies the weights,
+which therefore need not sum to one. Positions count from 0; those of keys are, where they are not given, among the keys
+that are not masked: masking a key is deleting it.
 """
 
 import flax.linen as nn
@@ -32,9 +33,14 @@ class LocalM(nn.Module, kw_only=True):
 
     @checked_masks
     def __call__(
-        self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], *, key_mask: Bool[Array, "... k"]
+        self,
+        query: Float[Array, "... q d"],
+        positions: Int[Array, "... q"],
+        *,
+        key_mask: Bool[Array, "... k"],
+        key_positions: Int[Array, "... k"] | None = None,
     ) -> tuple[Bool[Array, "... q k"], Float[Array, "... q k"]]:
-        distance = _distance(positions.astype(jnp.float32), key_mask)
+        distance = _distance(positions.astype(jnp.float32), key_mask, key_positions)
         return jnp.abs(distance) <= self.size, jnp.ones_like(distance)
 
 
@@ -61,7 +67,12 @@ class LocalP(nn.Module, kw_only=True):
     @checked_masks
     @nn.compact
     def __call__(
-        self, query: Float[Array, "... q d"], positions: Int[Array, "... q"], *, key_mask: Bool[Array, "... k"]
+        self,
+        query: Float[Array, "... q d"],
+        positions: Int[Array, "... q"],
+        *,
+        key_mask: Bool[Array, "... k"],
+        key_positions: Int[Array, "... k"] | None = None,
     ) -> tuple[Bool[Array, "... q k"], Float[Array, "... q k"]]:
         hidden = jnp.tanh(nn.Dense(self.features, use_bias=False, name="position")(query))
         fraction = nn.sigmoid(nn.Dense(1, use_bias=False, name="vector")(hidden)[..., 0])
@@ -70,8 +81,10 @@ class LocalP(nn.Module, kw_only=True):
         return jnp.abs(distance) <= self.size, jnp.exp(-0.5 * jnp.square(distance / (self.size / 2)))
 
 
-def _distance(centre: Float[Array, "... q"], key_mask: Bool[Array, "... k"]) -> Float[Array, "... q k"]:
-    positions = jnp.cumsum(key_mask, axis=-1) - 1
+def _distance(
+    centre: Float[Array, "... q"], key_mask: Bool[Array, "... k"], key_positions: Int[Array, "... k"] | None = None
+) -> Float[Array, "... q k"]:
+    positions = jnp.cumsum(key_mask, axis=-1) - 1 if key_positions is None else key_positions
     return positions[..., None, :].astype(centre.dtype) - centre[..., None]
 
 

@@ -1,8 +1,8 @@
 """Maps of attention, and wrappers of them: map(call) -> weights [..., q, k].
 
-    keys = map.prepare(keys [..., k, dk], inputs, key_mask)     what is kept of the keys, for each memory once
-    weights = map(call)                                         W, which depends on no values
-    map.last(call)                                              the (map, call) that W comes to in the end
+    keys = map.prepare(new keys [..., k, dk])     what is kept of the keys, for each memory once
+    weights = map(call)                           W, which depends on no values
+    map.last(call)                                the (map, call) that W comes to in the end
 
 What is kept is a pytree of arrays [..., k, c]. A map of several steps, such as that of a Hopfield network, comes to one
 map of scores with another query or bias: `last` finds it, for what is computed from scores (the fused kernel, blocks of
@@ -16,9 +16,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from flax.errors import ScopeParamNotFoundError
 
-from attn_jax.attention.gates import ForgetGates, forgetting_bias, forgetting_bias_at
 from attn_jax.attention.hard.readings import weighted_sum
-from attn_jax.attention.masks import checked_masks, same_axes
+from attn_jax.attention.masks import same_axes
 from attn_jax.attention.normalizers import linear
 from attn_jax.attention.parts import (
     BY_BLOCKS,
@@ -27,6 +26,7 @@ from attn_jax.attention.parts import (
     SUMS_TO_ONE,
     TAKES_INFINITE,
     Call,
+    NewKeys,
     Part,
     Wrapper,
     check_kind,
@@ -35,12 +35,10 @@ from attn_jax.attention.parts import (
 from attn_jax.attention.scores import SCORES
 from attn_jax.attention.scores.base import Score, ScoreError
 from attn_jax.attention.signed import halves
-from attn_jax.types import Array, Bool, Dtype, Float, PyTree, wide
+from attn_jax.types import Array, Dtype, Float, PyTree, wide
 
 Weights = Float[Array, "... q k"]
 Keys = Float[Array, "... k dk"]
-Inputs = Float[Array, "... k d"] | None
-KeyMask = Bool[Array, "... k"] | None
 
 
 class Map(Part, kw_only=True):
@@ -84,16 +82,13 @@ class Map(Part, kw_only=True):
         """Number of equal pieces of the columns of queries and keys that are compared by themselves."""
         return 1
 
-    @checked_masks
-    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
-        """Computes what is kept of keys: the part of the score that needs no query.
+    def prepare(self, new: NewKeys) -> PyTree:
+        """Computes what is kept of keys: the part of the score that needs no query."""
+        return self.score.project_keys(new.keys)
 
-        Args:
-            keys: [..., k, dk].
-            inputs: what heads are made of, [..., k, d], where they are heads.
-            key_mask: [..., k].
-        """
-        return self.score.project_keys(keys)
+    def read_by(self, call: Call) -> PyTree:
+        """Returns what is kept of the keys after these queries have read them."""
+        return call.keys
 
     def __call__(self, call: Call) -> Weights:
         """Computes the weights, in the type of queries and keys."""
@@ -143,7 +138,7 @@ class Map(Part, kw_only=True):
 
 
 class MapWrapper(Wrapper, kw_only=True):
-    """A wrapper of a map, which it is in all that it does not change."""
+    """A wrapper of a map, which it is in all that it does not change; most change the call, in `enter`."""
 
     @property
     def base(self) -> Map:
@@ -155,26 +150,37 @@ class MapWrapper(Wrapper, kw_only=True):
         """Number of equal pieces of the columns of queries and keys that are compared by themselves."""
         return self.of.num_pieces
 
-    @checked_masks
-    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
-        """Computes what is kept of keys; see Map.prepare."""
-        return self.of.prepare(keys, inputs, key_mask=key_mask)
+    def prepare(self, new: NewKeys) -> PyTree:
+        """Computes what is kept of keys."""
+        return self.of.prepare(new)
+
+    def read_by(self, call: Call) -> PyTree:
+        """Returns what is kept of the keys after these queries have read them."""
+        return self.of.read_by(self.enter(call))
+
+    def enter(self, call: Call) -> Call:
+        """Returns the call of the map inside."""
+        return call
+
+    def __call__(self, call: Call) -> Weights:
+        """Computes the weights."""
+        return self.of(self.enter(call))
 
     def scores(self, call: Call) -> Float[Array, "... q k"]:
         """Computes the scores, without bias."""
-        return self.of.scores(call)
+        return self.of.scores(self.enter(call))
 
     def linear(self, call: Call) -> Weights:
         """Computes the weights without a normalizer."""
-        return self.of.linear(call)
+        return self.of.linear(self.enter(call))
 
     def last(self, call: Call) -> tuple[Part, Call]:
         """Returns the map of one score each, and its call."""
-        return self, call
+        return self.of.last(self.enter(call))
 
     def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
         """Returns queries and keys as points of one space."""
-        return self.of.places(call)
+        return self.of.places(self.enter(call))
 
     def after(self, context: Float[Array, "... q dv"]) -> Float[Array, "... q dv"]:
         """Returns the context of a head, before all are put together."""
@@ -201,9 +207,11 @@ class Difference(MapWrapper, kw_only=True):
     def num_pieces(self) -> int:
         return 2 * self.of.num_pieces
 
-    @checked_masks
-    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
-        return tuple(self.of.prepare(half, inputs, key_mask=key_mask) for half in halves(keys))
+    def prepare(self, new: NewKeys) -> PyTree:
+        return tuple(self.of.prepare(new._replace(keys=half)) for half in halves(new.keys))
+
+    def read_by(self, call: Call) -> PyTree:
+        return tuple(self.of.read_by(half) for half in self._halves(call))
 
     def __call__(self, call: Call) -> Weights:
         return self.subtract(*map(self.of, self._halves(call)), features=call.query.shape[-1] // 2)
@@ -214,6 +222,9 @@ class Difference(MapWrapper, kw_only=True):
     def scores(self, call: Call) -> Float[Array, "... q k"]:
         """Raises a ValueError: there are two."""
         raise ValueError("the difference of two maps has two scores for each key; selective attention needs one")
+
+    def last(self, call: Call) -> tuple[Part, Call]:
+        return self, call
 
     def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
         pairs = zip(*(self.of.places(half) for half in self._halves(call)), strict=True)
@@ -250,16 +261,15 @@ class Hopfield(MapWrapper, kw_only=True):
             raise ValueError(f"iterations is {self.iterations}; expected at least 1, which is the map itself")
         super().__post_init__()
 
-    def __call__(self, call: Call) -> Weights:
-        return self.of(self._retrieved(call))
+    def scores(self, call: Call) -> Float[Array, "... q k"]:
+        """Computes the scores of the first query."""
+        return self.of.scores(call)
 
-    def last(self, call: Call) -> tuple[Part, Call]:
-        return self.of.last(self._retrieved(call))
+    def linear(self, call: Call) -> Weights:
+        """Computes the weights of the first query, without a normalizer."""
+        return self.of.linear(call)
 
-    def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
-        return self.of.places(self._retrieved(call))
-
-    def _retrieved(self, call: Call) -> Call:
+    def enter(self, call: Call) -> Call:
         """Returns the call with the query of the last iteration."""
         for _ in range(self.iterations - 1):
             _, keys = self.of.places(call)
@@ -292,58 +302,5 @@ class Fitted(MapWrapper, kw_only=True):
         part, call = self.of.last(call)
         return self.fit(part(call), *part.places(call))
 
-
-class Forgetting(MapWrapper, kw_only=True):
-    """Adds -|c_i - c_j| to the scores, c the cumulative log gates of the inputs; see gates.py (Lin 2025).
-
-    Each head of keys has its gates.
-    """
-
-    num_heads: int
-    dtype: Dtype = jnp.float32
-
-    def setup(self):
-        self.gates = ForgetGates(num_heads=self.num_heads, dtype=self.dtype)
-
-    @checked_masks
-    def prepare(self, keys: Keys, inputs: Inputs = None, *, key_mask: KeyMask = None) -> PyTree:
-        if inputs is None:
-            raise ValueError("forget gates are made of the inputs of heads; expected MultiHead, or prepare(inputs=...)")
-        # A masked key forgets nothing, as if it were not there.
-        gates = jnp.where(key_mask, self.gates(inputs), 0)
-        return gates[..., None], self.of.prepare(keys, inputs, key_mask=key_mask)
-
-    def __call__(self, call: Call) -> Weights:
-        return self.of(self._faded(call))
-
-    def linear(self, call: Call) -> Weights:
-        return self.of.linear(self._faded(call))
-
-    def scores(self, call: Call) -> Float[Array, "... q k"]:
-        return self.of.scores(call._replace(keys=call.keys[1]))
-
     def last(self, call: Call) -> tuple[Part, Call]:
-        return self.of.last(self._faded(call))
-
-    def places(self, call: Call) -> tuple[Float[Array, "... q d"], Keys]:
-        return self.of.places(call._replace(keys=call.keys[1]))
-
-    def _faded(self, call: Call) -> Call:
-        """Returns the call of the map inside, with the bias of the gates.
-
-        Raises:
-            ValueError: the call has no positions.
-        """
-        if call.positions is None:
-            raise ValueError("a memory with forget gates needs the positions of the queries: positions=...")
-        log_gates = call.keys[0][..., 0]
-        bias, bias_at = (make(log_gates, call.positions) for make in (forgetting_bias, forgetting_bias_at))
-        call = call._replace(keys=call.keys[1])
-        if call.bias is None:
-            return call._replace(bias=bias, bias_at=bias_at)
-        before, both = call.bias_at, jnp.add(*same_axes(call.bias, bias))
-
-        def both_at(query, key):
-            return jnp.add(*same_axes(before(query, key), bias_at(query, key)))
-
-        return call._replace(bias=both, bias_at=both_at if callable(before) else both)
+        return self, call

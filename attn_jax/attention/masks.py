@@ -165,13 +165,13 @@ def mask_at(mask: Callable, query: Int[Array, "q 1"], key: Int[Array, " k"]) -> 
     return jnp.atleast_2d(mask(query, key))
 
 
-def causal(query: Int[Array, "q 1"], key: Int[Array, " k"]) -> Bool[Array, "q k"]:
+def causal(query: Int[Array, "... q 1"], key: Int[Array, "... k"]) -> Bool[Array, "... q k"]:
     """Returns whether a key is at the position of the query or before: a mask as a function of positions.
 
     `Attention` recognizes this function by identity and then lets the fused kernel apply the causal mask, so no [q, k]
     array is made.
     """
-    return key[None] <= query
+    return jnp.less_equal(*same_axes(key, query))
 
 
 def causal_mask(length: int, num_keys: int | None = None) -> Bool[Array, "q k"]:

@@ -2,7 +2,7 @@
 
 from flax import struct
 
-from attn_jax.types import Array, Bool, Float, PyTree
+from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
 @struct.dataclass
@@ -16,7 +16,7 @@ class Memory:
     keys: PyTree  # what the map keeps of them, such as what the score projects: arrays [..., k, c]
     values: Float[Array, "... k dv"]
     key_mask: Bool[Array, "... k"]  # True where a key may be attended to
-    selected: Float[Array, "... k"] | None = None  # by earlier queries of selective attention, see selective.py
+    positions: Int[Array, "... k"] | None = None  # of the keys, or one for all heads; None: 0, 1, 2, ...
 
     @property
     def num_keys(self) -> int:

@@ -139,7 +139,7 @@ class Windowed(NormalizerWrapper, kw_only=True):
         """
         if call.positions is None:
             raise ValueError("attention with a window needs the positions of the queries: positions=...")
-        near, factor = self.window(call.query, call.positions, key_mask=call.key_mask)
+        near, factor = self.window(call.query, call.positions, key_mask=call.key_mask, key_positions=call.key_positions)
         allowed, near, factor = same_axes(allowed, near, factor)
         # The factor comes after normalizing, and nothing is normalized again.
         return self.of(scores, allowed & near, call) * factor.astype(scores.dtype)

@@ -27,6 +27,15 @@ FUSIBLE = "are those of the fused kernel"
 MEAN = "are read as they are"  # of a read: the context is the mean of the values
 
 
+class NewKeys(NamedTuple):
+    """Keys that a map has not seen yet, and what is known of them."""
+
+    keys: Float[Array, "... k dk"]
+    key_mask: Bool[Array, "... k"]
+    inputs: Float[Array, "... k d"] | None = None  # what keys of heads are made of, without an axis of heads
+    positions: Int[Array, "... k"] | None = None  # None: 0, 1, 2, ...
+
+
 class Call(NamedTuple):
     """One use of a map: the queries, what it keeps of the keys, and which keys each query may attend to."""
 
@@ -37,7 +46,9 @@ class Call(NamedTuple):
     mask: Any = None  # as it was given: None, [..., q, k] or a function of places, for what makes no [q, k]
     bias: Float[Array, "... #q k"] | None = None  # added to the scores
     bias_at: Any = None  # the same as a function of places, where it is one
-    positions: Int[Array, "... q"] | None = None  # of the queries among the keys
+    positions: Int[Array, "... q"] | None = None  # of the queries
+    key_positions: Int[Array, "... k"] | None = None  # None: 0, 1, 2, ...
+    head_axes: int = 0  # number of axes of heads, before that of the queries
     previous: Float[Array, "... q k"] | None = None  # weights of the step before
     rng: PRNGKeyArray | None = None
 
@@ -49,11 +60,25 @@ class Call(NamedTuple):
         return jnp.logical_and(*same_axes(self.allowed, self.bias > -jnp.inf))
 
 
+def add_bias(call: Call, bias: Float[Array, "... #q k"], bias_at: Any = None) -> Call:
+    """Returns the call with a bias added to that which it has; `bias_at` is the same as a function of places."""
+    bias_at = bias if bias_at is None else bias_at
+    if call.bias is None:
+        return call._replace(bias=bias, bias_at=bias_at)
+    before, both = call.bias_at, jnp.add(*same_axes(call.bias, bias))
+    if not (callable(before) and callable(bias_at)):
+        return call._replace(bias=both, bias_at=both)
+    return call._replace(
+        bias=both, bias_at=lambda query, key: jnp.add(*same_axes(before(query, key), bias_at(query, key)))
+    )
+
+
 class Part(nn.Module, kw_only=True):
     """A filler of a slot."""
 
     random: ClassVar[bool] = False  # whether it uses the rng of a call
     reads_previous: ClassVar[bool] = False  # whether it needs the weights of the step before
+    changes_keys: ClassVar[bool] = False  # whether a reading changes what is kept of the keys; see Map.read_by
 
     @property
     def inside(self) -> tuple["Part", ...]:
@@ -78,6 +103,11 @@ class Part(nn.Module, kw_only=True):
     def needs_rng(self) -> bool:
         """Tells whether this part or one inside of it uses the rng of a call."""
         return self.random or any(part.needs_rng for part in self.inside)
+
+    @property
+    def keeps_readers(self) -> bool:
+        """Tells whether this part or one inside of it changes what is kept of the keys when they are read."""
+        return self.changes_keys or any(part.keeps_readers for part in self.inside)
 
     @property
     def per_head(self) -> bool:

@@ -3,10 +3,9 @@
 A scheme acts in one of these places and does nothing in the others:
 
     embed(embedded [..., n, d], positions [..., n])    added to the embeddings
-    bias(positions [..., q], num_keys) [..., h, q, k]  added to the scores; the keys are at 0 .. num_keys - 1
-    bias_at(positions [..., q])                        the same as a function of places, for attention by blocks
-    rotary                                             queries and keys of each head are rotated, see `rotate`
-    forgets                                            heads forget, see attention/gates.py
+    of_distance(distance [..., q, k]) [..., h, q, k]   added to the scores, of key position - query position
+    rotary                                             queries and keys are rotated, see attention/rotary.py
+    forgets                                            heads forget, see attention/forgetting.py
 
 Positions count from 0. One scheme serves all layers of a stack.
 """
@@ -19,11 +18,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from attn_jax.attention.blockwise import PositionFunction
 from attn_jax.attention.masks import with_axes
+from attn_jax.attention.rotary import angles
 from attn_jax.types import Array, Float, Int
-
-BASE = 10_000.0  # of the wavelengths, which grow from 2 pi to 2 pi BASE
 
 
 class NoPositions(nn.Module, kw_only=True):
@@ -55,29 +52,10 @@ class NoPositions(nn.Module, kw_only=True):
         """Returns the embeddings with their positions added."""
         return embedded
 
-    def bias(self, positions: Int[Array, "... q"], num_keys: int) -> Float[Array, "... h q k"] | None:
-        """Returns the numbers to add to the scores; None for none."""
-        places = with_axes(jnp.arange(num_keys), positions.ndim + 1)
-        return self.of_distance(places - positions[..., None]) if self.biased else None
-
-    def bias_at(self, positions: Int[Array, "... q"]) -> PositionFunction | None:
-        """Returns `bias` as a function of places, (query [q, 1], key [k]) -> [..., h, q, k]; None for none."""
-
-        def at(query, key):
-            return self.of_distance(with_axes(key, positions.ndim + 1) - positions[..., query])
-
-        return at if self.biased else None
-
     @nn.nowrap
     def of_distance(self, distance: Int[Array, "... q k"]) -> Float[Array, "... h q k"]:
         """Returns the numbers for keys at these distances, key position - query position, of a `biased` scheme."""
         raise NotImplementedError
-
-
-def angles(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n f"]:
-    """position / BASE^(2 i / features) for i = 0 .. ceil(features / 2) - 1, in radians."""
-    frequencies = BASE ** -(jnp.arange(0, features, 2, dtype=jnp.float32) / features)
-    return positions[..., None].astype(jnp.float32) * with_axes(frequencies, positions.ndim + 1)
 
 
 def sinusoids(positions: Int[Array, "... n"], features: int) -> Float[Array, "... n d"]:
@@ -121,26 +99,8 @@ class Learned(NoPositions, kw_only=True):
         return embedded + jnp.take(self.table, positions, axis=0, mode="clip").astype(embedded.dtype)
 
 
-def rotate(x: Float[Array, "... h n w"], positions: Int[Array, "... n"]) -> Float[Array, "... h n w"]:
-    """Rotates columns i and i + w / 2 by the i-th angle of the position (Su 2021, arXiv 2104.09864).
-
-    The product of a rotated query and a rotated key depends on their positions through the distance alone. The paper
-    rotates columns 2 i and 2 i + 1: the same but for the order of the columns, which a learned projection chooses.
-
-    Raises:
-        ValueError: the width w is odd.
-    """
-    width = x.shape[-1]
-    if width % 2:
-        raise ValueError(f"rotary positions rotate pairs of columns; expected x of even width, got shape {x.shape}")
-    angle = angles(positions, width)[..., None, :, :]
-    cos, sin = jnp.cos(angle).astype(x.dtype), jnp.sin(angle).astype(x.dtype)
-    first, second = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-
-
 class Rotary(NoPositions, kw_only=True):
-    """Queries and keys rotated by their positions: see `rotate`."""
+    """Queries and keys rotated by their positions: see attention/rotary.py."""
 
     rotary: ClassVar[bool] = True
     needs_attention: ClassVar[bool] = True
@@ -238,7 +198,7 @@ class HalfAlibi(Alibi, kw_only=True):
 class Forgetting(NoPositions, kw_only=True):
     """A forget gate per head, computed from the input: ALiBi with data-dependent slopes. Lin 2025 (arXiv 2503.02130).
 
-    See attention/gates.py. Self-attention alone: a key of the source has no distance from a query.
+    See attention/forgetting.py. Self-attention alone: a key of the source has no distance from a query.
     """
 
     forgets: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from attn_jax.errors import UserError
 from attn_jax.options import option, overrides
 from attn_jax.types import Dtype
 
-ARGUMENTS = ("score", "read", "forget_heads", "dtype")  # of build_attention, that are no options
+ARGUMENTS = ("score", "read", "forget_heads", "rotary", "selective", "dtype")  # of build_attention, that are no options
 
 # Names of read-outs that need one evaluation and no rng.
 DETERMINISTIC = tuple(name for name, reading in READINGS.items() if reading.per_step and not reading.random)

@@ -8,8 +8,8 @@ from typing import ClassVar, NamedTuple
 import flax.linen as nn
 
 from attn_jax.attention import Attention, MultiHead
-from attn_jax.attention.multi_head import head_width
-from attn_jax.attention.written.heads import WrittenHeads
+from attn_jax.attention.caches import CAUSAL, EVERYWHERE
+from attn_jax.attention.mixer import Mixer, head_width
 from attn_jax.errors import UserError
 from attn_jax.layers.convolution import Convolution
 from attn_jax.layers.pictures import PictureEmbedding, Unchanged
@@ -108,7 +108,7 @@ class StackOptions(OutputUser):
             if isinstance(place, MemoryOptions):
                 scores = self.positions if positions.needs_attention else ""
                 place.check_memory(causal=order, num_kv_heads=self.num_kv_heads, scores=scores)
-        own = dict(causal=causal, num_scaled=positions.num_scaled, forgets=positions.forgets)
+        own = dict(causal=causal, num_scaled=positions.num_scaled, forgets=positions.forgets, rotary=positions.rotary)
         self._build_heads(setting, attention, **own)  # now, not in the first layer: their options may not go together
         if source_attention:
             self._build_heads(setting, source_attention)
@@ -121,7 +121,6 @@ class StackOptions(OutputUser):
                 feed_forward_size=self.feed_forward_size,
                 make_source_attention=source_attention and partial(self._build_heads, setting, source_attention),
                 norm_first=norm_first,
-                rotary=positions.rotary,
                 convolution=self.short_convolution if causal else 0,
                 activation=ACTIVATIONS[self.activation],
                 dropout=self.dropout,
@@ -131,7 +130,6 @@ class StackOptions(OutputUser):
             num_layers=num_layers or self.num_layers,
             features=self.hidden_size,
             norm_first=norm_first,
-            causal=causal,
             remat=self.remat,
             dropout=self.dropout,
             dtype=setting.dtype,
@@ -145,7 +143,8 @@ class StackOptions(OutputUser):
         causal: bool = False,
         num_scaled: int = 0,
         forgets: bool = False,
-    ) -> MultiHead | WrittenHeads:
+        rotary: bool = False,
+    ) -> Mixer:
         """Builds the heads of one attention of a layer: a memory that is written, or attention to all keys."""
         heads = dict(num_heads=self.num_heads, features=self.hidden_size, dtype=setting.dtype)
         if isinstance(options, MemoryOptions) and options.kind is not None:
@@ -158,10 +157,12 @@ class StackOptions(OutputUser):
                 num_scaled=num_scaled,
                 gate=False,
                 forget_heads=(self.num_kv_heads or self.num_heads) if forgets else 0,
+                rotary=rotary,
+                selective=options.selective,
                 dtype=setting.dtype,
             ),
             gate=options.gate,
-            selective=options.selective,
+            order=CAUSAL if causal else EVERYWHERE,
             num_kv_heads=self.num_kv_heads,
             **heads,
         )

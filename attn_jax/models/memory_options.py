@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from attn_jax.attention.caches import CAUSAL, EVERYWHERE
 from attn_jax.attention.written.features import FEATURE_MAPS, check_feature_map
 from attn_jax.attention.written.heads import WRITTEN, Kind, WrittenHeads
 from attn_jax.errors import UserError
@@ -105,6 +106,7 @@ class MemoryOptions(HeadAttentionOptions):
             normalized=self.kind.maps and self.written.normalized,
             convolution=self.written.convolution if causal else 0,
             steps=self.written.steps if self.kind.solves else 0,
+            order=CAUSAL if causal else EVERYWHERE,
             gate=self.gate,
             dtype=dtype,
         )

@@ -14,7 +14,7 @@ from zoo_entry import Entry, described_by, first_line
 from zoo_example import CAUSAL, KEYS, MASK, QUERY, SIZE, VALUES, WIDTH, initialized
 from zoo_example import SCORES as EXAMPLE
 
-from attn_jax.attention import blockwise, build_attention, gates, maps, selection, selective
+from attn_jax.attention import blockwise, build_attention, forgetting, gates, maps, selection, selective
 from attn_jax.attention.hard import monotonic
 from attn_jax.attention.local import WINDOWS
 from attn_jax.attention.masks import causal
@@ -36,7 +36,7 @@ def _by(fields: dict[str, Callable[[], Any]], **named: Any) -> Callable[[], Any]
 
 def _forgetting() -> jax.Array:
     log_gates = jnp.where(jnp.arange(SIZE) == 6, -3.0, -0.1)
-    bias = gates.forgetting_bias(log_gates, jnp.arange(SIZE))
+    bias = forgetting.forgetting_bias(log_gates, jnp.arange(SIZE))
     return softmax(EXAMPLE + bias, CAUSAL)
 
 
@@ -128,11 +128,11 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
     ),
     "forget_gates": (
         ("forget_heads",),
-        (gates.forgetting_bias, gates.ForgetGates),
+        (forgetting.forgetting_bias, forgetting.ForgetGates),
         "model.positions=forgetting",
         _forgetting,
         "import jax.numpy as jnp\n\nfrom attn_jax import attend\n"
-        "from attn_jax.attention.gates import forgetting_bias\n\n"
+        "from attn_jax.attention.forgetting import forgetting_bias\n\n"
         "bias = forgetting_bias(jnp.full(len(keys), -0.1), jnp.arange(len(query)))\n"
         "attended = attend(query, keys, values, bias=bias)",
     ),

@@ -124,7 +124,7 @@ MECHANISMS |= {
     "heads that share keys": heads(num_heads=4, num_kv_heads=2),
     "heads with gates": heads(dict(forget_heads=4), num_heads=4, gate=True, call=dict(mask=causal)),
     "heads with gates, by blocks": heads(dict(block_size=2, forget_heads=4), num_heads=4, call=dict(mask=causal)),
-    "selective heads": heads(num_heads=4, selective=True, call=dict(mask=causal_mask(5))),
+    "selective heads": heads(dict(selective=True), num_heads=4, call=dict(mask=causal_mask(5))),
     "differences": heads(dict(difference=Subtract()), num_heads=2),
     "pooling": lambda x: applied(POOLING, x, key_mask=KEY_MASK),
 }

@@ -8,9 +8,9 @@ from arrays import check_derivatives, compiled, params_of
 
 from attn_jax import MultiHead
 from attn_jax.attention.build import build_attention
-from attn_jax.attention.gates import forgetting_bias
+from attn_jax.attention.caches import CAUSAL
+from attn_jax.attention.forgetting import forgetting_bias
 from attn_jax.attention.masks import causal_mask
-from attn_jax.attention.multi_head import write
 from attn_jax.layers.positions import Alibi
 
 RNG = np.random.default_rng(0)
@@ -32,7 +32,9 @@ def test_equal_gates_are_alibi():
     alibi = Alibi(num_heads=HEADS)
     log_gates = jnp.asarray(-np.broadcast_to(alibi.slopes()[:, None], (BATCH, HEADS, LENGTH)))
     bias = compiled(forgetting_bias)(log_gates, PLACES[:, None])
-    np.testing.assert_allclose(bias, np.broadcast_to(alibi.bias(PLACES, LENGTH), bias.shape), atol=1e-5)
+    np.testing.assert_allclose(
+        bias, np.broadcast_to(alibi.of_distance(PLACES[:, None] - PLACES[..., None]), bias.shape), atol=1e-5
+    )
 
 
 def test_derivatives_in_float64():
@@ -64,7 +66,7 @@ def test_a_masked_key_forgets_nothing_as_if_it_were_not_there():
 def heads_of(groups=0, forgets=False, normalize="softmax", **options):
     forget_heads = (groups or HEADS) if forgets else 0
     attention = build_attention(score="scaled_dot", normalize=normalize, forget_heads=forget_heads)
-    return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=groups, **options)
+    return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=groups, order=CAUSAL, **options)
 
 
 @pytest.mark.slow
@@ -79,11 +81,11 @@ def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions
 
     def steps(params, x):
         call = heads.bind({"params": params})
-        cache = call.prepare(jnp.zeros_like(x), key_mask=jnp.zeros(x.shape[:2], bool))
-        contexts = []
+        cache, contexts = call.start(BATCH, LENGTH), []
         for i in range(LENGTH):
-            cache = write(cache, call.prepare(x[:, i : i + 1]), PLACES[:, i])
-            contexts.append(call(x[:, i : i + 1], cache, positions=PLACES[:, i : i + 1]).context)
+            one = dict(key_mask=jnp.ones((BATCH, 1), bool), positions=PLACES[:, i : i + 1])
+            cache, attended = call.extend(x[:, i : i + 1], cache=cache, **one)
+            contexts.append(attended.context)
         return jnp.concatenate(contexts, axis=1)
 
     params = jax.tree.map(jnp.asarray, params)

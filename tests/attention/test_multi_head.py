@@ -13,11 +13,10 @@ from attn_jax.attention import NORMALIZERS, READINGS, SCORES, MultiHead, build_a
 from attn_jax.attention.fused import fused_attention, implementation_of
 from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.attention.masks import causal, causal_mask
-from attn_jax.attention.multi_head import head_width
+from attn_jax.attention.mixer import head_width
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.attention.scores import Additive, Dot, ScaledDot
 from attn_jax.attention.signed import Subtract
-from attn_jax.layers.positions import rotate
 
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 4, 5, 8, 4
 RNG = np.random.default_rng(0)
@@ -410,17 +409,26 @@ def test_errors():
 @pytest.mark.slow
 def test_with_a_difference_rotary_scores_depend_on_distances_alone():
     """Each half is compared by itself, so each half is rotated by itself."""
-    heads = MultiHead(attention=build_attention(score="scaled_dot", difference=Subtract()), num_heads=2, features=16)
+    heads, plain = (
+        MultiHead(
+            attention=build_attention(score="scaled_dot", difference=Subtract(), rotary=rotary),
+            num_heads=2,
+            features=16,
+        )
+        for rotary in (True, False)
+    )
     x = jnp.asarray(RNG.normal(size=(1, 5, 16)), jnp.float32)
-    params = heads.init(jax.random.key(0), x, x)
+    params = plain.init(jax.random.key(0), x, x)
+    wrapped = params["params"] | {"attention": {"map": {"of": params["params"]["attention"]["map"]}}}
 
     def weights(first):
-        turn = lambda x: rotate(x, (jnp.arange(5) + first)[None])  # noqa: E731
-        return heads.apply(params, x, x, rotate=turn).weights
+        call = heads.bind({"params": wrapped})
+        positions = (jnp.arange(5) + first)[None]
+        return call(x, call.prepare(x, positions=positions), positions=positions).weights
 
     near, far = compiled(weights)(0), compiled(weights)(7)
     np.testing.assert_allclose(near, far, atol=1e-5)
-    assert np.abs(near - heads.apply(params, x, x).weights).max() > 1e-2  # rotation changes something
+    assert np.abs(near - plain.apply(params, x, x).weights).max() > 1e-2  # rotation changes something
 
 
 @pytest.mark.slow
@@ -438,13 +446,13 @@ def test_a_query_without_a_batch_reads_each_memory_of_a_batch(kv_heads):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, dict(num_kv_heads=2), dict(selective=True), dict(forgets=True)], ids=str)
+@pytest.mark.parametrize("options", [{}, dict(num_kv_heads=2), dict(selective=True), dict(forget_heads=HEADS)], ids=str)
 @pytest.mark.parametrize("block_size", [0, 2])
 def test_a_bias_as_a_function_of_places_is_the_array(options, block_size):
-    options = dict(options)
-    forget_heads = HEADS if options.pop("forgets", False) else 0
-    attention = build_attention(score="scaled_dot", block_size=block_size, forget_heads=forget_heads)
-    heads = MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, **options)
+    kv_heads = options.get("num_kv_heads", 0)
+    of_map = {name: value for name, value in options.items() if name != "num_kv_heads"}
+    attention = build_attention(score="scaled_dot", block_size=block_size, **of_map)
+    heads = MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=kv_heads)
     bias = jnp.asarray(np.random.default_rng(2).normal(size=(BATCH, HEADS, KEYS, KEYS)), jnp.float32)
     arguments = dict(mask=causal, positions=jnp.broadcast_to(jnp.arange(KEYS), (BATCH, KEYS)))
     params = params_of(heads, MEMORY, MEMORY, **arguments)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from arrays import check_derivatives, compiled
 
-from attn_jax.attention import NORMALIZERS, READINGS, Attention, MultiHead, build_attention
+from attn_jax.attention import CAUSAL, NORMALIZERS, READINGS, Attention, MultiHead, build_attention
+from attn_jax.attention.forgetting import Forgetting
 from attn_jax.attention.hard.monotonic import MonotonicSelection
 from attn_jax.attention.local import LocalM
-from attn_jax.attention.maps import Difference, Fitted, Forgetting, Hopfield, Map
-from attn_jax.attention.masks import causal
+from attn_jax.attention.maps import Difference, Fitted, Hopfield, Map
 from attn_jax.attention.normalizing import Monotonic, Normalize, TopKeys, Windowed
 from attn_jax.attention.parts import BY_BLOCKS, FUSIBLE, NOT_NEGATIVE, SUMS_TO_ONE, describe
 from attn_jax.attention.reads import Dropped, Gated, Read
@@ -152,17 +152,17 @@ def test_the_order_of_wrapping_is_the_order_of_the_operations():
 @pytest.mark.parametrize("normalizer", ["sparsemax", "stick_breaking"])
 def test_forgetting_heads_of_any_normalizer_go_step_by_step(normalizer):
     attention = build_attention(score="scaled_dot", normalize=normalizer, forget_heads=2)
-    heads = MultiHead(attention=attention, num_heads=2, features=4)
+    heads = MultiHead(attention=attention, num_heads=2, features=4, order=CAUSAL)
     mask, positions = jnp.ones(KEYS.shape[:2], bool), jnp.broadcast_to(jnp.arange(6), (2, 6))
-    whole = dict(key_mask=mask, mask=causal, positions=positions, method="self_attend")
+    whole = dict(key_mask=mask, positions=positions, method="extend")
     params = heads.init(jax.random.key(0), KEYS, **whole)
     expected = heads.apply(params, KEYS, **whole)[1].context
 
     @compiled
     def steps(params):
-        cache, contexts = heads.apply(params, 2, 6, method="empty_cache"), []
+        cache, contexts = heads.apply(params, 2, 6, method="start"), []
         for i in range(6):
-            one = dict(key_mask=mask[:, :1], positions=positions[:, i : i + 1], cache=cache, method="self_attend")
+            one = dict(key_mask=mask[:, :1], positions=positions[:, i : i + 1], cache=cache, method="extend")
             cache, attended = heads.apply(params, KEYS[:, i : i + 1], **one)
             contexts.append(attended.context)
         return jnp.concatenate(contexts, axis=1)

@@ -67,7 +67,7 @@ MECHANISMS |= {
     "heads with gates, by blocks": heads(
         dict(block_size=2, forget_heads=4), num_heads=4, call=dict(bias=lambda q, k: k[None] - q, mask=causal)
     ),
-    "selective heads": heads(num_heads=4, selective=True, call=dict(bias=BIAS, mask=ORDER)),
+    "selective heads": heads(dict(selective=True), num_heads=4, call=dict(bias=BIAS, mask=ORDER)),
     "differences": heads(dict(difference=Subtract()), num_heads=2),
     "fused": of_heads(lambda *x: fused_attention(*x, scale=1.0, bias=BIAS, mask=causal)),
     "fused, pairs": of_heads(lambda *x: fused_attention(*x, scale=1.0, bias=BIAS, mask=ORDER)),

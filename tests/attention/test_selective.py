@@ -8,7 +8,8 @@ from arrays import check_derivatives, compiled, params_of
 
 from attn_jax import MultiHead
 from attn_jax.attention.build import build_attention
-from attn_jax.attention.masks import causal
+from attn_jax.attention.caches import CAUSAL as CAUSAL_ORDER
+from attn_jax.attention.caches import EVERYWHERE
 from attn_jax.attention.selective import selected_before, selections
 from attn_jax.attention.signed import Subtract
 
@@ -21,8 +22,11 @@ SCORES = RNG.normal(0, 2, (LENGTH, LENGTH))
 
 
 def heads_of(num_kv_heads=0, forgets=False, **options):
-    attention = build_attention(score="scaled_dot", forget_heads=(num_kv_heads or HEADS) if forgets else 0)
-    return MultiHead(attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=num_kv_heads, **options)
+    forget_heads = (num_kv_heads or HEADS) if forgets else 0
+    attention = build_attention(score="scaled_dot", forget_heads=forget_heads, **options)
+    return MultiHead(
+        attention=attention, num_heads=HEADS, features=WIDTH, num_kv_heads=num_kv_heads, order=CAUSAL_ORDER
+    )
 
 
 def both(scores):
@@ -64,17 +68,17 @@ def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions
     def whole(params, x):
         mask = jnp.ones(x.shape[:2], bool)
         call = heads.bind({"params": params})
-        memory, attended = call.self_attend(x, key_mask=mask, mask=causal, positions=PLACES)
-        return attended.context, memory.selected
+        entries, attended = call.extend(x, key_mask=mask, positions=PLACES)
+        return attended.context, entries.keys[0]
 
     def steps(params, x):
         call = heads.bind({"params": params})
-        cache, contexts = call.empty_cache(BATCH, LENGTH), []
+        cache, contexts = call.start(BATCH, LENGTH), []
         for i in range(LENGTH):
             one = dict(key_mask=jnp.ones((BATCH, 1), bool), positions=PLACES[:, i : i + 1])
-            cache, attended = call.self_attend(x[:, i : i + 1], cache=cache, **one)
+            cache, attended = call.extend(x[:, i : i + 1], cache=cache, **one)
             contexts.append(attended.context)
-        return jnp.concatenate(contexts, axis=1), cache.selected
+        return jnp.concatenate(contexts, axis=1), cache.keys[0]
 
     def later(params, x):
         seen = lambda x: jnp.sum(jnp.sin(whole(params, x)[0][:, :4]))  # noqa: E731
@@ -85,7 +89,7 @@ def test_steps_with_a_cache_are_the_whole_and_nothing_is_seen_of_later_positions
     stepped, in_cache = compiled(steps)(params, X)
     np.testing.assert_allclose(stepped, context, atol=1e-5)
     np.testing.assert_allclose(in_cache, selected, atol=1e-5)
-    assert np.all(selected[..., 0] == 0) and np.any(selected > 0)
+    assert np.all(selected[:, :, 0] == 0) and np.any(selected > 0)
     gradient = compiled(later)(params, X)
     assert np.all(gradient[:, 4:] == 0) and np.all(np.abs(gradient[:, :4]).max(-1) > 0)
 
@@ -114,14 +118,16 @@ def test_derivatives_in_float64():
 def test_what_cannot_select():
     heads, mask = heads_of(selective=True), jnp.ones((BATCH, LENGTH), bool)
     with pytest.raises(ValueError, match="selective attention needs causal keys"):
-        heads.init(jax.random.key(0), X, key_mask=mask, positions=PLACES, method="self_attend")
+        everywhere = heads.clone(order=EVERYWHERE)
+        everywhere.init(jax.random.key(0), X, key_mask=mask, positions=PLACES, method="extend")
+    with pytest.raises(ValueError, match="selects by the first head of several; expected MultiHead"):
+        build_attention(score="scaled_dot", selective=True).init(jax.random.key(0), X, X, positions=PLACES)
     with pytest.raises(ValueError, match="selective attention needs the positions of the queries"):
         heads.init(jax.random.key(0), X, X)
     two = MultiHead(
-        attention=build_attention(score="scaled_dot", difference=Subtract()),
+        attention=build_attention(score="scaled_dot", difference=Subtract(), selective=True),
         num_heads=2,
         features=WIDTH,
-        selective=True,
     )
     with pytest.raises(ValueError, match="two scores for each key; selective attention needs one"):
         two.init(jax.random.key(0), X, X, positions=PLACES)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from attn_jax import attend
-from attn_jax.attention import NORMALIZERS, MultiHead, build_attention
+from attn_jax.attention import CAUSAL, NORMALIZERS, MultiHead, build_attention
 from attn_jax.attention.blockwise import blockwise_attention
-from attn_jax.attention.masks import causal, causal_mask
+from attn_jax.attention.masks import causal_mask
 from attn_jax.attention.written import Delta, chunked, make_writes
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 
@@ -35,21 +35,6 @@ def test_leading_axes_broadcast_in_the_fused_kernel(query, keys, values, bias):
     found = attend(query, keys, values, bias=bias)
     scores = query @ jnp.swapaxes(keys, -1, -2) / np.sqrt(8) + (0 if bias is None else bias)
     np.testing.assert_allclose(found.context, jax.nn.softmax(scores) @ values, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_cache_takes_one_position_and_no_order():
-    heads = MultiHead(attention=build_attention(score="scaled_dot"), num_heads=2, features=4)
-    x, on, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
-    causal = lambda q, k: k <= q  # noqa: E731
-    attend_to = {"key_mask": on, "positions": positions, "mask": causal, "method": "self_attend"}
-    params = heads.init(jax.random.key(0), x, **attend_to)
-    cache = heads.apply(params, 1, 3, method="empty_cache")
-    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .* mask=None, got \(1, 3, 4\)"):
-        heads.apply(params, x, **(attend_to | {"mask": None, "cache": cache}))
-    first = {"key_mask": on[:, :1], "positions": positions[:, :1], "cache": cache}
-    with pytest.raises(ValueError, match=r"a cache takes one position at a time, .* mask=<function"):
-        heads.apply(params, x[:, :1], **(attend_to | first))
 
 
 @pytest.mark.slow
@@ -81,10 +66,10 @@ def test_a_memory_without_positions_has_no_context():
 )
 def test_heads_of_an_empty_batch_or_of_no_position(heads, batch, length):
     x, real, positions = normal(1, 3, 4), jnp.ones((1, 3), bool), jnp.arange(3)[None]
-    order = {"mask": causal, "method": "self_attend"}
-    params = heads.init(jax.random.key(0), x, key_mask=real, positions=positions, **order)
+    heads = heads.clone(order=CAUSAL)
+    params = heads.init(jax.random.key(0), x, key_mask=real, positions=positions, method="extend")
     shape = (batch, length)
-    nothing = {"positions": jnp.zeros(shape, int), **order}
+    nothing = {"positions": jnp.zeros(shape, int), "method": "extend"}
     _, attended = heads.apply(params, jnp.zeros((*shape, 4)), key_mask=jnp.ones(shape, bool), **nothing)
     assert attended.context.shape == (*shape, 4) and attended.weights.shape == (batch, 2, length, length)
 

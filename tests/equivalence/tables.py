@@ -15,7 +15,13 @@ PATHS = {
     r"(?<![^/])head_norm/": r"attention/map/norm/",
 }
 # Configs in which a program has another text, and why; their losses, tokens and maps are equal.
-OTHER_TEXT: dict[str, str] = {}
+OF_POSITIONS = "order, rotations and biases of Transformers are read from the positions of keys, not from their places"
+TRANSFORMERS = """
+    addition babi_universal enja_transformer flip_flop inflection_transformer inflection_transformer_tags
+    jaen_transformer language_id_transformer multi30k_bpe_dropout multi30k_transformer quickstart_transformer recall
+    scenes_patches scenes_questions sort_asentmax sort_entmax sort_softmax
+"""
+OTHER_TEXT = dict.fromkeys(TRANSFORMERS.split(), OF_POSITIONS)
 # Configs whose numbers are others each time, or on another processor; their programs and names of maps are compared.
 NOT_REPEATABLE = {
     "multi30k_bpe_dropout": "sentencepiece trains a little differently each time",

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attn_jax.attention.rotary import rotate
 from attn_jax.errors import UserError
-from attn_jax.layers.positions import POSITIONS, Learned, Relative, rotate, sinusoids
+from attn_jax.layers.positions import POSITIONS, Learned, Relative, sinusoids
 
 
 def test_rotated_products_know_only_the_distance():
@@ -60,7 +61,8 @@ def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(cau
     module = Relative(num_heads=2, causal=causal, num_buckets=8, max_distance=16)
     table = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
     positions = np.array([[0, 2, 5], [1, 4, 3]])
-    bias = module.apply({"params": {"bias": table}}, jnp.asarray(positions), 6, method="bias")
+    distance = jnp.arange(6) - jnp.asarray(positions)[..., None]
+    bias = module.apply({"params": {"bias": table}}, distance, method=lambda module, x: module.of_distance(x))
     buckets = {distance: int(module.buckets(jnp.array(distance))) for distance in range(-5, 6)}
     for b, h, q, k in np.ndindex(2, 2, 3, 6):
         assert bias[b, h, q, k] == table[buckets[k - positions[b, q]], h]
@@ -68,10 +70,10 @@ def test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query(cau
 
 
 def test_alibi_is_a_bias_of_distance_and_half_of_the_nape_heads_have_none():
-    positions = jnp.arange(3)
-    alibi = POSITIONS["alibi"](num_heads=2).bias(positions, 3)
+    distance = jnp.arange(3) - jnp.arange(3)[:, None]
+    alibi = POSITIONS["alibi"](num_heads=2).of_distance(distance)
     np.testing.assert_allclose(alibi[0], -(2.0**-4) * np.abs(np.subtract.outer(range(3), range(3))))
-    nape = POSITIONS["nape"](num_heads=4).bias(positions, 3)
+    nape = POSITIONS["nape"](num_heads=4).of_distance(distance)
     assert np.all(nape[:2] == 0)
     np.testing.assert_array_equal(nape[2:, 0, 2], [-2, -1])  # slopes 1 and 1/2
 
@@ -119,9 +121,13 @@ def test_what_a_scheme_says_of_itself_is_what_it_does(name):
     """A scheme that needs attention leaves the embeddings alone, and only such a one touches the scores."""
     scheme = POSITIONS[name](num_heads=2, features=4, max_length=6)
     embedded, positions = jnp.ones((6, 4)), jnp.arange(6)
-    both = lambda module: (module.embed(embedded, positions), module.bias(positions, 6))  # noqa: E731
-    (moved, bias), _ = scheme.init_with_output(jax.random.key(0), method=both)
-    assert scheme.needs_attention == (bias is not None or scheme.rotary or scheme.forgets)
+    distance = jnp.arange(6) - jnp.arange(6)[:, None]
+    both = lambda module: (  # noqa: E731
+        module.embed(embedded, positions),
+        module.of_distance(distance) if module.biased else None,
+    )
+    (moved, _), _ = scheme.init_with_output(jax.random.key(0), method=both)
+    assert scheme.needs_attention == (scheme.biased or scheme.rotary or scheme.forgets)
     assert np.all(moved == embedded) == (scheme.needs_attention or name == "none")
     assert scheme.limited == (name == "learned")
 

@@ -70,9 +70,9 @@ MUTATIONS = {
         "attention/test_blockwise.py::test_functions_of_positions_in_what_is_traced_before_it_is_differentiated",
     ),
     "positions_of_all_pairs": Mutation(
-        "layers/transformer.py",
-        "self.positions.bias_at(positions) if by_blocks else ",
-        "",
+        "attention/multi_head.py",
+        "if not self.attention.block_size:",
+        "if True:",
         "models/transformer/test_transformer.py::test_positions_by_blocks_need_no_array_of_all_pairs",
     ),
     "newton_stops_early": Mutation(

@@ -75,7 +75,7 @@ MUTATIONS = {
         "attention/normalizers/contextual.py", "(position - below) * (upper - lower)", "0 * upper", CONTEXTUAL
     ),
     "share_without_sink": Mutation(
-        "attention/normalizers/sinks.py",
+        "attention/normalizers/forms.py",
         "jax.nn.sigmoid(tau - sink)",
         "jax.nn.sigmoid(tau)",
         "attention/test_blockwise.py::test_attention_by_blocks_is_attention",
@@ -129,21 +129,21 @@ MUTATIONS = {
         "attention/test_random_features.py",
     ),
     "later_keys_are_not_forgotten": Mutation(
-        "attention/gates.py",
+        "attention/forgetting.py",
         "-jnp.abs(at_query[..., :, None] - total[..., None, :])",
         "at_query[..., :, None] - total[..., None, :]",
         "attention/test_gates.py",
     ),
     "gates_are_open": Mutation(
-        "attention/maps.py",
+        "attention/forgetting.py",
         "return gates[..., None], self.of.prepare",
         "return 0 * gates[..., None], self.of.prepare",
         "attention/test_gates.py",
     ),
     "gate_of_the_context": Mutation(
-        "attention/multi_head.py",
-        "self.context_gate(context, query)",
-        "self.context_gate(context, context)",
+        "attention/mixer.py",
+        "self.context_gate(contexts, x)",
+        "self.context_gate(contexts, contexts)",
         "attention/test_gates.py",
     ),
     "line_without_covariance": Mutation(

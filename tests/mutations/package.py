@@ -109,10 +109,10 @@ MUTATIONS = {
         "models/seq2seq/test_seq2seq.py::test_bridges",
     ),
     "distance_turned_round": Mutation(
-        "layers/positions.py",
-        "self.of_distance(places - positions[..., None])",
-        "self.of_distance(positions[..., None] - places)",
-        "layers/test_position_encodings.py::test_relative_bias_is_looked_up_by_how_far_the_key_stands_from_the_query",
+        "attention/multi_head.py",
+        "bias(key_positions[:, None] - positions[..., None])",
+        "bias(positions[..., None] - key_positions[:, None])",
+        "models/transformer/test_transformer.py::test_positions_by_blocks_are_those_of_all_scores_at_once",
     ),
     "empty_memories_too_old": Mutation(
         "models/memory_networks/memn2n.py",
@@ -152,8 +152,8 @@ MUTATIONS = {
     ),
     "no_dropout_of_the_feed_forward": Mutation(
         "layers/transformer.py",
-        "return self._add(self.feed_forward_norm, x, self.outer(hidden), train), memory, attended",
-        "return self._add(self.feed_forward_norm, x, self.outer(hidden), False), memory, attended",
+        "return self._add(self.feed_forward_norm, x, self.outer(hidden), train), cache, attended",
+        "return self._add(self.feed_forward_norm, x, self.outer(hidden), False), cache, attended",
         "models/transformer/test_transformer.py::test_what_dropout_takes_out",
     ),
     "halted_moves_on": Mutation(

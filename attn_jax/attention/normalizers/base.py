@@ -68,6 +68,7 @@ class Normalizer:
         """Returns the form for scores of this shape."""
         return self.form
 
+    @checked_masks
     def __call__(self, scores: Scores, mask: Mask = None, query: Query = None) -> Weights:
         return self.function(scores, mask)
 

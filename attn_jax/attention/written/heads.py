@@ -1,20 +1,18 @@
 """Heads of attention whose memory is written: in place of MultiHead, with a cache of fixed size."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from attn_jax.attention.blockwise import PositionFunction
+from attn_jax.attention.caches import CAUSAL, EVERYWHERE
 from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.core import Attended
-from attn_jax.attention.gates import ContextGate
-from attn_jax.attention.masks import causal as causal_order
 from attn_jax.attention.masks import checked_masks
-from attn_jax.attention.multi_head import head_width
+from attn_jax.attention.mixer import DistanceBias, Mixer, head_width, split
 from attn_jax.attention.scores.base import unit
 from attn_jax.attention.written.delta import Delta
 from attn_jax.attention.written.features import FEATURE_MAPS, FeatureMap, check_feature_map
@@ -23,7 +21,7 @@ from attn_jax.attention.written.gates import ColumnDecay, FixedDecay, HeadDecay,
 from attn_jax.attention.written.linear import Linear
 from attn_jax.attention.written.mesa import Mesa
 from attn_jax.attention.written.writes import Writes, make_writes
-from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, PyTree, wide
+from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, PyTree, wide
 
 LOWEST_RIDGE = 0.25  # bounds the condition number of the system of Mesa
 
@@ -74,13 +72,8 @@ class WrittenMemory:
     recent: Float[Array, "b r d"]  # the last inputs of the convolution; r = 0 without one
     writes: Writes | None = None  # of a source: what the weights are made of
 
-    @property
-    def num_keys(self) -> int:
-        """Number of keys that scores may have a bias for: none."""
-        return 0
 
-
-class WrittenHeads(nn.Module, kw_only=True):
+class WrittenHeads(Mixer, kw_only=True):
     """[head_1; ...; head_h] W_o + b_o, head_i = read(memory_i, W_i query), the memory written by a rule.
 
     Queries and keys go through a feature map, or are silu(W x) with length 1. The context of each head has an RMS norm,
@@ -89,30 +82,31 @@ class WrittenHeads(nn.Module, kw_only=True):
 
     Raises:
         ValueError: a chunk size below 1; a number of heads that does not divide the width; a feature map with negative
-            values whose weights are to be normalized.
+            values whose weights are to be normalized; an order other than CAUSAL and EVERYWHERE, or the latter for a
+            memory that depends on the order of the keys.
     """
 
     kind: Kind
-    num_heads: int
-    features: int
     chunk_size: int = 64
     feature_map: FeatureMap = FEATURE_MAPS["elu_plus_one"]
     normalized: bool = True  # of a kind with a feature map: weights are divided by their sum
     convolution: int = 0  # number of positions that queries, keys and values are mixed over; 0: none
     steps: int = 0  # of conjugate gradient; 0: exact
-    gate: bool = False  # multiply the contexts by a sigmoid of the query, see attention/gates.py
-    dtype: Dtype = jnp.float32
+    samples: ClassVar[bool] = False
 
     def __post_init__(self):
         if self.chunk_size < 1:
             raise ValueError(f"chunk_size is {self.chunk_size}; expected at least 1")
         if self.kind.maps:
             check_feature_map(self.feature_map, self.normalized)
+        if self.order not in (EVERYWHERE, CAUSAL):
+            raise ValueError(f"a written memory is read in causal order or as a whole; got {self.order}")
+        head_width(self.features, self.num_heads)
         super().__post_init__()
 
     def setup(self):
-        options = dict(dtype=self.dtype, kernel_init=nn.initializers.xavier_uniform())
-        self.query, self.key, self.value, self.out = (nn.Dense(self.features, **options) for _ in range(4))
+        super().setup()
+        self.query, self.key, self.value = (self._projection(self.features) for _ in range(3))
         heads = dict(num_heads=self.num_heads, dtype=self.dtype)
         width = head_width(self.features, self.num_heads)
         if self.kind.decay is not None:
@@ -121,67 +115,46 @@ class WrittenHeads(nn.Module, kw_only=True):
             self.rates = Rates(**heads)
         if self.convolution:
             self.convolve = ShortConvolution(size=self.convolution)
-        if self.gate:
-            self.context_gate = ContextGate(dtype=self.dtype)
         if not self._divided:
             self.norm = nn.RMSNorm(epsilon=1e-5, dtype=self.dtype)
         if self.kind.solves:
             self.ridge = self.param("ridge", nn.initializers.zeros, (self.num_heads, width), jnp.float32)
 
-    @property
-    def by_blocks(self) -> bool:
-        """Tells whether contexts are computed block by block of keys: there are no scores."""
-        return False
-
-    @property
-    def samples(self) -> bool:
-        """Tells whether reading needs an rng in training."""
-        return False
-
-    def empty_cache(self, batch_size: int, length: int) -> WrittenMemory:
-        """Makes a memory to which nothing is written; it has room for any length."""
+    def start(self, batch_size: int, length: int) -> WrittenMemory:
         x = jnp.zeros((batch_size, 1, self.features), self.dtype)
         _, writes, recent = self._project(x, jnp.zeros((batch_size, 1), bool))
         return WrittenMemory(self._rule().start(writes), recent)
 
+    @nn.nowrap
+    def grow(self, cache: WrittenMemory, length: int) -> WrittenMemory:
+        return cache
+
     @checked_masks
-    def self_attend(
+    def extend(
         self,
         x: Float[Array, "b n d"],
         *,
         key_mask: Bool[Array, "b n"],
-        mask: PositionFunction | None = None,
         positions: Int[Array, "b n"] | None = None,
         cache: WrittenMemory | None = None,
-        bias: Float[Array, "..."] | PositionFunction | None = None,
-        rotate: Callable | None = None,
+        bias: DistanceBias | None = None,
         rng: PRNGKeyArray | None = None,
         train: bool = False,
     ) -> tuple[WrittenMemory, Attended]:
-        """Writes x, and reads at x: (the memory after it, contexts and weights).
-
-        Args:
-            x: inputs; with a convolution, padding is at the end.
-            key_mask: [b, n], True for inputs that are written.
-            mask: causal, or None: a query reads all of x.
-            positions, rng, train: without effect; MultiHead.self_attend has them.
-            cache: the memory of earlier inputs, which are then followed by x position by position.
-            bias, rotate: None, since a written memory has no score of single keys that they could change.
+        """Writes x, and reads at x; see Mixer.extend. Padding is at the end; positions and rng have no effect.
 
         Raises:
-            ValueError: a memory that depends on the order of the keys, without a causal mask; another mask; a bias or a
-                rotation.
+            ValueError: a bias: there are no scores of single keys; heads that read everywhere, of a memory that depends
+                on the order of the keys or that is in a cache.
         """
-        if mask not in (None, causal_order):
-            raise ValueError("a written memory is read in causal order or as a whole; expected mask=causal or None")
-        if bias is not None or rotate is not None:
-            raise ValueError("a written memory has no scores of single keys; expected no bias and no rotation")
+        if bias is not None:
+            raise ValueError("a written memory has no scores of single keys; expected no bias")
         query, writes, recent = self._project(x, key_mask, None if cache is None else cache.recent)
-        rule, causal = self._rule(), mask is not None or cache is not None
-        if cache is not None:
-            state, context = recurrent(rule, query, writes, cache.state)
-        elif causal:
-            state, context = chunked(rule, query, writes, self.chunk_size)
+        rule, causal = self._rule(), self.order.mask is not None
+        if causal:
+            one = x.shape[1] == 1
+            form = recurrent if one else partial(chunked, chunk_size=self.chunk_size)
+            state, context = form(rule, query, writes, state=None if cache is None else cache.state)
         else:
             self._check_order()
             state = write_all(rule, writes)
@@ -209,7 +182,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         train: bool = False,
     ) -> Attended:
         """Reads the memory of `prepare`; `rng` and `train` have no effect."""
-        projected, rule = self._features(self._split(self.query(query))), self._rule()
+        projected, rule = self._features(split(self.query(query), self.num_heads)), self._rule()
         weights = rule.weights(projected, memory.writes, causal=False)
         return self._attended(query, rule.read(memory.state, projected), weights)
 
@@ -230,7 +203,7 @@ class WrittenHeads(nn.Module, kw_only=True):
         """Returns (queries, what is written, last inputs of the convolution)."""
         inputs = jnp.concatenate([self.query(x), self.key(x), self.value(x)], axis=-1)
         inputs, recent = self.convolve(inputs, key_mask, recent) if self.convolution else (inputs, inputs[:, :0])
-        query, keys, values = (self._split(part) for part in jnp.split(inputs, 3, axis=-1))
+        query, keys, values = (split(part, self.num_heads) for part in jnp.split(inputs, 3, axis=-1))
         writes = make_writes(
             self._features(keys),
             values,
@@ -248,16 +221,11 @@ class WrittenHeads(nn.Module, kw_only=True):
 
     def _attended(self, x: Array, context: Float[Array, "b h q w"], weights: Float[Array, "b h q k"]) -> Attended:
         context = context if self._divided else self.norm(context)
-        context = jnp.swapaxes(context, -3, -2).astype(self.dtype)
-        context = context.reshape(*context.shape[:-2], self.features)
-        context = self.context_gate(context, x) if self.gate else context
-        attended = Attended(self.out(context), weights, jnp.zeros(weights.shape[:-1], weights.dtype))
+        context = self._merged(context.astype(self.dtype), x)
+        attended = Attended(context, weights, jnp.zeros(weights.shape[:-1], weights.dtype))
         self.sow("intermediates", "__call__", attended)  # for Model.captured_weights, as it keeps those of MultiHead
         return attended
 
     def _check_order(self) -> None:
         if self.kind.needs_causal:
             raise ValueError("this memory needs causal keys: it depends on the order in which they are written")
-
-    def _split(self, x: Float[Array, "b n d"]) -> Float[Array, "b h n w"]:
-        return jnp.swapaxes(x.reshape(*x.shape[:-1], self.num_heads, x.shape[-1] // self.num_heads), -3, -2)

@@ -86,7 +86,7 @@ class UniversalStack(nn.Module, kw_only=True):
         5), and zero without `halting`.
         """
         positions = jnp.broadcast_to(jnp.arange(embedded.shape[1]), embedded.shape[:2])
-        bias = self.positions.bias(positions, embedded.shape[1])
+        bias = self.positions.of_distance if self.positions.biased else None
 
         def step(self, carry, index):
             previous, output, state = carry

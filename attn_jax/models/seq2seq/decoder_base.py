@@ -18,6 +18,7 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention import Attended, Attention, Memory
+from attn_jax.attention.caches import Entries
 from attn_jax.attention.hard.monotonic import initial_weights
 from attn_jax.layers.rnn import State
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates, Stack
@@ -33,7 +34,7 @@ class DecodeState:
     position: Int[Array, "b ..."]  # target position, from 0
     weights: Float[Array, "b ... s"]  # of the step before, for monotonic attention; otherwise no columns
     reads_mean: Bool[Array, "b"] | None = None  # in training: rows that read the mean context, not a sampled one
-    past: Memory | None = None  # earlier hidden states of the decoder, where it attends to them
+    past: Entries | None = None  # earlier hidden states of the decoder, where it attends to them
     tags: PyTree = None  # of a source with tags: one vector [b, e], or the memory that `tag_attention` reads
     coverage: Float[Array, "..."] | None = None  # sum of the weights so far, where the scores depend on it
     copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer

@@ -4,11 +4,11 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from attn_jax.attention import Attention
-from attn_jax.attention.multi_head import write
+from attn_jax.attention import Attention, caches
+from attn_jax.attention.caches import CAUSAL, Entries
 from attn_jax.models.seq2seq.decoder_base import Decoder, DecodeState, LoopOutputs, StepOutputs
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates
-from attn_jax.types import Array, Float, PyTree
+from attn_jax.types import Array, Float, Int, PyTree
 
 
 class PlainDecoder(Decoder, kw_only=True):
@@ -106,10 +106,13 @@ class LuongDecoder(Decoder, kw_only=True):
         memory, state = super().start(encoded, length)
         if self.self_attention is None:
             return memory, state
-        batch_size = encoded.states.shape[0]
-        empty = jnp.zeros((batch_size, length, self.stack.features), self.stack.dtype)
-        past = self.self_attention.prepare(empty, key_mask=jnp.zeros(empty.shape[:2], bool))
-        return memory, state.replace(past=past)
+        nothing = jnp.zeros((len(encoded.states), 0, self.stack.features), self.stack.dtype)
+        return memory, state.replace(past=caches.grow(self._entries(nothing, state.position), CAUSAL, length))
+
+    def _entries(self, states: Float[Array, "b t d"], position: Int[Array, "b"]) -> Entries:
+        """Returns the decoder's own states, of which all have this position, as keys of later ones."""
+        positions = jnp.broadcast_to(position[:, None], states.shape[:2])
+        return Entries.of(self.self_attention.prepare(states, positions=positions))
 
     def advance(self, memory, state, projected, *, masks=(), train=False):
         fed = state.fed if self.input_feeding else None
@@ -119,8 +122,8 @@ class LuongDecoder(Decoder, kw_only=True):
         hidden = self.with_tags(hidden, query, state, train=train)
         past = state.past
         if self.self_attention is not None:
-            own = self.self_attention(query[:, None], past, train=train).context[:, 0]
-            past = write(past, self.self_attention.prepare(query[:, None]), state.position)
+            own = self.self_attention(query[:, None], past.memory(), train=train).context[:, 0]
+            past = caches.add(past, self._entries(query[:, None], state.position), CAUSAL)
             hidden = jnp.concatenate([hidden, own], axis=-1)
         readout = self.readout(hidden, attended.context)
         outputs = LoopOutputs(

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from attn_jax.layers.embedding import Embedding
-from attn_jax.layers.transformer import AnyMemory, TransformerStack
+from attn_jax.layers.transformer import TransformerStack
 from attn_jax.models.tags import Tags, TypedTags, split_tags
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
@@ -17,7 +17,7 @@ class DecodeState:
     """The state of decoding; "..." is empty, or the axis of beams in a search."""
 
     position: Int[Array, "b ..."]  # of the next token
-    caches: tuple[AnyMemory, ...]  # of the tokens so far, for each layer
+    caches: tuple[PyTree, ...]  # of the tokens so far, for each layer
 
 
 class TeacherForced(nn.Module, kw_only=True):
@@ -91,7 +91,7 @@ class Transformer(TeacherForced, kw_only=True):
         super().setup()
         self.typed_tags = TypedTags()
 
-    def encode(self, source: Source, *, train: bool = False) -> tuple[AnyMemory, ...]:
+    def encode(self, source: Source, *, train: bool = False) -> tuple[PyTree, ...]:
         """Returns the memory that each layer of the decoder reads."""
         given = {}
         if self.picture is None:

@@ -8,14 +8,13 @@ target tokens. With an empty source this is plain language modelling.
 
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import struct
 
-from attn_jax.layers.transformer import AnyMemory, TransformerStack
+from attn_jax.layers.transformer import TransformerStack
 from attn_jax.models.base import continued
 from attn_jax.models.transformer.encoder_decoder import TeacherForced
-from attn_jax.types import Array, Float, Int
+from attn_jax.types import Array, Float, Int, PyTree
 
 
 @struct.dataclass
@@ -24,7 +23,7 @@ class DecodeState:
 
     position: Int[Array, "b ..."]  # of the next token
     first: Int[Array, "b ..."]  # the token that `step` reads in place of bos; -1 for bos and after the first step
-    caches: tuple[AnyMemory, ...]  # of the tokens so far, for each layer
+    caches: tuple[PyTree, ...]  # of the tokens so far, for each layer
 
 
 class LanguageModel(TeacherForced, kw_only=True):
@@ -81,8 +80,7 @@ class LanguageModel(TeacherForced, kw_only=True):
             )
         size = embedded.shape[1]
         _, read, _ = self.stack.run(embedded, jnp.arange(size)[None] < num_read[:, None])
-        empty = self.stack.start(len(source), size + length)
-        caches = jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice(old, new, (0,) * old.ndim), empty, read)
+        caches = self.stack.grow(read, size + length)
         return (), DecodeState(position=num_read, first=first, caches=caches)
 
     def advance(

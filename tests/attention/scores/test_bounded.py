@@ -8,8 +8,8 @@ from arrays import check_derivatives, compiled
 
 from attn_jax import blockwise_attention
 from attn_jax.attention.build import build_attention
+from attn_jax.attention.rotary import rotate
 from attn_jax.attention.scores import Additive, Epanechikov, Location, Norm, QKNorm, ScaledDot, Softcap, TanhKey
-from attn_jax.layers.positions import rotate
 from attn_jax.models.attention_options import AttentionOptions
 
 RNG = np.random.default_rng(0)

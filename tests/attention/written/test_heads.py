@@ -9,7 +9,7 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import PAD, build, random_params, sentences
 
-from attn_jax.attention.masks import causal
+from attn_jax.attention.caches import CAUSAL, latest
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 from attn_jax.errors import UserError
 
@@ -119,9 +119,9 @@ def test_what_does_not_go_together_is_told_in_one_line(options, message):
 def test_heads_are_their_formula_from_the_input_to_the_output(name):
     """f(q), f(k), v, rate and decay of the input; a write and a read at each position; norm, gate, projection."""
     kind, n, width = WRITTEN[name], 5, 3
-    heads = WrittenHeads(kind=kind, num_heads=2, features=2 * width, chunk_size=2, gate=True)
+    heads = WrittenHeads(kind=kind, num_heads=2, features=2 * width, chunk_size=2, gate=True, order=CAUSAL)
     x, real = np.random.default_rng(0).normal(size=(1, n, 2 * width)).astype(np.float32), jnp.ones((1, n), bool)
-    options = dict(mask=causal, method="self_attend")
+    options = dict(method="extend")
     params = params_of(heads, x, key_mask=real, scale=1.0, **options)
     found = compiled(lambda x, real: heads.apply({"params": params}, x, key_mask=real, **options)[1].context)(x, real)
 
@@ -164,8 +164,8 @@ def test_heads_are_their_formula_from_the_input_to_the_output(name):
 @pytest.mark.slow
 def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():
     x = jax.random.normal(jax.random.key(0), (1, 9, 8))
-    options = dict(key_mask=jnp.ones((1, 9), bool), mask=causal, method="self_attend")
-    heads = lambda **steps: WrittenHeads(kind=WRITTEN["mesa"], num_heads=2, features=8, **steps)  # noqa: E731
+    options = dict(key_mask=jnp.ones((1, 9), bool), method="extend")
+    heads = lambda **steps: WrittenHeads(kind=WRITTEN["mesa"], num_heads=2, features=8, order=CAUSAL, **steps)  # noqa: E731
     params = heads().init(jax.random.key(1), x, **options)
     default, exact, few = (
         compiled(lambda x, h=h: h.apply(params, x, **options)[1].context)(x)
@@ -179,17 +179,15 @@ def test_the_system_of_a_ridge_regression_is_solved_exactly_by_default():
 def test_the_module_refuses_what_the_options_refuse():
     with pytest.raises(ValueError, match="chunk_size is 0; expected at least 1"):
         WrittenHeads(kind=WRITTEN["delta"], num_heads=1, features=4, chunk_size=0)
-    heads = WrittenHeads(kind=WRITTEN["retention"], num_heads=1, features=4)
-    init = functools.partial(
-        heads.init, jax.random.key(0), jnp.ones((1, 3, 4)), key_mask=jnp.ones((1, 3), bool), method="self_attend"
-    )
+    heads = functools.partial(WrittenHeads, kind=WRITTEN["retention"], num_heads=1, features=4)
+    given = jax.random.key(0), jnp.ones((1, 3, 4))
+    options = dict(key_mask=jnp.ones((1, 3), bool), method="extend")
     with pytest.raises(ValueError, match="needs causal keys"):
-        init()
-    with pytest.raises(ValueError, match="expected mask=causal or None"):
-        init(mask=lambda q, k: abs(q - k) < 2)
-    for name, value in {"bias": jnp.ones((3, 3)), "rotate": lambda x: x}.items():
-        with pytest.raises(ValueError, match="expected no bias and no rotation"):
-            init(mask=causal, **{name: value})
+        heads().init(*given, **options)
+    with pytest.raises(ValueError, match="is read in causal order or as a whole"):
+        heads(order=latest(2))
+    with pytest.raises(ValueError, match="expected no bias"):
+        heads(order=CAUSAL).init(*given, bias=jnp.abs, **options)
 
 
 def test_other_features_reach_the_model():
@@ -201,6 +199,5 @@ def test_other_features_reach_the_model():
 
 
 def test_the_heads_divide_the_width():
-    heads = WrittenHeads(kind=WRITTEN["delta"], num_heads=3, features=8)
     with pytest.raises(ValueError, match="num_heads 3 does not divide the width 8"):
-        heads.init(jax.random.key(0), 1, 5, method="empty_cache")
+        WrittenHeads(kind=WRITTEN["delta"], num_heads=3, features=8)

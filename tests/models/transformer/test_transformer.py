@@ -10,10 +10,9 @@ import pytest
 from arrays import compiled, params_of
 from tiny_seq2seq import EOS, PAD, TARGET_VOCAB, build, random_params, sentences
 
-from attn_jax.attention import MultiHead, build_attention
+from attn_jax.attention import CAUSAL, MultiHead, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.information import entropy
-from attn_jax.attention.masks import causal
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.errors import UserError
 from attn_jax.evaluation.beam_search import beam_search
@@ -182,19 +181,18 @@ BY_DISTANCE = ("none", "relative", "alibi", "nape", "forgetting")
 def by_blocks(positions, length, block_size, remat=False, groups=2):
     """(a causal stack of one layer, its total over all outputs as a function of parameters and inputs)."""
 
-    def make_layer():
+    def make_heads():
         forget_heads = (groups or 4) if positions == "forgetting" else 0
         attention = build_attention(
             score="scaled_dot", normalize="sparsemax", block_size=block_size, forget_heads=forget_heads
         )
-        heads = dict(num_heads=4, num_kv_heads=groups, features=8)
-        heads = functools.partial(MultiHead, attention=attention, **heads)
-        return TransformerLayer(make_attention=heads, features=8, feed_forward_size=8)
+        return MultiHead(attention=attention, num_heads=4, num_kv_heads=groups, features=8, order=CAUSAL)
+
+    def make_layer():
+        return TransformerLayer(make_attention=make_heads, features=8, feed_forward_size=8)
 
     scheme = POSITIONS[positions](num_heads=4, causal=True)
-    stack = TransformerStack(
-        make_layer=make_layer, positions=scheme, num_layers=1, features=8, causal=True, remat=remat
-    )
+    stack = TransformerStack(make_layer=make_layer, positions=scheme, num_layers=1, features=8, remat=remat)
 
     def total(params, x):
         mask = jnp.arange(length) < jnp.array([[length], [length - 2]])
@@ -308,8 +306,8 @@ def test_biases_of_distance_are_not_rounded_in_bfloat16(positions):
     """In bfloat16 a distance of 601 would be 600, and the score of its key the same as that of the next."""
     model = build(name="transformer", dtype="bfloat16", **SMALL, attention=DOT, positions=positions)
     scheme = model.module.encoder.positions
-    variables = scheme.init(jax.random.key(0), jnp.arange(1), 1, method="bias")
-    at_zero = scheme.apply(variables, jnp.zeros(1, int), 700, method="bias")
+    of_distance = lambda module, distance: module.of_distance(distance)  # noqa: E731
+    at_zero, _ = scheme.init_with_output(jax.random.key(0), jnp.arange(700)[None], method=of_distance)
     assert at_zero.dtype == jnp.float32
     if positions == "alibi":
         np.testing.assert_allclose(at_zero[:, 0, 600] - at_zero[:, 0, 601], scheme.slopes(), rtol=1e-4)
@@ -418,11 +416,11 @@ def test_a_target_that_goes_on_from_a_prompt_has_the_probability_of_decoding():
 def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     """With w_0 = 0.5, w_1 = 2 and no other weight the layer attends to 1.5 x_t + 2 x_{t-1}."""
     width, convolution = 8, 3
-    heads = MultiHead(attention=build_attention(score=ScaledDot()), num_heads=2, features=width)
+    heads = MultiHead(attention=build_attention(score=ScaledDot()), num_heads=2, features=width, order=CAUSAL)
     parts = dict(make_attention=lambda: heads, features=width, feed_forward_size=12, norm_first=False)
     x = jax.random.normal(jax.random.key(0), (2, 5, width))
     real = jnp.arange(5) < jnp.array([[5], [3]])
-    arguments = dict(key_mask=real, mask=causal, positions=jnp.broadcast_to(jnp.arange(5), (2, 5)))
+    arguments = dict(key_mask=real, positions=jnp.broadcast_to(jnp.arange(5), (2, 5)))
     params = params_of(TransformerLayer(**parts, convolution=convolution), x, **arguments)
     params["convolve"]["kernel"] = jnp.array([0.5, 2.0, 0.0])[:, None] * jnp.ones(width)
     plain = {name: value for name, value in params.items() if name != "convolve"}
@@ -432,7 +430,7 @@ def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     mixed = 1.5 * x + 2 * jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
     _, expected_memory, expected = TransformerLayer(**parts).apply({"params": plain}, mixed, **arguments)
     np.testing.assert_allclose(attended.context[real], expected.context[real], atol=1e-5)
-    np.testing.assert_array_equal(memory.memory.key_mask, expected_memory.key_mask)
+    np.testing.assert_array_equal(memory.cache.positions, expected_memory.positions)
     np.testing.assert_array_equal(memory.recent, jnp.stack([x[0, 3:5], x[1, 1:3]]))
 
 

@@ -1,0 +1,107 @@
+"""What a layer of a sequence model holds: one protocol for attention to all keys and for memories of fixed size.
+
+    cache = mixer.start(batch, length)                 nothing yet, with room for `length` positions
+    cache, attended = mixer.extend(x, cache=cache)     the next positions, one or many; a whole pass without a cache
+    memory = mixer.prepare(source)                     another sequence, to be read in any order
+    attended = mixer(query, memory)
+
+The whole pass is a prefill and steps: `extend` may cut a sequence anywhere. A cache is a pytree with the batch on axis
+0 of each leaf, so that beams are reordered and finished rows left out by one tree.map.
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from attn_jax.attention.caches import EVERYWHERE, Order
+from attn_jax.attention.gates import ContextGate
+from attn_jax.attention.masks import checked_masks
+from attn_jax.attention.memory import Attended
+from attn_jax.types import Array, Bool, Dtype, Float, Int, PRNGKeyArray, PyTree
+
+DistanceBias = Callable[[Int[Array, "... q k"]], Float[Array, "... h q k"]]  # of key position - query position
+
+
+class Mixer(nn.Module, kw_only=True):
+    """[head_1; ...; head_h] W_o + b_o, where heads are what a subclass makes of queries, keys and values.
+
+    With `gate`, the contexts become [head_1; ...; head_h] * sigmoid(W_g x + b_g), x the input of the queries (Qiu 2025,
+    arXiv 2505.06708).
+    """
+
+    num_heads: int
+    features: int  # width of the queries, of the contexts, and of all heads together
+    order: Order = EVERYWHERE  # which keys of its own sequence a query may attend to
+    gate: bool = False  # multiply the contexts of all heads by a sigmoid of the query, see gates.py
+    dtype: Dtype = jnp.float32  # of the projections
+
+    def setup(self):
+        self.out = self._projection(self.features)
+        if self.gate:
+            self.context_gate = ContextGate(dtype=self.dtype)
+
+    def start(self, batch_size: int, length: int) -> PyTree:
+        """Makes the cache of a sequence that has not begun, with room for `length` positions."""
+        raise NotImplementedError
+
+    def grow(self, cache: PyTree, length: int) -> PyTree:
+        """Makes room in a cache for a sequence of `length` positions, what it holds included."""
+        raise NotImplementedError
+
+    @checked_masks
+    def extend(
+        self,
+        x: Float[Array, "b n d"],
+        *,
+        key_mask: Bool[Array, "b n"],
+        positions: Int[Array, "b n"],
+        cache: PyTree = None,
+        bias: DistanceBias | None = None,
+        rng: PRNGKeyArray | None = None,
+        train: bool = False,
+    ) -> tuple[PyTree, Attended]:
+        """Attends from x to x and to what is in the cache: (the cache with x, contexts and weights).
+
+        Args:
+            x: inputs.
+            key_mask: [b, n], True for inputs that are keys; False for padding.
+            positions: of x, increasing. The cache holds earlier ones, and has room for these.
+            cache: of `start` or of an earlier `extend`; None: x is the whole sequence so far.
+            bias: is added to the scores: a function of key position - query position.
+            rng: for a reading that samples.
+            train: whether weights are dropped, with the rng stream "dropout".
+        """
+        raise NotImplementedError
+
+    @nn.nowrap
+    def _projection(self, width: int) -> nn.Dense:
+        return nn.Dense(width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
+
+    def _merged(self, contexts: Float[Array, "... h q w"], x: Float[Array, "... q d"]) -> Float[Array, "... q f"]:
+        """Puts the contexts of all heads together, gates and projects them."""
+        contexts = jnp.swapaxes(contexts, -3, -2)
+        contexts = contexts.reshape(*contexts.shape[:-2], self.features)
+        return self.out(self.context_gate(contexts, x) if self.gate else contexts)
+
+
+def split(x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:
+    """Cuts the columns into heads."""
+    return jnp.swapaxes(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads), -3, -2)
+
+
+def head_width(features: int, num_heads: int, num_kv_heads: int = 0) -> int:
+    """Computes the width of a head.
+
+    Raises:
+        ValueError: num_heads does not divide features, or num_kv_heads does not divide num_heads.
+    """
+    if features < 1:
+        raise ValueError(f"features is {features}; expected at least 1")
+    if num_heads < 1 or features % num_heads:
+        near = min((n for n in range(1, features + 1) if features % n == 0), key=lambda n: abs(n - num_heads))
+        raise ValueError(f"num_heads {num_heads} does not divide the width {features}; the nearest that does is {near}")
+    if num_kv_heads < 0 or (num_kv_heads and num_heads % num_kv_heads):
+        near = min((n for n in range(1, num_heads + 1) if num_heads % n == 0), key=lambda n: abs(n - num_kv_heads))
+        raise ValueError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}; the nearest is {near}")
+    return features // num_heads

@@ -248,8 +248,8 @@ class Sorter(nn.Module, kw_only=True):
 
     @nn.compact
     def __call__(self, tokens: Int[Array, "b n"]) -> tuple[Float[Array, "b n v"], Float[Array, "b h n n"]]:
-        states, _, attended = self.stack.run(nn.Embed(SYMBOLS + 1, WIDTH)(tokens), jnp.ones(tokens.shape, bool))
-        return nn.Dense(SYMBOLS)(states), attended.weights
+        states, _, reads = self.stack.run(nn.Embed(SYMBOLS + 1, WIDTH)(tokens), jnp.ones(tokens.shape, bool))
+        return nn.Dense(SYMBOLS)(states), reads[-1].own.weights
 
 
 class Example(NamedTuple):

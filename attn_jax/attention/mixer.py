@@ -78,11 +78,13 @@ class Mixer(nn.Module, kw_only=True):
     def _projection(self, width: int) -> nn.Dense:
         return nn.Dense(width, kernel_init=nn.initializers.xavier_uniform(), dtype=self.dtype)
 
-    def _merged(self, contexts: Float[Array, "... h q w"], x: Float[Array, "... q d"]) -> Float[Array, "... q f"]:
-        """Puts the contexts of all heads together, gates and projects them."""
-        contexts = jnp.swapaxes(contexts, -3, -2)
-        contexts = contexts.reshape(*contexts.shape[:-2], self.features)
+    def finish(self, contexts: Float[Array, "... f"], x: Float[Array, "... d"]) -> Float[Array, "... f"]:
+        """Gates and projects contexts of all heads together, [head_1; ...; head_h], for inputs x of their queries."""
         return self.out(self.context_gate(contexts, x) if self.gate else contexts)
+
+    def _merged(self, contexts: Float[Array, "... h q w"], x: Float[Array, "... q d"]) -> Float[Array, "... q f"]:
+        contexts = jnp.swapaxes(contexts, -3, -2)
+        return self.finish(contexts.reshape(*contexts.shape[:-2], self.features), x)
 
 
 def split(x: Float[Array, "... n d"], heads: int) -> Float[Array, "... h n w"]:

@@ -16,9 +16,10 @@ import numpy as np
 
 from attn_jax.evaluation import analysis
 from attn_jax.evaluation.analysis import Alignment
-from attn_jax.evaluation.attended import PLACES, place_of
+from attn_jax.evaluation.attended import PLACES
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.collect import Map, StoryCollector, TextCollector, collector_of
+from attn_jax.models.module import run_and_name
 from attn_jax.tasks.babi.format import join_story, split_story
 from attn_jax.tasks.batching import EncodedPairs, make_ragged
 from attn_jax.tasks.pairs import Pairs
@@ -30,8 +31,8 @@ NUMBERED_ROWS = {
     "pooling": "query",
     "places looked at": "glimpse",
 }  # maps whose rows are the same in all examples
-READ_SOURCE = {place.name for place in PLACES.values() if place.columns != "target_in"} | set(NUMBERED_ROWS)
-ROWS = {place.name: place.rows for place in PLACES.values()}
+READ_SOURCE = {name for name, place in PLACES.items() if place.columns != "target_in"} | set(NUMBERED_ROWS)
+ROWS = {name: place.rows for name, place in PLACES.items()}
 FOR_TARGET = ("target", "both")  # rows that a token of the target is predicted from
 Links = frozenset[tuple[int, int]]
 Key = tuple[str, tuple[tuple[str, int], ...]]  # a place, and the number of its layer, head or hop, from 1
@@ -89,11 +90,11 @@ def _of_seed(collector, params: Params, split: Split, seed: int, gold: Gold | No
             for name, values in _values(one, weights, axes, _evidence(split, index)).items():
                 for place in np.ndindex(values.shape):
                     per_example[_key(one.name, axes, place)][name].append(float(values[place]))
-            if ROWS.get(place_of(one.name)) == "both" and collector.model.continues_source:
+            if ROWS.get(run_and_name(one.name)[1]) == "both" and collector.model.continues_source:
                 one, weights = source_first(one, weights, len(collector.source_tokens(split.source[index])))
             for place in np.ndindex(weights.shape[:-2]):
                 key = _key(one.name, axes, place)
-                if place_of(one.name) in READ_SOURCE:
+                if run_and_name(one.name)[1] in READ_SOURCE:
                     totals[key].append(weights[place].sum(axis=0))
                 if gold is not None and (own := to_source(one, weights[place])) is not None:
                     links[key][index] = gold.convert(index, analysis.links(own))
@@ -139,7 +140,7 @@ def source_first(one: Map, weights: Float[np.ndarray, "... q k"], n: int) -> tup
 
 def to_source(one: Map, weights: Float[np.ndarray, "q k"]) -> Float[np.ndarray, "t s"] | None:
     """Returns the weights of target tokens over source tokens, both without eos; None for another map."""
-    name = place_of(one.name)
+    _, name = run_and_name(one.name)
     rows = ROWS.get(name)
     if rows not in FOR_TARGET or name not in READ_SOURCE:
         return None

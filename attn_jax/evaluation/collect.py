@@ -4,7 +4,7 @@
 
 A Collected is an example with the model's output, its loss and its maps; a Map is an array of weights [..., q, k] with
 names for all axes and labels for rows and columns. Reports show them, analyses measure them. A new kind of predictor
-needs one line in COLLECTORS, a new place of attention in a model one line in attn_jax.evaluation.attended.PLACES.
+needs one line in COLLECTORS, a new map of a model one line in attn_jax.evaluation.attended.PLACES.
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
-from attn_jax.evaluation.attended import PLACES, READS_SOURCE, layer_of, run_and_place
+from attn_jax.evaluation.attended import PLACES, READS_SOURCE
 from attn_jax.evaluation.base import Predictor, Split
 from attn_jax.evaluation.pictures import PicturePredictor
 from attn_jax.evaluation.point_predictor import PointPredictor
 from attn_jax.evaluation.stories import StoryPredictor
 from attn_jax.evaluation.text_predictor import TextPredictor
-from attn_jax.models.seq2seq.objectives import MixtureObjective, TrajectoryObjective
+from attn_jax.models.module import TO_SOURCE, run_and_name
 from attn_jax.tasks.babi.format import split_story
 from attn_jax.tasks.batching import EncodedPairs, eval_batches
 from attn_jax.tasks.pairs import Pairs
@@ -104,7 +104,7 @@ class TextCollector:
     def __init__(self, predictor: TextPredictor):
         self.predictor, self.translator, self.model = predictor, predictor.translator, predictor.model
         self.one_token = self.model.one_token
-        self._captured = jax.jit(self.model.captured_weights)
+        self._maps = jax.jit(self.model.maps)
 
     def collect(self, params: Params, split: Pairs, *, seed: int = 0, forced: bool = False) -> list[Collected]:
         """Predicts every pair, and collects the weights with which it was predicted; see Collector."""
@@ -151,24 +151,19 @@ class TextCollector:
         return True
 
     def _layers(self, params: Params, encoded: EncodedPairs, labels: Sequence[dict]) -> list[list[Map]]:
-        """Computes the maps of modules in layers, stacked to [layer, head, q, k]."""
+        """Computes the maps of layers, [layer, head, q, k]."""
         result: list[list[Map]] = [[] for _ in labels]
         options = self.predictor.options
         for indices, batch in eval_batches(encoded, options.batch_size, self.predictor.buckets):
-            places: dict[tuple[int, str], list] = {}
-            captured = jax.device_get(self._captured(params, batch))
-            for path in sorted(captured, key=layer_of):
-                run, place = run_and_place(path)
-                if place in PLACES and self.has_labels(run):
-                    places.setdefault((run, place), []).append(np.asarray(captured[path], np.float32))
-            order = list(PLACES)
-            for run, path in sorted(places, key=lambda key: (key[0], order.index(key[1]))):
-                layers = places[run, path]
-                name, rows, columns = PLACES[path]
-                name = f"run {run}: {name}" if run else name
+            found = jax.device_get(self._maps(params, batch))
+            for name in sorted(found, key=_order):
+                run, place = run_and_name(name)
+                if not self.has_labels(run):
+                    continue
+                layers, (rows, columns) = found[name], PLACES[place]
                 for row, index in enumerate(indices):
-                    one = np.stack([layer[row] for layer in layers])
-                    one = one if one.ndim == 4 else one[:, None]
+                    one = np.asarray(layers[row], np.float32)
+                    one = one if one.ndim == 4 else one[None, None]
                     rows_of, columns_of = labels[index][rows], labels[index][columns]
                     weights = one[..., : len(rows_of), : len(columns_of)]
                     result[index].append(Map(name, ("layer", "head"), rows_of, columns_of, weights))
@@ -178,8 +173,7 @@ class TextCollector:
         self, params: Params, pairs: Pairs, labels: Sequence[dict], found: Sequence[list[Map]]
     ) -> list[list[Map]]:
         """Computes the map that no layer has: a recurrent decoder's, or that of the queries of a classifier."""
-        names = {PLACES[path].name for path in READS_SOURCE}
-        if any(one.name in names for maps in found for one in maps):
+        if any(one.name in READS_SOURCE for maps in found for one in maps):
             return [[] for _ in labels]
         if self.one_token:
             arrays = self.predictor.query_weights(params, pairs)
@@ -189,8 +183,8 @@ class TextCollector:
         else:
             arrays = self.predictor.weights(params, pairs)
             places = [(each["target"], each["source"]) for each in labels]
-            name = "attention to the source"
-        latent = is_latent(self.model.module)
+            name = TO_SOURCE
+        latent = self.model.module.is_latent
         return [
             [Map(name, (), *place, weights, sample_keys(weights) if latent else None)] if weights.any() else []
             for place, weights in zip(places, arrays, strict=True)
@@ -301,14 +295,6 @@ def collector_of(predictor: Predictor) -> Collector:
     return COLLECTORS[type(predictor)](predictor)
 
 
-def is_latent(module: Any) -> bool:
-    """Tells whether a sequence model reads one key at a time, sampled from its weights."""
-    attention = getattr(getattr(module, "decoder", None), "attention", None)
-    objective = getattr(module, "objective", None)
-    random = attention is not None and attention.read.needs_rng
-    return random or isinstance(objective, MixtureObjective | TrajectoryObjective)
-
-
 def sample_keys(
     weights: Float[np.ndarray, "... q k"], num_samples: int = NUM_SAMPLES, seed: int = 0
 ) -> Int[np.ndarray, "n ... q"]:
@@ -319,6 +305,12 @@ def sample_keys(
     points = np.random.default_rng(seed).random((num_samples, *total.shape)) * total
     keys = np.sum(ends <= points, axis=-1)
     return np.where(total[..., 0] > 0, np.minimum(keys, weights.shape[-1] - 1), -1)
+
+
+def _order(name: str) -> tuple[int, int]:
+    """Returns the key by which maps are sorted: the model of an ensemble, and the place in PLACES."""
+    run, place = run_and_name(name)
+    return run, list(PLACES).index(place)
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:

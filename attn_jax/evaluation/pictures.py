@@ -54,7 +54,7 @@ class PicturePredictor(TextPredictor):
         self.asks, self.gallery, self.image = len(vocabulary) > len(SPECIAL), gallery_of(vocabulary), vocabulary.image
         self.cells = self.model.module.picture.grid.cells(*self.image[:2])
         self.edges = equal_parts(self.image[:2], self.cells)
-        self.has_paths = hasattr(self.model.module, "trajectory")
+        self.has_paths = self.model.module.has_path
         self._paths = jax.jit(self.model.trajectory)
 
     def check(self, texts: Iterable[str]) -> list[str]:

@@ -1,21 +1,17 @@
-"""A convolutional encoder, with the interface of all encoders (RNN, TransformerStack):
-
-    encoder(embedded [b, s, e], mask [b, s], train) -> (last, states [b, s, d])
-
-`last` summarizes the source: the final states of each layer of an RNN, otherwise the mean of the states [b, d].
-"""
+"""A convolutional encoder."""
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
+from attn_jax.layers.encoder import Encoder
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions
 from attn_jax.types import Array, Bool, Dtype, Float
 
 
-class Convolution(nn.Module, kw_only=True):
+class Convolution(Encoder, kw_only=True):
     """Layers of x + glu(W * norm(x)), where * is a convolution over `kernel_size` positions, followed by a norm.
 
     A state of layer l depends on l (kernel_size - 1) + 1 tokens, centred at its own. Gated linear units: Gehring 2017

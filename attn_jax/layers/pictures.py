@@ -14,6 +14,7 @@ import numpy as np
 
 from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.embedding import Table
+from attn_jax.layers.encoder import Encoder
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import sinusoids
 from attn_jax.types import Array, Bool, Dtype, Float, Picture
@@ -178,7 +179,7 @@ class PictureEmbedding(nn.Module, kw_only=True):
         return jnp.concatenate([cells, words], axis=1), jnp.concatenate([mask, picture.words != self.pad], axis=1)
 
 
-class Unchanged(nn.Module, kw_only=True):
+class Unchanged(Encoder, kw_only=True):
     """The encoder that changes nothing: (mean of the embeddings, embeddings)."""
 
     @checked_masks

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from attn_jax.attention import loops
 from attn_jax.attention.dropout import Dropout, drop
 from attn_jax.attention.masks import checked_masks
+from attn_jax.layers.encoder import Encoder
 from attn_jax.types import Array, Bool, Dtype, Float, PyTree, widest
 
 State = tuple[Array, ...]  # hidden first: (h,) or (h, c), each [..., d]
@@ -245,7 +246,7 @@ def recurrent_mask(rng: Array | None, *, rate: float, batch_size: int, features:
     return drop(rng, rate, jnp.ones((batch_size, features), dtype))
 
 
-class RNN(nn.Module, kw_only=True):
+class RNN(Encoder, kw_only=True):
     """An encoder of recurrent layers, in one direction or both, with dropout between the layers.
 
     Returns (last state of each layer, outputs of the last layer [b, t, d]). In a bidirectional layer each direction

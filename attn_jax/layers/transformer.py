@@ -9,6 +9,7 @@ stack with a source, a language model a causal stack without one. The order of p
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from attn_jax.attention.convolution import ShortConvolution
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.mixer import DistanceBias, Mixer
+from attn_jax.layers.encoder import Encoder
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.positions import NoPositions
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
@@ -33,6 +35,18 @@ class Convolved:
 
     cache: PyTree
     recent: Float[Array, "b r d"]
+
+
+class Reads(NamedTuple):
+    """What a layer has read: x itself, and the source if there is one."""
+
+    own: Attended
+    source: Attended | None = None
+
+    @property
+    def last(self) -> Attended:
+        """What was read of the source, or of x without one."""
+        return self.own if self.source is None else self.source
 
 
 class TransformerLayer(nn.Module, kw_only=True):
@@ -77,8 +91,28 @@ class TransformerLayer(nn.Module, kw_only=True):
         source: PyTree = None,
         cache: PyTree = None,
         train: bool = False,
+    ) -> tuple[Float[Array, "b q d"], PyTree, Reads]:
+        """Returns (x, cache with x, what was read); see `before_source`."""
+        x, cache, own = self.before_source(
+            x, key_mask=key_mask, positions=positions, bias=bias, cache=cache, train=train
+        )
+        if source is None:
+            return self.feed_forward(x, train=train), cache, Reads(own)
+        attended = self.read_source(x, source, train=train)
+        return self.after_source(x, attended.context, train=train), cache, Reads(own, attended)
+
+    @checked_masks
+    def before_source(
+        self,
+        x: Float[Array, "b q d"],
+        *,
+        key_mask: Bool[Array, "b q"],
+        positions: Int[Array, "b q"],
+        bias: DistanceBias | None = None,
+        cache: PyTree = None,
+        train: bool = False,
     ) -> tuple[Float[Array, "b q d"], PyTree, Attended]:
-        """Returns (x, cache with x, result of the last attention: to the source, or to x without one).
+        """Attends from x to x: (x, cache with x, contexts and weights).
 
         `key_mask` is True for positions of x that are no padding; `bias` is added to the scores of the self-attention.
         With a `cache`, x follows what is in it.
@@ -98,16 +132,26 @@ class TransformerLayer(nn.Module, kw_only=True):
             train=train,
         )
         cache = Convolved(cache, recent) if self.convolution else cache
-        x = self._add(self.self_norm, x, attended.context, train)
-        if source is not None:
-            inner = self.source_norm(x) if self.norm_first else x
-            attended = self.source_attention(
-                inner, source, rng=self._sample_rng(self.source_attention, train), train=train
-            )
-            x = self._add(self.source_norm, x, attended.context, train)
+        return self._add(self.self_norm, x, attended.context, train), cache, attended
+
+    def source_query(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+        """Returns what the queries of the attention to the source are made of."""
+        return self.source_norm(x) if self.norm_first else x
+
+    def read_source(self, x: Float[Array, "b q d"], source: PyTree, *, train: bool = False) -> Attended:
+        """Attends from x to a source that its attention has prepared."""
+        rng = self._sample_rng(self.source_attention, train)
+        return self.source_attention(self.source_query(x), source, rng=rng, train=train)
+
+    def after_source(self, x: Float[Array, "... d"], context: Float[Array, "... d"], *, train: bool = False) -> Array:
+        """Adds the context of the source to x, and what the feed-forward part makes of it."""
+        return self.feed_forward(self._add(self.source_norm, x, context, train), train=train)
+
+    def feed_forward(self, x: Float[Array, "... d"], *, train: bool = False) -> Float[Array, "... d"]:
+        """Adds the output of the feed-forward part to x."""
         inner = self.feed_forward_norm(x) if self.norm_first else x
         hidden = self.drop(self.activation(self.inner(inner)), deterministic=not train)
-        return self._add(self.feed_forward_norm, x, self.outer(hidden), train), cache, attended
+        return self._add(self.feed_forward_norm, x, self.outer(hidden), train)
 
     def start(self, batch_size: int, length: int) -> PyTree:
         """Makes a cache with room for `length` positions."""
@@ -131,7 +175,7 @@ class TransformerLayer(nn.Module, kw_only=True):
         return self.make_rng("sample") if train and attention.samples else None
 
 
-class TransformerStack(nn.Module, kw_only=True):
+class TransformerStack(Encoder, kw_only=True):
     """A sequence of layers with one scheme of positions; `make_layer` makes each layer."""
 
     make_layer: Callable[[], TransformerLayer]
@@ -163,6 +207,13 @@ class TransformerStack(nn.Module, kw_only=True):
         return mean_state(states, mask), states
 
     @checked_masks
+    def maps(
+        self, embedded: Float[Array, "b n d"], mask: Bool[Array, "b n"], *, positions: Int[Array, "b n"] | None = None
+    ) -> list[Float[Array, "b h n n"]]:
+        """Returns the map of each layer."""
+        return [read.own.weights for read in self.run(embedded, mask, positions=positions)[2]]
+
+    @checked_masks
     def read_source(self, states: Float[Array, "b s d"], mask: Bool[Array, "b s"]) -> tuple[PyTree, ...]:
         """Returns the memory of the source for each layer."""
         return tuple(layer.source_attention.prepare(states, key_mask=mask) for layer in self.layers)
@@ -187,8 +238,8 @@ class TransformerStack(nn.Module, kw_only=True):
         caches: tuple[PyTree, ...] | None = None,
         source: tuple[PyTree, ...] | None = None,
         train: bool = False,
-    ) -> tuple[Float[Array, "b n d"], tuple[PyTree, ...], Attended]:
-        """Computes positions at once: (states, caches with them, result of the last attention).
+    ) -> tuple[Float[Array, "b n d"], tuple[PyTree, ...], tuple[Reads, ...]]:
+        """Computes positions at once: (states, caches with them, what each layer has read).
 
         Args:
             embedded: one position or many.
@@ -209,11 +260,12 @@ class TransformerStack(nn.Module, kw_only=True):
         apply = nn.remat(apply) if self.remat else apply
         x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)
         source, caches = (given or (None,) * self.num_layers for given in (source, caches))
-        after, attended = [], None
+        after, reads = [], []
         for layer, read, cache in zip(self.layers, source, caches, strict=True):
-            x, cache, attended = apply(layer, x, key_mask=mask, positions=positions, source=read, cache=cache)
+            x, cache, found = apply(layer, x, key_mask=mask, positions=positions, source=read, cache=cache)
             after.append(cache)
-        return (self.norm(x) if self.norm_first else x), tuple(after), attended
+            reads.append(found)
+        return (self.norm(x) if self.norm_first else x), tuple(after), tuple(reads)
 
     def step(
         self,
@@ -222,10 +274,10 @@ class TransformerStack(nn.Module, kw_only=True):
         position: Int[Array, "b"],
         caches: tuple[PyTree, ...],
         source: tuple[PyTree, ...] | None = None,
-    ) -> tuple[Float[Array, "b d"], tuple[PyTree, ...], Attended]:
-        """Computes the position after those in the caches: its state, caches with it, result of the last attention."""
+    ) -> tuple[Float[Array, "b d"], tuple[PyTree, ...], tuple[Reads, ...]]:
+        """Computes the position after those in the caches: its state, caches with it, what each layer has read."""
         mask = jnp.ones((len(embedded), 1), bool)
-        states, caches, attended = self.run(
+        states, caches, reads = self.run(
             embedded[:, None], mask, positions=position[:, None], caches=caches, source=source
         )
-        return states[:, 0], caches, attended
+        return states[:, 0], caches, reads

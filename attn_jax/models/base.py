@@ -19,15 +19,14 @@ another library of modules replaces attention/, layers/, outputs/ and models/, a
 import dataclasses
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict
 
-from attn_jax.attention import Attention, MultiHead
 from attn_jax.attention.information import entropy
 from attn_jax.layers.rows import PERTURBATIONS, ROW_IDS, WHOLE, path_of_table
 from attn_jax.models.metrics import Mean
+from attn_jax.models.module import Maps, SequenceModule
 from attn_jax.outputs.top_k import top_k
 from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, Picture, PRNGKeyArray, PyTree, Source, wide
 
@@ -36,51 +35,40 @@ from attn_jax.types import Array, Batch, Float, Int, Metrics, Params, Picture, P
 class Model:
     """The functions of a sequence model, computed by a flax module.
 
-    The module has these methods:
-
-        losses(source, target_in, target_out) -> (what is minimized, negative log-likelihood), each [b, t]
-        evaluate(source, target_in, target_out) -> (negative log-likelihood, correct, weights [b, t, s])
-        real(target_out) -> bool [b, t], True where there is something to predict
-        start(source, length) and step(memory, state, token) as above, without the params
-
-    It may have the class variables or fields of the properties below, and, with `one_token`,
-    query_weights(source) -> [b, r, s], the weights of each of r queries, and, where these are glimpses,
-    trajectory(source) -> (places [b, r, 2], log_probs [b, r, v]). With `takes_step`, the fourth argument of `losses` is
-    the number of updates so far. With step_top_k(memory, state, token, k), the k best tokens need not be found among
-    all.
+    The module is a `SequenceModule`, which says what it returns; see module.py.
     """
 
-    module: nn.Module
+    module: SequenceModule
 
     @property
     def one_token(self) -> bool:
         """Tells whether a target is one token and eos, such as a label."""
-        return getattr(self.module, "one_token", False)
+        return self.module.one_token
 
     @property
     def num_queries(self) -> int:
         """Number of queries, each with its weights, of a classifier; else 1."""
-        return getattr(self.module, "num_queries", 1)
+        return self.module.num_queries
 
     @property
     def query_map(self) -> tuple[str, str]:
         """Names of the weights of all queries, and of one query."""
-        return getattr(self.module, "query_map", ("pooling", "query"))
+        return self.module.query_map
 
     @property
     def reads_target(self) -> bool:
         """Tells whether weights on the source sum to less than one, since the model attends to the target as well."""
-        return getattr(self.module, "reads_target", False)
+        return self.module.reads_target
 
     @property
     def continues_source(self) -> bool:
         """Tells whether the source is the beginning of the target: the model reads eos, bos, source, target."""
-        return getattr(self.module, "continue_source", False)
+        return self.module.continue_source
 
     @property
     def reads_tags(self) -> bool:
         """Tells whether the model takes a source "text eos tags" apart; see models/tags.py."""
-        return getattr(self.module, "reads_tags", False)
+        return self.module.reads_tags
 
     def init(self, rng: PRNGKeyArray, batch: Batch) -> Params:
         """Initial parameters, in float32; the batch is used for its shapes alone."""
@@ -146,21 +134,12 @@ class Model:
         """Returns the attention weights of the teacher-forced pass."""
         return self._apply(params, batch, "evaluate")[2]
 
-    def captured_weights(self, params: Params, batch: Batch) -> dict[str, Float[Array, "b ..."]]:
-        """Returns the attention weights of each module of attention in the teacher-forced pass, by its path.
+    def maps(self, params: Params, batch: Batch) -> Maps:
+        """Returns the maps of the layers in the teacher-forced pass, by name: [b, layers, heads, q, k] or [b, q, k].
 
-        Such as "decoder/layers_0/source_attention": [b, h, t, s] of a MultiHead, [b, q, k] of an Attention outside of
-        one. What runs inside of a loop over time is not among them; `attention_weights` has it.
+        What runs inside of a loop over time is not among them; `attention_weights` has it.
         """
-        args = batch["source"], batch["target_in"], batch["target_out"]
-        options = dict(method="evaluate", capture_intermediates=_is_attention, mutable=["intermediates"])
-        _, found = self.module.apply({"params": params}, *args, **options)
-        outputs = flatten_dict(found.get("intermediates", {}))  # (path ..., "__call__") -> (Attended,)
-        return {
-            "/".join(path[:-1]): called[0].weights
-            for path, called in outputs.items()
-            if (*path[:-2], "__call__") not in outputs  # the attention inside of a MultiHead
-        }
+        return self._apply(params, batch, "maps")
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
         """Returns the weights of each query of a classifier, of a module that has them."""
@@ -191,7 +170,7 @@ class Model:
 
         k = None: all tokens, in order. It computes no more of the output layer than it needs.
         """
-        if k is not None and hasattr(self.module, "step_top_k"):
+        if k is not None:
             state, best = self.module.apply({"params": params}, memory, state, token, k, method="step_top_k")
             return state, *best
         state, log_probs = self.step(params, memory, state, token)
@@ -200,7 +179,7 @@ class Model:
     def _arguments(self, batch: Batch, step: Int[Array, ""]) -> tuple[Array | Picture, ...]:
         """Returns the arguments of the module's `losses`."""
         arguments = batch["source"], batch["target_in"], batch["target_out"]
-        return (*arguments, step) if getattr(self.module, "takes_step", False) else arguments
+        return (*arguments, step) if self.module.takes_step else arguments
 
     def _apply(self, params: Params, batch: Batch, method: str):
         args = batch["source"], batch["target_in"], batch["target_out"]
@@ -209,11 +188,6 @@ class Model:
     def _real(self, batch: Batch) -> Float[Array, "..."]:
         """Returns 1 where there is something to predict, 0 elsewhere; in the shape of the losses."""
         return jnp.asarray(self.module.real(jnp.asarray(batch["target_out"])), jnp.float32)
-
-
-def _is_attention(module: nn.Module, method: str) -> bool:
-    """Returns whether a call is one that `Model.captured_weights` keeps."""
-    return isinstance(module, Attention | MultiHead) and method == "__call__"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,14 +242,3 @@ def continued(source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, pad: i
     place = jnp.arange(s - 1 + t)[None]
     after = jnp.minimum(s + place - num_tokens, s + t - 1)
     return jnp.where(place == 0, s, jnp.where(place <= num_tokens, place - 1, after))
-
-
-def one_word(
-    log_probs: Float[Array, "b v"], state: Int[Array, "b"], eos: int
-) -> tuple[Int[Array, "b"], Float[Array, "b v"]]:
-    """One step of decoding for a model whose target is a single word: the word, then eos.
-
-    `state` counts the steps taken; `log_probs` are those of the word.
-    """
-    end = jnp.where(jnp.arange(log_probs.shape[-1]) == eos, 0.0, -jnp.inf)
-    return state + 1, jnp.where((state == 0)[:, None], log_probs, end)

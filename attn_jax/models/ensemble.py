@@ -9,6 +9,7 @@ import numpy as np
 
 from attn_jax.attention import loops
 from attn_jax.models.base import Model, best_tokens
+from attn_jax.models.module import Maps, of_run
 from attn_jax.types import Array, Batch, Float, Int, Params, PyTree, Source
 
 
@@ -39,10 +40,10 @@ class Ensemble(Model):
         state, log_probs = self.step(params, memory, state, token)
         return state, *best_tokens(log_probs, k)
 
-    def captured_weights(self, params: Params, batch: Batch) -> dict[str, Float[Array, "b ..."]]:
-        """Returns the means of the attention weights of each module of attention."""
-        weights = jax.vmap(super().captured_weights, (0, None))(params, batch)
-        return jax.tree.map(partial(jnp.mean, axis=0), weights)
+    def maps(self, params: Params, batch: Batch) -> Maps:
+        """Returns the means of the maps of the members, by name."""
+        maps = jax.vmap(partial(Model._apply, self, method="maps"), (0, None))(params, batch)
+        return jax.tree.map(partial(jnp.mean, axis=0), maps)
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
         """Returns the mean of the weights of each query of a classifier."""
@@ -103,12 +104,12 @@ class MixedEnsemble(Ensemble):
         states, log_probs = zip(*found, strict=True)
         return states, mean_log_prob(jnp.stack(log_probs), shares_of(params))
 
-    def captured_weights(self, params: Params, batch: Batch) -> dict[str, Float[Array, "b ..."]]:
-        """Returns the weights of each model, by their paths with the number of the model before them."""
+    def maps(self, params: Params, batch: Batch) -> Maps:
+        """Returns the maps of each model, by their names in `of_run`."""
         return {
-            f"{number}/{path}": weights
-            for number, (member, own) in enumerate(self._pairs(params))
-            for path, weights in member.captured_weights(own, batch).items()
+            of_run(number, name): weights
+            for number, (member, own) in enumerate(self._pairs(params), start=1)
+            for name, weights in member.maps(own, batch).items()
         }
 
     def query_weights(self, params: Params, source: Source) -> Float[Array, "b r s"]:
@@ -117,8 +118,8 @@ class MixedEnsemble(Ensemble):
         Glimpses are no queries: with a first model of glimpses the rows are its looks. Models that see other cells are
         left out.
         """
-        pairs = [pair for pair in self._pairs(params) if hasattr(pair[0].module, "query_weights")]
-        of_glimpses = [hasattr(member.module, "trajectory") for member, _ in pairs]
+        pairs = [pair for pair in self._pairs(params) if pair[0].one_token]
+        of_glimpses = [member.module.has_path for member, _ in pairs]
         if of_glimpses[0]:
             return pairs[0][0].query_weights(pairs[0][1], source)
         rows = [m.query_weights(own, source) for (m, own), looks in zip(pairs, of_glimpses, strict=True) if not looks]
@@ -126,7 +127,7 @@ class MixedEnsemble(Ensemble):
 
     def trajectory(self, params: Params, source: Source) -> tuple[Array, Array]:
         """Returns the places of the glimpses of the first model that has them, and its guesses."""
-        member, own = next(pair for pair in self._pairs(params) if hasattr(pair[0].module, "trajectory"))
+        member, own = next(pair for pair in self._pairs(params) if pair[0].module.has_path)
         return member.trajectory(own, source)
 
     def _nll_and_weights(self, params: Params, batch: Batch) -> tuple[Float[Array, "b t"], Float[Array, "b t s"]]:

@@ -27,6 +27,7 @@ import numpy as np
 import optax
 
 from attn_jax.models.base import Model, RowLoss
+from attn_jax.models.module import SequenceModule
 from attn_jax.outputs import OUTPUTS, OutputSetting
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.outputs.clusters import cut_points
@@ -45,7 +46,7 @@ SIZES_OF = dict.fromkeys(GRADIENTS, (250_000,))
 LARGEST = {"full": 200_000, "torch full": 200_000}  # words; more do not fit into 24 GB with Adam
 
 
-class Head(nn.Module, kw_only=True):
+class Head(SequenceModule, kw_only=True):
     """Hidden states, as parameters, and an output layer."""
 
     output: OutputLayer

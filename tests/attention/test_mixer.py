@@ -111,7 +111,7 @@ def test_a_ring_keeps_as_many_keys_as_are_attended_to():
     for order in (CAUSAL, latest(4)):
         mixer = heads(order)
         start = lambda params, mixer=mixer: mixer.apply({"params": params}, 3, 50, method="start")  # noqa: E731
-        cache = jax.tree.leaves(compiled(start)(random_params(mixer)))
+        cache = compiled(lambda params, start=start: jax.tree.leaves(start(params)))(random_params(mixer))
         sizes[order.latest] = {leaf.shape[-2] for leaf in cache}
         assert all(leaf.shape[0] == 3 for leaf in cache)
     assert sizes == {0: {50}, 4: {4}}
@@ -135,7 +135,7 @@ def test_no_key_is_written_beyond_the_end_of_a_cache():
 def test_derivatives_of_forgetting_with_sparsemax_in_a_ring_of_sixteen_keys():
     length = 20
     mixer = MultiHead(
-        attention=build_attention(score="scaled_dot", normalize="sparsemax", forget_heads=2),
+        attention=build_attention(score="scaled_dot", normalize="sparsemax", forget_heads=2, dtype=jnp.float64),
         num_heads=2,
         features=4,
         order=latest(16),

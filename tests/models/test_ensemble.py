@@ -4,7 +4,6 @@ import functools
 import json
 import shutil
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +25,7 @@ from attn_jax.evaluation.collect import collector_of
 from attn_jax.evaluation.decode import greedy
 from attn_jax.models.base import Model
 from attn_jax.models.ensemble import MixedEnsemble, ensemble_of, stacked
+from attn_jax.models.module import SequenceModule
 from attn_jax.token_ids import BOS, EOS, PAD
 
 FAMILIES = {
@@ -103,8 +103,8 @@ def test_it_does_not_matter_how_members_are_grouped(members):
     )
     for name, value in jax.jit(ensemble.eval_fn)(together, batch).items():
         np.testing.assert_allclose(jax.jit(mixed.eval_fn)(grouped, batch)[name].compute(), value.compute(), rtol=1e-4)
-    assert jax.eval_shape(mixed.captured_weights, grouped, batch).keys() == {
-        f"{number}/{path}" for number in (0, 1) for path in jax.eval_shape(ensemble.captured_weights, together, batch)
+    assert jax.eval_shape(mixed.maps, grouped, batch).keys() == {
+        f"run {number}: {name}" for number in (1, 2) for name in jax.eval_shape(ensemble.maps, together, batch)
     }
 
 
@@ -201,7 +201,7 @@ def test_every_layer_and_head_of_a_run_is_named_by_its_run(runs, first):
 
 
 def test_tags_stay_where_any_of_the_models_takes_them_apart():
-    class Member(nn.Module):
+    class Member(SequenceModule):
         reads_tags: bool = False
 
     whole, apart = (ensemble_of(Model(Member(reads_tags=reads))) for reads in (False, True))

@@ -222,9 +222,7 @@ class WrittenHeads(Mixer, kw_only=True):
     def _attended(self, x: Array, context: Float[Array, "b h q w"], weights: Float[Array, "b h q k"]) -> Attended:
         context = context if self._divided else self.norm(context)
         context = self._merged(context.astype(self.dtype), x)
-        attended = Attended(context, weights, jnp.zeros(weights.shape[:-1], weights.dtype))
-        self.sow("intermediates", "__call__", attended)  # for Model.captured_weights, as it keeps those of MultiHead
-        return attended
+        return Attended(context, weights, jnp.zeros(weights.shape[:-1], weights.dtype))
 
     def _check_order(self) -> None:
         if self.kind.needs_causal:

@@ -4,21 +4,18 @@ A class is a target of one word, so a classifier has the methods of a sequence m
 class, and after it eos has probability one.
 """
 
-from typing import ClassVar
-
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.layers.embedding import Table
-from attn_jax.models.base import one_word
+from attn_jax.models.module import ENCODER, Maps, OneTokenModule, of_layers
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, Source
 
 
-class Classifier(nn.Module, kw_only=True):
+class Classifier(OneTokenModule, kw_only=True):
     """softmax(W2 relu(W1 pooled + b1) + b2) over the target vocabulary; see Lin 2017, section 4.1."""
 
     source_vocab_size: int
@@ -30,10 +27,7 @@ class Classifier(nn.Module, kw_only=True):
     picture: nn.Module | None = None  # embeds sources that are images, see layers/pictures.py
     penalty: float = 0.0  # weight of the pooling's penalty in the loss
     dropout: float = 0.0
-    pad: int = 0
-    eos: int = 3
     dtype: Dtype = jnp.float32
-    one_token: ClassVar[bool] = True  # a target is a single token, and eos
 
     @property
     def num_queries(self) -> int:
@@ -51,20 +45,19 @@ class Classifier(nn.Module, kw_only=True):
         self.inner = nn.Dense(self.features, dtype=self.dtype)
         self.drop = Dropout(rate=self.dropout)
 
+    def embed(self, source: Source) -> tuple[Float[Array, "b s e"], Bool[Array, "b s"]]:
+        """Returns (embedded source, True where it is no padding)."""
+        if self.picture is None:
+            return self.embedding(source) * self.embedding_size**0.5, source != self.pad
+        return self.picture(source)
+
     def read(self, source: Source, *, train: bool = False):
         """Returns (hidden state [b, d], attention weights of the r queries [b, r, s], penalty of the pooling [b])."""
-        if self.picture is None:
-            embedded, mask = self.embedding(source) * self.embedding_size**0.5, source != self.pad
-        else:
-            embedded, mask = self.picture(source)
+        embedded, mask = self.embed(source)
         _, states = self.encoder(self.drop(embedded, deterministic=not train), mask, train=train)
         vector, weights, penalty = self.pooling(states, key_mask=mask, train=train)
         hidden = nn.relu(self.inner(self.drop(vector, deterministic=not train)))
         return self.drop(hidden, deterministic=not train), weights, penalty
-
-    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """True at the target positions that count: the class."""
-        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)[None]
 
     def losses(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (training loss, negative log-likelihood), each [b, t] and zero after the class."""
@@ -76,9 +69,11 @@ class Classifier(nn.Module, kw_only=True):
         """Returns (nll [b, t], 1 where it is the most probable class [b, t], mean weights of the queries [b, t, s])."""
         hidden, weights, _ = self.read(source)
         nll, correct = self.output.nll_and_correct(hidden, targets[:, 0])
-        weights = jnp.mean(weights, axis=1, keepdims=True)
-        weights = jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
-        return self._first(nll, targets), self._first(correct, targets), weights
+        return self._first(nll, targets), self._first(correct, targets), self._mean_weights(weights, targets)
+
+    def maps(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> Maps:
+        found = self.encoder.maps(*self.embed(source))
+        return {ENCODER: of_layers(found)} if found else {}
 
     def query_weights(self, source: Source) -> Float[Array, "b r s"]:
         """Returns the attention weights of each query."""
@@ -88,10 +83,3 @@ class Classifier(nn.Module, kw_only=True):
         """Returns (log p of each class, number of steps taken: 0)."""
         hidden, _, _ = self.read(source)
         return self.output.log_probs(hidden), jnp.zeros(len(hidden), jnp.int32)
-
-    def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """Returns the class at the first step, then eos."""
-        return one_word(memory, state, self.eos)
-
-    def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)[None]

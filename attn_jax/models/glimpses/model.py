@@ -19,11 +19,11 @@ from attn_jax.layers.embedding import Table
 from attn_jax.layers.glimpses import GlimpseSensor, looked_at
 from attn_jax.layers.pooling import mean_state
 from attn_jax.layers.rnn import Cell, Recurrence, State
-from attn_jax.models.base import one_word
 from attn_jax.models.glimpses.objective import PathObjective
 from attn_jax.models.glimpses.policies import GaussianPlaces, GridPlaces
+from attn_jax.models.module import OneTokenModule
 from attn_jax.outputs.base import OutputLayer, sampling_rng
-from attn_jax.types import Array, Bool, Dtype, Float, Int, Picture, PRNGKeyArray
+from attn_jax.types import Array, Dtype, Float, Int, Picture, PRNGKeyArray
 
 
 @struct.dataclass
@@ -37,7 +37,7 @@ class Path:
     after: Float[Array, "... h"]  # the state that has seen the crop
 
 
-class GlimpseModel(nn.Module, kw_only=True):
+class GlimpseModel(OneTokenModule, kw_only=True):
     """Looks `num_glimpses` times, then says a word."""
 
     picture: GlimpseSensor
@@ -49,10 +49,8 @@ class GlimpseModel(nn.Module, kw_only=True):
     objective: PathObjective
     baseline: nn.Module = NoBaseline()
     num_words: int = 0  # of questions; 0: there are none
-    pad: int = 0
-    eos: int = 3
     dtype: Dtype = jnp.float32
-    one_token: ClassVar[bool] = True  # a target is a single token, and eos
+    has_path: ClassVar[bool] = True
     query_map: ClassVar[tuple[str, str]] = ("places looked at", "glimpse")  # names of `query_weights`, and of a row
 
     def setup(self):
@@ -82,10 +80,6 @@ class GlimpseModel(nn.Module, kw_only=True):
             state = self.core.step(state, self.core.project(seen))
             found.append(Path(chosen.place, chosen.log_prob, chosen.entropy, before, state[0]))
         return jax.tree.map(lambda *x: jnp.stack(x, axis=1), *found)
-
-    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
-        """True at the target positions that count: the word."""
-        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)[None]
 
     def losses(self, source: Picture, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
         """Returns (training loss, negative log-likelihood), each [b, t] and zero after the word."""
@@ -129,8 +123,7 @@ class GlimpseModel(nn.Module, kw_only=True):
         """Returns (nll [b, t], correct [b, t], share of the looks in each cell [b, t, s]) of the likeliest path."""
         path = self.follow(source)
         nll, correct = self.output.nll_and_correct(path.after[:, -1], targets[:, 0])
-        weights = jnp.mean(self._looks(source, path), axis=1, keepdims=True)
-        weights = jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
+        weights = self._mean_weights(self._looks(source, path), targets)
         return self._first(nll, targets), self._first(correct, targets), weights
 
     def query_weights(self, source: Picture) -> Float[Array, "b r s"]:
@@ -147,14 +140,7 @@ class GlimpseModel(nn.Module, kw_only=True):
         path = self.follow(source)
         return self.output.log_probs(path.after[:, -1]), jnp.zeros(len(path.places), jnp.int32)
 
-    def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
-        """Returns the word at the first step, then eos."""
-        return one_word(memory, state, self.eos)
-
     def _looks(self, source: Picture, path: Path) -> Float[Array, "b r s"]:
         image = source.pixels.shape[1:3]
         cells = looked_at(path.places, image, self.picture.size, self.picture.grid)
         return jnp.pad(cells.reshape(*cells.shape[:2], -1), ((0, 0), (0, 0), (0, source.words.shape[1])))
-
-    def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
-        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)[None]

@@ -24,8 +24,9 @@ import numpy as np
 from flax import struct
 
 from attn_jax.attention.information import entropy
-from attn_jax.models.base import Model, one_word, shares
+from attn_jax.models.base import Model, best_tokens, shares
 from attn_jax.models.ensemble import ensemble_of, mean_log_prob
+from attn_jax.models.module import SequenceModule, one_word
 from attn_jax.outputs.base import nll_and_correct
 from attn_jax.tasks.vocabulary import PERIOD_ID, QUESTION_ID
 from attn_jax.token_ids import BOS, EOS, PAD, UNK
@@ -142,6 +143,14 @@ class Answer:
     hops: Float[Array, "b h n"]  # weight of each slot in each hop or episode
 
 
+class StoryModule(SequenceModule, kw_only=True):
+    """Base of the modules that a `StoryModel` calls; the arguments of `losses` are those of `StoryModel._arguments`."""
+
+    def answer(self, source: Int[Array, "b s"], train: bool = False) -> Answer:
+        """Returns log-probabilities of all answers, and the weights of the hops."""
+        raise NotImplementedError
+
+
 @dataclasses.dataclass(frozen=True)
 class StoryModel(Model):
     """A network for stories as pure functions of (params, batch).
@@ -188,6 +197,11 @@ class StoryModel(Model):
     def step(self, params: Params, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
         """One decoding step: the answer first, then eos."""
         return one_word(memory, state, EOS)
+
+    def step_top_k(self, params: Params, memory: Float[Array, "b v"], state: Int[Array, "b"], token, k: int | None):
+        """Returns (decode state, log-probabilities, tokens) of the k most probable next tokens, best first."""
+        state, log_probs = self.step(params, memory, state, token)
+        return state, *best_tokens(log_probs, k)
 
     def _arguments(self, batch: Batch, step: Int[Array, ""]):
         source, answers = jnp.asarray(batch["source"]), _first(batch["target_out"])

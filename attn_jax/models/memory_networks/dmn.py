@@ -19,7 +19,7 @@ from attn_jax.attention import Attention, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.normalizers.base import softmax
 from attn_jax.layers.rnn import CELLS, Recurrence
-from attn_jax.models.memory_networks.base import Answer, find_sentences
+from attn_jax.models.memory_networks.base import Answer, StoryModule, find_sentences
 from attn_jax.models.memory_networks.episodes import (
     EPISODE_CELLS,
     LOGISTIC,
@@ -61,7 +61,7 @@ class ReLUUpdate(nn.Module, kw_only=True):
         return nn.relu(self.layers[index](jnp.concatenate([memory, context, question], axis=-1)))
 
 
-class DynamicMemoryNetwork(nn.Module, kw_only=True):
+class DynamicMemoryNetwork(StoryModule, kw_only=True):
     """A dynamic memory network of any encoder, gates, episode and update.
 
     loss = -log p(answer) + gate_weight * sum over passes i of gate_loss(scores of pass i, slot of the i-th statement of

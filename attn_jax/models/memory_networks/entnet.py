@@ -18,7 +18,7 @@ from attn_jax.attention import Attention, build_attention
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.scores import Dot
 from attn_jax.attention.scores.base import unit
-from attn_jax.models.memory_networks.base import Answer, find_sentences
+from attn_jax.models.memory_networks.base import Answer, StoryModule, find_sentences
 from attn_jax.models.memory_networks.episodes import LOGISTIC
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
 from attn_jax.outputs.base import OutputLayer, sampling_rng
@@ -71,7 +71,7 @@ class EntityCell(nn.Module, kw_only=True):
         return unit(slots + gates[..., None] * change), gates
 
 
-class EntityNetwork(nn.Module, kw_only=True):
+class EntityNetwork(StoryModule, kw_only=True):
     """An entity network over the last `memory_size` statements of a story; each slot starts as its key.
 
     Keys are learned. The first ones can be tied to the embeddings of the words `entities`, such as the names of people

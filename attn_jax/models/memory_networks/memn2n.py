@@ -24,6 +24,7 @@ from attn_jax.layers.rows import RowTable
 from attn_jax.models.memory_networks.base import (
     Answer,
     StoryLayout,
+    StoryModule,
     bags,
     centred_feature,
     centred_position,
@@ -35,7 +36,7 @@ from attn_jax.types import Array, Float, Int, PRNGKeyArray
 INIT = nn.initializers.normal(0.1)
 
 
-class MemN2N(nn.Module, kw_only=True):
+class MemN2N(StoryModule, kw_only=True):
     """An end-to-end memory network with `num_hops` hops."""
 
     vocab_size: int

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from attn_jax.attention import loops
 from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.masks import checked_masks
-from attn_jax.models.memory_networks.base import Answer, StoryLayout, bags, find_sentences
+from attn_jax.models.memory_networks.base import Answer, StoryLayout, StoryModule, bags, find_sentences
 from attn_jax.token_ids import PAD
 from attn_jax.types import Array, Bool, Float, Int
 
@@ -58,7 +58,7 @@ class Blocks(nn.Module, kw_only=True):
         return jnp.tanh(self.second(jnp.tanh(total))) if self.nonlinear else total
 
 
-class MemNN(nn.Module, kw_only=True):
+class MemNN(StoryModule, kw_only=True):
     """A memory network that answers from a chain of at most `num_facts` statements."""
 
     vocab_size: int

@@ -20,7 +20,7 @@ from attn_jax.attention.masks import checked_masks
 from attn_jax.attention.scores import ScaledDot
 from attn_jax.layers.positions import NoPositions, Sinusoidal, sinusoids
 from attn_jax.layers.transformer import TransformerLayer
-from attn_jax.models.memory_networks.base import Answer, StoryLayout, find_sentences
+from attn_jax.models.memory_networks.base import Answer, StoryLayout, StoryModule, find_sentences
 from attn_jax.models.memory_networks.sentence_encoders import MaskedBag
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.outputs.full import FullSoftmax
@@ -97,12 +97,12 @@ class UniversalStack(nn.Module, kw_only=True):
             else:
                 probability = jnp.zeros(mask.shape, jnp.float32)
             next_state, weight = state.advance(probability, self.threshold if self.halting else 1.0, last)
-            changed, _, attended = self.layer(
+            changed, _, read = self.layer(
                 x, key_mask=mask, positions=positions, bias=bias, source=None, cache=None, train=train
             )
             x = jnp.where(state.running[..., None], changed, previous)
             output = output + weight[..., None] * x
-            return (x, output, next_state), (attended.weights, weight)
+            return (x, output, next_state), (read.own.weights, weight)
 
         scan = nn.scan(
             step,
@@ -125,7 +125,7 @@ def _last_weight(weights: Float[Array, "t b n"], steps: Float[Array, "b n"]) -> 
     return jnp.sum(jnp.where(index == steps - 1, weights, 0.0), axis=0)
 
 
-class UniversalTransformer(nn.Module, kw_only=True):
+class UniversalTransformer(StoryModule, kw_only=True):
     """Answers from the final state of the question. loss = -log p(answer) + ponder_weight * mean ponder cost."""
 
     vocab_size: int

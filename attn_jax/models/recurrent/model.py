@@ -14,6 +14,7 @@ from attn_jax.attention.masks import checked_masks
 from attn_jax.layers.embedding import Table
 from attn_jax.layers.rnn import Cell, Recurrence, State
 from attn_jax.models.base import continued
+from attn_jax.models.module import SequenceModule
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int
 
@@ -26,7 +27,7 @@ class DecodeState:
     first: Int[Array, "b ..."]  # the token that `step` reads in place of bos; -1 for bos and after the first step
 
 
-class RecurrentLanguageModel(nn.Module, kw_only=True):
+class RecurrentLanguageModel(SequenceModule, kw_only=True):
     """p(target | source) by recurrent layers, with dropout of embeddings, between the layers and of the output.
 
     With `continue_source` the source is the beginning of the target itself, and the model continues it: it reads eos,

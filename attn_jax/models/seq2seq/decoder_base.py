@@ -51,6 +51,7 @@ class StepOutputs:
     query: Float[Array, "... q"]  # query of the attention; depends on earlier contexts, not on that of this step
     embedded: Float[Array, "... e"]
     copied: Int[Array, "..."] | None = None  # target id of each source token, for a pointer
+    maps: dict[str, Array] = struct.field(default_factory=dict)  # weights on other things than the source, by name
 
 
 @struct.dataclass

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from attn_jax.attention import Attention, caches
 from attn_jax.attention.caches import CAUSAL, Entries
+from attn_jax.models.module import DECODER
 from attn_jax.models.seq2seq.decoder_base import Decoder, DecodeState, LoopOutputs, StepOutputs
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates
 from attn_jax.types import Array, Float, Int, PyTree
@@ -148,10 +149,11 @@ class LuongDecoder(Decoder, kw_only=True):
         if self.tag_attention is not None:
             of_tags = self.tag_attention(query, state.tags, train=train)
             hidden = jnp.concatenate([hidden, of_tags.context], axis=-1)
+        maps = {}
         if self.self_attention is not None:
             before = jnp.tril(jnp.ones((hidden.shape[1],) * 2, bool), -1)
             own = self.self_attention(query, self.self_attention.prepare(query), mask=before, train=train)
-            hidden = jnp.concatenate([hidden, own.context], axis=-1)
+            hidden, maps = jnp.concatenate([hidden, own.context], axis=-1), {DECODER: own.weights}
         outputs = LoopOutputs(
             hidden=hidden,
             query=query,
@@ -160,7 +162,7 @@ class LuongDecoder(Decoder, kw_only=True):
             weights=attended.weights,
             log_prob=attended.log_prob,
         )
-        return self.finish(outputs, embedded)
+        return self.finish(outputs, embedded).replace(maps=maps)
 
     def readout(self, hidden, context, embedded=None):
         return jnp.tanh(self.combine(context, hidden))

@@ -12,6 +12,7 @@ from attn_jax.attention.dropout import Dropout
 from attn_jax.attention.hard.estimators import gradient_only
 from attn_jax.attention.hard.readings import weighted_sum
 from attn_jax.layers.embedding import Table
+from attn_jax.models.module import ENCODER, Maps, SequenceModule, of_layers
 from attn_jax.models.seq2seq.decoder_base import Decoder, DecodeState, StepOutputs
 from attn_jax.models.seq2seq.objectives import Readout, SoftObjective, TokenLosses
 from attn_jax.models.seq2seq.penalties import Penalties
@@ -39,7 +40,7 @@ def backwards(source: Int[Array, "b s"], *, pad: int) -> Int[Array, "b s"]:
 DROPOUT_PLACES = ("embeddings", "states", "readout", "summary")
 
 
-class Seq2SeqModule(nn.Module, kw_only=True):
+class Seq2SeqModule(SequenceModule, kw_only=True):
     """p(target | source): embeddings, encoder, recurrent decoder, output layer, and the objective of training.
 
     The state of decoding is (DecodeState of the decoder, state of the objective).
@@ -88,23 +89,35 @@ class Seq2SeqModule(nn.Module, kw_only=True):
 
     def encode(self, source: Source, *, train: bool = False) -> EncoderStates:
         """Computes the states of the source."""
-        tags = None
-        source = backwards(source, pad=self.pad) if self.reverses else source
-        if self.picture is None:
-            embedded, mask = self.source_embedding(source), source != self.pad
-        else:
-            embedded, mask = self.picture(source)
-        embedded = self.drop_at("embeddings", embedded, train)
-        if self.reads_tags:
-            mask, is_tag = split_tags(source, eos=self.eos, pad=self.pad)
-            tags = Tags(embedded, is_tag)
-            tags = self.merge_tags(tags) if self.decoder.tag_attention is None else tags
+        embedded, mask, tags = self._embedded(source, train)
         last, states = self.encoder(embedded, mask, train=train)
         if not isinstance(last, tuple):  # one vector [b, d] for the source stands for each state of one layer
             last = ((last,) * self.decoder.stack.cell.num_states,)
         states = states if states is embedded else self.drop_at("states", states, train)  # dropped above
         last = jax.tree.map(lambda state: self.drop_at("summary", state, train), last)
         return EncoderStates(states=states, mask=mask, last=last, tags=tags)
+
+    def _embedded(
+        self, source: Source, train: bool = False
+    ) -> tuple[Float[Array, "b s e"], Bool[Array, "b s"], PyTree]:
+        """Returns (embedded source, mask without tags, tags)."""
+        source = backwards(source, pad=self.pad) if self.reverses else source
+        if self.picture is None:
+            embedded, mask = self.source_embedding(source), source != self.pad
+        else:
+            embedded, mask = self.picture(source)
+        embedded = self.drop_at("embeddings", embedded, train)
+        if not self.reads_tags:
+            return embedded, mask, None
+        mask, is_tag = split_tags(source, eos=self.eos, pad=self.pad)
+        tags = Tags(embedded, is_tag)
+        return embedded, mask, self.merge_tags(tags) if self.decoder.tag_attention is None else tags
+
+    def maps(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> Maps:
+        embedded, mask, _ = self._embedded(source)
+        encoder = self.encoder.maps(embedded, mask)
+        _, steps = self.unroll(source, target_in)
+        return ({ENCODER: of_layers(encoder)} if encoder else {}) | steps.maps
 
     def embed(self, tokens: Int[Array, "b ..."], tags: PyTree, *, train: bool = False) -> Float[Array, "b ... e"]:
         """Computes the input of the decoder: embedded target tokens, beside them the vector of tags if there is one."""
@@ -141,6 +154,12 @@ class Seq2SeqModule(nn.Module, kw_only=True):
     def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
         """True at the target positions that count."""
         return targets != self.pad
+
+    @property
+    def is_latent(self) -> bool:
+        """Tells whether one key is read at a time, sampled from the weights."""
+        random = self.decoder.attention is not None and self.decoder.attention.read.needs_rng
+        return random or self.objective.is_latent
 
     @property
     def takes_step(self) -> bool:

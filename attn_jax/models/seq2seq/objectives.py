@@ -13,7 +13,7 @@ decoding, an objective whose key is latent predicts the mixture sum_x a_x p(y | 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -76,6 +76,7 @@ class SoftObjective(nn.Module, kw_only=True):
     num_trajectories = 1  # runs of the decoder over each sentence in training
     soft_steps = 0  # training steps over which soft attention gives way to the objective
     cooling = None  # the temperature of relaxed samples, by training step
+    is_latent = False  # one key is read at a time, sampled from the weights
 
     def soft_share(self, step: Int[Array, ""] | int) -> Float[Array, ""] | None:
         """Returns the share that the loss of the mean context has at a training step; None: none at any step."""
@@ -152,6 +153,7 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
 
     num_trajectories: int = 1
     mean_probability: float = 0.0
+    is_latent: ClassVar[bool] = True
     soft_steps: int = 0
     leave_one_out: bool = False
     baseline: nn.Module = NoBaseline()
@@ -182,6 +184,8 @@ class TrajectoryObjective(SoftObjective, kw_only=True):
 
 class MixtureObjective(SoftObjective, kw_only=True):
     """Base of objectives that predict a mixture over contexts, whose best tokens are found among all tokens."""
+
+    is_latent: ClassVar[bool] = True
 
     def step_top_k(self, readout, memory, state, token, steps, k):
         state, log_probs = self.step(readout, memory, state, token, steps)

@@ -7,6 +7,7 @@ from flax import struct
 
 from attn_jax.layers.embedding import Embedding
 from attn_jax.layers.transformer import TransformerStack
+from attn_jax.models.module import DECODER, ENCODER, TO_SOURCE, Maps, SequenceModule, of_layers
 from attn_jax.models.tags import Tags, TypedTags, split_tags
 from attn_jax.outputs.base import OutputLayer, sampling_rng
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree, Source
@@ -20,7 +21,7 @@ class DecodeState:
     caches: tuple[PyTree, ...]  # of the tokens so far, for each layer
 
 
-class TeacherForced(nn.Module, kw_only=True):
+class TeacherForced(SequenceModule, kw_only=True):
     """Base of the Transformers: embeddings, and the losses of the teacher-forced pass.
 
     A subclass defines the pass, unroll(source [b, s], target_in [b, t], train) -> (states of the target [b, t, d],
@@ -93,6 +94,12 @@ class Transformer(TeacherForced, kw_only=True):
 
     def encode(self, source: Source, *, train: bool = False) -> tuple[PyTree, ...]:
         """Returns the memory that each layer of the decoder reads."""
+        embedded, mask, given = self._embedded(source)
+        _, states = self.encoder(embedded, mask, **given, train=train)
+        return self.decoder.read_source(states, mask)
+
+    def _embedded(self, source: Source) -> tuple[Float[Array, "b s d"], Bool[Array, "b s"], dict[str, Array]]:
+        """Returns what the encoder is given: embedded source, mask, and the positions of a source with tags."""
         given = {}
         if self.picture is None:
             embedded, mask = self.embed_source(source), source != self.pad
@@ -102,15 +109,27 @@ class Transformer(TeacherForced, kw_only=True):
             text, is_tag = split_tags(source, eos=self.eos, pad=self.pad)
             mask = text | is_tag
             embedded, given["positions"] = self.typed_tags(Tags(embedded, is_tag))
-        _, states = self.encoder(embedded, mask, **given, train=train)
-        return self.decoder.read_source(states, mask)
+        return embedded, mask, given
 
     def unroll(self, source: Source, target_in: Int[Array, "b t"], *, train: bool = False):
+        states, reads = self._decode(source, target_in, train=train)
+        return states, jnp.mean(reads[-1].last.weights, axis=-3)
+
+    def _decode(self, source: Source, target_in: Int[Array, "b t"], *, train: bool = False):
         memory = self.encode(source, train=train)
-        states, _, attended = self.decoder.run(
-            self.target_embedding(target_in), target_in != self.pad, source=memory, train=train
-        )
-        return states, jnp.mean(attended.weights, axis=-3)
+        embedded = self.target_embedding(target_in)
+        states, _, reads = self.decoder.run(embedded, target_in != self.pad, source=memory, train=train)
+        return states, reads
+
+    def maps(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> Maps:
+        _, reads = self._decode(source, target_in)
+        embedded, mask, given = self._embedded(source)
+        encoder = self.encoder.maps(embedded, mask, **given)
+        return {
+            TO_SOURCE: of_layers([read.source.weights for read in reads]),
+            **({ENCODER: of_layers(encoder)} if encoder else {}),
+            DECODER: of_layers([read.own.weights for read in reads]),
+        }
 
     def start(self, source: Source, length: int) -> tuple[PyTree, DecodeState]:
         memory = self.encode(source)
@@ -128,8 +147,8 @@ class Transformer(TeacherForced, kw_only=True):
         self, memory: PyTree, state: DecodeState, token: Int[Array, "b"]
     ) -> tuple[DecodeState, Float[Array, "b d"], Float[Array, "b s"]]:
         """Returns (decode state, states, weights on the source: the mean over the heads of the last layer)."""
-        states, caches, attended = self.decoder.step(
+        states, caches, reads = self.decoder.step(
             self.target_embedding(token), position=state.position, caches=state.caches, source=memory
         )
-        weights = jnp.mean(attended.weights, axis=-3)[:, 0]
+        weights = jnp.mean(reads[-1].last.weights, axis=-3)[:, 0]
         return DecodeState(position=state.position + 1, caches=caches), states, weights

@@ -13,6 +13,7 @@ from flax import struct
 
 from attn_jax.layers.transformer import TransformerStack
 from attn_jax.models.base import continued
+from attn_jax.models.module import BOTH, Maps, of_layers
 from attn_jax.models.transformer.encoder_decoder import TeacherForced
 from attn_jax.types import Array, Float, Int, PyTree
 
@@ -40,6 +41,18 @@ class LanguageModel(TeacherForced, kw_only=True):
     reads_target: ClassVar[bool] = True  # weights on the source sum to less than one: it attends to the target too
 
     def unroll(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], *, train: bool = False):
+        embedded, real, own, columns = self._text(source, target_in)
+        states, _, reads = self.stack.run(embedded, real, train=train)
+        weights = take(jnp.mean(reads[-1].last.weights, axis=-3), own)
+        columns = jnp.broadcast_to(columns, source.shape)[:, None]
+        return take(states, own), jnp.take_along_axis(weights, columns, axis=-1) * (source != self.pad)[:, None]
+
+    def maps(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> Maps:
+        embedded, real, _, _ = self._text(source, target_in)
+        return {BOTH: of_layers(self.stack.maps(embedded, real))}
+
+    def _text(self, source: Int[Array, "b s"], target_in: Int[Array, "b t"]):
+        """Returns (embedded source and target without a gap, its mask, places of the target, places of the source)."""
         both = jnp.concatenate([source, target_in], axis=1)
         size, length = both.shape[1], jnp.sum(source != self.pad, axis=1, keepdims=True)
         # The target follows the source without a gap: padding in between changes nothing.
@@ -54,11 +67,7 @@ class LanguageModel(TeacherForced, kw_only=True):
             index = jnp.where(place < length, place, jnp.minimum(source.shape[1] + place - length, size - 1))
         real = jnp.take_along_axis(both != self.pad, index, axis=1) & (place < length + target_in.shape[1])
         embedded = jnp.concatenate([read, self.target_embedding(target_in)], axis=1)
-        states, _, attended = self.stack.run(take(embedded, index), real, train=train)
-        own = length + jnp.arange(target_in.shape[1])[None]
-        weights = take(jnp.mean(attended.weights, axis=-3), own)
-        columns = jnp.broadcast_to(columns, source.shape)[:, None]
-        return take(states, own), jnp.take_along_axis(weights, columns, axis=-1) * (source != self.pad)[:, None]
+        return take(embedded, index), real, length + jnp.arange(target_in.shape[1])[None], columns
 
     def start(self, source: Int[Array, "b s"], length: int) -> tuple[tuple, DecodeState]:
         """Reads the source into caches with room for `length` more tokens; the memory is empty."""

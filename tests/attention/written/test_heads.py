@@ -12,6 +12,7 @@ from tiny_seq2seq import PAD, build, random_params, sentences
 from attn_jax.attention.caches import CAUSAL, latest
 from attn_jax.attention.written.heads import WRITTEN, WrittenHeads
 from attn_jax.errors import UserError
+from attn_jax.models.module import TO_SOURCE
 
 BATCH = sentences([(7, 3), (4, 6), (1, 5), (0, 0)], 8, 7)  # source, target; the last row is padding
 REAL = BATCH["target_out"] != PAD
@@ -58,7 +59,7 @@ def measured(name):
         later = batch | {"target_in": batch["target_in"].at[:, 4].set(9)}
         longer = jax.tree.map(lambda *x: jnp.pad(jnp.concatenate(x), ((0, 0), (0, 3))), batch, later)
         both = jnp.split(whole(model, params, longer)[:, :7], 2)
-        return both, jnp.swapaxes(steps, 0, 1), jax.tree.leaves(last.caches), model.captured_weights(params, batch)
+        return both, jnp.swapaxes(steps, 0, 1), jax.tree.leaves(last.caches), model.maps(params, batch)
 
     return run(params, ON_DEVICE)
 
@@ -79,14 +80,14 @@ def test_decoding_with_a_memory_of_fixed_size_is_teacher_forcing(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["delta", "transformer, linear in all places"])
-def test_weights_are_captured_as_those_of_other_attention(name):
+def test_a_model_has_maps_as_of_other_attention(name):
     weights = measured(name)[-1]
     if name == "delta":
         (inside,) = weights.values()
-        assert inside.shape == (4, 2, 15, 15) and np.all(np.triu(inside[0, 0], 1) == 0)
+        assert inside.shape == (4, 1, 2, 15, 15) and np.all(np.triu(inside[0, 0, 0], 1) == 0)
     else:
         assert len(weights) == 3
-        to_source = weights["decoder/layers_0/source_attention"]
+        to_source = weights[TO_SOURCE][:, 0]
         np.testing.assert_allclose(np.moveaxis(to_source, 1, 2)[REAL].sum(-1), 1, rtol=1e-5)
         assert np.all(np.moveaxis(to_source, 3, 1)[BATCH["source"] == PAD] == 0)
 

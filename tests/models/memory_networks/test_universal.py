@@ -52,8 +52,8 @@ def test_one_step_is_a_stack_of_one_layer(norm_first):
             norm_first=norm_first,
         )
         first_step = X + sinusoids(jnp.ones(1, jnp.int32), D)
-        states, _, attended = deep.apply({"params": ordinary}, first_step, MASK, method="run")
-        return states, attended.weights, universal.apply({"params": params}, X, MASK)
+        states, _, reads = deep.apply({"params": ordinary}, first_step, MASK, method="run")
+        return states, reads[-1].own.weights, universal.apply({"params": params}, X, MASK)
 
     states, weights, (same, seen, counts, ponder) = run(params, ordinary)
     np.testing.assert_allclose(same, states, atol=1e-5)

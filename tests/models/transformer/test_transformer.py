@@ -20,6 +20,7 @@ from attn_jax.evaluation.decode import greedy
 from attn_jax.layers.positions import POSITIONS, NoPositions
 from attn_jax.layers.transformer import TransformerLayer, TransformerStack
 from attn_jax.models.base import shares
+from attn_jax.models.module import BOTH
 
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH = sentences(LENGTHS, 8, 7)
@@ -397,7 +398,7 @@ def test_a_target_that_goes_on_from_a_prompt_has_the_probability_of_decoding():
         memory, state = model.start(params, source)
         _, steps = jax.lax.scan(functools.partial(model.step, params, memory), state, batch["target_in"].T)
         text = {"source": jnp.full((3, 1), EOS, jnp.int32), "target_in": joined, "target_out": joined}
-        whole_text = model.captured_weights(params, text)["stack/layers_0/self_attention"]
+        whole_text = model.maps(params, text)[BOTH][:, 0]
         return steps, model.score(params, batch), model.attention_weights(params, batch), whole_text.mean(axis=1)
 
     steps, scores, weights, expected = run(params)
@@ -426,10 +427,10 @@ def test_the_input_of_self_attention_is_mixed_over_the_last_positions():
     plain = {name: value for name, value in params.items() if name != "convolve"}
 
     layer = TransformerLayer(**parts, convolution=convolution)
-    _, memory, attended = layer.apply({"params": params}, x, **arguments)
+    _, memory, read = layer.apply({"params": params}, x, **arguments)
     mixed = 1.5 * x + 2 * jnp.pad(x, ((0, 0), (1, 0), (0, 0)))[:, :-1]
     _, expected_memory, expected = TransformerLayer(**parts).apply({"params": plain}, mixed, **arguments)
-    np.testing.assert_allclose(attended.context[real], expected.context[real], atol=1e-5)
+    np.testing.assert_allclose(read.own.context[real], expected.own.context[real], atol=1e-5)
     np.testing.assert_array_equal(memory.cache.positions, expected_memory.positions)
     np.testing.assert_array_equal(memory.recent, jnp.stack([x[0, 3:5], x[1, 1:3]]))
 
@@ -547,7 +548,7 @@ def test_each_attention_of_a_layer_samples_if_it_does():
 
     def run(layer, x, train):
         source = layer.source_attention.prepare(x)
-        return layer(x, source=source, train=train, **arguments)[2].context
+        return layer(x, source=source, train=train, **arguments)[2].source.context
 
     params = layer.init(jax.random.key(1), x, False, method=run)
     contexts = {

@@ -1,0 +1,120 @@
+"""The protocol of the module of a sequence model, and the names of its attention maps."""
+
+import re
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from attn_jax.outputs.top_k import top_k
+from attn_jax.types import Array, Bool, Float, Int, PyTree, Source
+
+# Maps [b, layers, heads, q, k], or [b, q, k] where there are no layers.
+TO_SOURCE = "attention to the source"
+ENCODER = "encoder self-attention"
+DECODER = "decoder self-attention"
+BOTH = "self-attention"  # over the source and the target
+Maps = dict[str, Float[Array, "b ..."]]
+
+
+class SequenceModule(nn.Module, kw_only=True):
+    """Base of the modules that a `Model` calls, with what most of them have in common.
+
+    With `one_token`, a target is one token and eos, such as a label; then `query_weights` has the weights of each of
+    `num_queries` queries, and where these are glimpses (`has_path`) `trajectory` has their places.
+    """
+
+    one_token: ClassVar[bool] = False
+    has_path: ClassVar[bool] = False
+    num_queries: ClassVar[int] = 1
+    query_map: ClassVar[tuple[str, str]] = ("pooling", "query")  # names of `query_weights`, and of a row
+    reads_target: ClassVar[bool] = False  # weights on the source sum to less than one: it attends to the target too
+    continue_source: ClassVar[bool] = False  # the source is the beginning of the target: eos, bos, source, target
+    reads_tags: ClassVar[bool] = False  # a source "text eos tags" is taken apart; see tags.py
+    is_latent: ClassVar[bool] = False  # one key is read at a time, sampled from the weights
+    takes_step: ClassVar[bool] = False  # the fourth argument of `losses` is the number of updates so far
+
+    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
+        """True where there is something to predict."""
+        raise NotImplementedError
+
+    def losses(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """Returns (what is minimized, negative log-likelihood), each [b, t]."""
+        raise NotImplementedError
+
+    def evaluate(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]):
+        """Returns (negative log-likelihood [b, t], 1 where the target is most probable [b, t], weights [b, t, s])."""
+        raise NotImplementedError
+
+    def maps(self, source: Source, target_in: Int[Array, "b t"], targets: Int[Array, "b t"]) -> Maps:
+        """Returns the maps of the layers in the teacher-forced pass, by name; `evaluate` has those of no layer."""
+        return {}
+
+    def start(self, source: Source, length: int) -> tuple[PyTree, PyTree]:
+        """Returns (memory, decode state), with room for `length` steps."""
+        raise NotImplementedError
+
+    def step(self, memory: PyTree, state: PyTree, token: Int[Array, "b"]) -> tuple[PyTree, Float[Array, "b v"]]:
+        """Returns (decode state after `token`, log p(next token))."""
+        raise NotImplementedError
+
+    def step_top_k(self, memory: PyTree, state: PyTree, token: Int[Array, "b"], k: int):
+        """Returns (decode state after `token`, (log-probabilities, tokens) of the k most probable next tokens)."""
+        state, log_probs = self.step(memory, state, token)
+        return state, top_k(log_probs, min(k, log_probs.shape[-1]))
+
+
+class OneTokenModule(SequenceModule, kw_only=True):
+    """Base of modules whose target is one token, such as a label: after it, eos has probability one."""
+
+    pad: int = 0
+    eos: int = 3
+    one_token: ClassVar[bool] = True
+
+    def real(self, targets: Int[Array, "b t"]) -> Bool[Array, "b t"]:
+        return (targets != self.pad) & (jnp.arange(targets.shape[1]) == 0)[None]
+
+    def query_weights(self, source: Source) -> Float[Array, "b r s"]:
+        """Returns the weights of each query."""
+        raise NotImplementedError
+
+    def step(self, memory: Float[Array, "b v"], state: Int[Array, "b"], token: Int[Array, "b"]):
+        """Returns the token at the first step, then eos; `memory` is its log p."""
+        return one_word(memory, state, self.eos)
+
+    def _first(self, x: Float[Array, "b"], targets: Int[Array, "b t"]) -> Float[Array, "b t"]:
+        """Puts what belongs to the token at its place, and zeros after it."""
+        return x[:, None] * jax.nn.one_hot(0, targets.shape[1], dtype=x.dtype)[None]
+
+    def _mean_weights(self, weights: Float[Array, "b r s"], targets: Int[Array, "b t"]) -> Float[Array, "b t s"]:
+        """Returns the mean weights of the queries at the place of the token, and zeros after it."""
+        weights = jnp.mean(weights, axis=1, keepdims=True)
+        return jnp.pad(weights, ((0, 0), (0, targets.shape[1] - 1), (0, 0)))
+
+
+def of_run(number: int, name: str) -> str:
+    """Names a map of one of several models, counted from 1."""
+    return f"run {number}: {name}"
+
+
+def run_and_name(name: str) -> tuple[int, str]:
+    """Returns (number of the model, from 1; name of its map) of a name of `of_run`; 0 for any other."""
+    found = re.fullmatch(r"run (\d+): (.*)", name)
+    return (int(found[1]), found[2]) if found else (0, name)
+
+
+def of_layers(weights: list[Float[Array, "b h q k"]]) -> Float[Array, "b l h q k"]:
+    """Puts the maps of layers together."""
+    return jnp.stack(weights, axis=1)
+
+
+def one_word(
+    log_probs: Float[Array, "b v"], state: Int[Array, "b"], eos: int
+) -> tuple[Int[Array, "b"], Float[Array, "b v"]]:
+    """One step of decoding for a model whose target is a single word: the word, then eos.
+
+    `state` counts the steps taken; `log_probs` are those of the word.
+    """
+    end = jnp.where(jnp.arange(log_probs.shape[-1]) == eos, 0.0, -jnp.inf)
+    return state + 1, jnp.where((state == 0)[:, None], log_probs, end)

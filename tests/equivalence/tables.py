@@ -5,6 +5,7 @@ import re
 # A pattern of old paths -> the new path, applied in this order. A path that no pattern matches keeps its name.
 OF_ATTENTION = r"(?<![^/])(attention|self_attention|tag_attention|read|write)/"  # a module that is an Attention
 PATHS = {
+    r"(?<![^/])alignment/": "objective/",
     OF_ATTENTION + r"(score|fit)/": r"\1/map/\2/",
     OF_ATTENTION + r"normalize/": r"\1/map/normalize/function/",
     OF_ATTENTION + r"window/": r"\1/map/normalize/window/",

@@ -26,7 +26,7 @@ MODELS = {
     "bahdanau, coverage": dict(GRU, decoder="bahdanau", attention=dict(score="additive"), **COVERED),
     "transformer": dict(SMALL, name="transformer", attention=dict(score="scaled_dot"), **COPY),
 }
-PLACE = {name: ("pointer",) if name == "transformer" else ("alignment", "pointer") for name in MODELS}
+PLACE = {name: ("pointer",) if name == "transformer" else ("objective", "pointer") for name in MODELS}
 
 
 def with_bias(name, params, bias):

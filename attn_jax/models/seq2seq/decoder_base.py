@@ -20,7 +20,6 @@ from flax import struct
 from attn_jax.attention import Attended, Attention, Memory
 from attn_jax.attention.caches import Entries
 from attn_jax.attention.hard.monotonic import initial_weights
-from attn_jax.layers.rnn import State
 from attn_jax.models.seq2seq.recurrent_stack import EncoderStates, Stack
 from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 
@@ -29,7 +28,7 @@ from attn_jax.types import Array, Bool, Dtype, Float, Int, PyTree
 class DecodeState:
     """The state of decoding; "..." is empty, or the axis of beams in a search."""
 
-    layers: tuple[State, ...]
+    layers: PyTree  # states of the layers, or their caches
     fed: Float[Array, "b ... f"]  # readout of the step before; no columns without input feeding
     position: Int[Array, "b ..."]  # target position, from 0
     weights: Float[Array, "b ... s"]  # of the step before, for monotonic attention; otherwise no columns
@@ -120,6 +119,11 @@ class Decoder(nn.Module, kw_only=True):
         self.beta = nn.Dense(1, dtype=self.stack.dtype)  # without parameters where it is never called
         if self.coverage:
             self.cover = Coverage(dtype=self.stack.dtype)
+
+    @property
+    def num_states(self) -> int:
+        """Number of vectors of the state of a layer."""
+        return self.stack.cell.num_states
 
     @property
     def feeds_attention(self) -> bool:

@@ -166,6 +166,3 @@ class LuongDecoder(Decoder, kw_only=True):
 
     def readout(self, hidden, context, embedded=None):
         return jnp.tanh(self.combine(context, hidden))
-
-
-DECODERS = {"none": PlainDecoder, "bahdanau": BahdanauDecoder, "luong": LuongDecoder}

@@ -1,7 +1,6 @@
 """The sequence-to-sequence model: any encoder, and a recurrent decoder (decoders.py)."""
 
 from functools import partial
-from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -62,14 +61,6 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
     pad: int = 0
     eos: int = 3
     dtype: Dtype = jnp.float32
-    preserve_adopted_names: ClassVar[bool] = True  # for the name of the objective
-
-    def __post_init__(self):
-        # Checkpoints have the parameters of an objective (a learned baseline, an inference network) under "alignment",
-        # whatever the field is called.
-        if self.objective.name is None:
-            self.objective = self.objective.clone(name="alignment")
-        super().__post_init__()
 
     def setup(self):
         init = nn.initializers.normal(0.1)
@@ -92,7 +83,7 @@ class Seq2SeqModule(SequenceModule, kw_only=True):
         embedded, mask, tags = self._embedded(source, train)
         last, states = self.encoder(embedded, mask, train=train)
         if not isinstance(last, tuple):  # one vector [b, d] for the source stands for each state of one layer
-            last = ((last,) * self.decoder.stack.cell.num_states,)
+            last = ((last,) * self.decoder.num_states,)
         states = states if states is embedded else self.drop_at("states", states, train)  # dropped above
         last = jax.tree.map(lambda state: self.drop_at("summary", state, train), last)
         return EncoderStates(states=states, mask=mask, last=last, tags=tags)

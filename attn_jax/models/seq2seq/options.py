@@ -12,7 +12,7 @@ from attn_jax.models.base import Model
 from attn_jax.models.encoder_options import EncoderOptions, width_of_head
 from attn_jax.models.pointer_options import PointerOptions
 from attn_jax.models.seq2seq.decoder_base import Decoder
-from attn_jax.models.seq2seq.decoders import DECODERS
+from attn_jax.models.seq2seq.decoders import BahdanauDecoder, LuongDecoder, PlainDecoder
 from attn_jax.models.seq2seq.latent_attention import TRANSITIONS, LatentAttentionOptions
 from attn_jax.models.seq2seq.model import DROPOUT_PLACES, Seq2SeqModule
 from attn_jax.models.seq2seq.objective_options import LATENT, OBJECTIVES, build_objective
@@ -20,12 +20,20 @@ from attn_jax.models.seq2seq.objectives import InferenceNetwork, SoftObjective
 from attn_jax.models.seq2seq.penalties import Penalties
 from attn_jax.models.seq2seq.pointer_objective import PointerObjective
 from attn_jax.models.seq2seq.recurrent_stack import BRIDGES, Stack
+from attn_jax.models.seq2seq.transformer_decoder import TransformerDecoder
+from attn_jax.models.seq2seq.transformer_options import build_transformer_decoder
 from attn_jax.models.setting import Setting
 from attn_jax.models.tags import check_tags
 from attn_jax.options import option, section
 from attn_jax.tasks.sizes import TextSizes
 from attn_jax.token_ids import EOS
 
+DECODERS = {
+    "none": PlainDecoder,
+    "bahdanau": BahdanauDecoder,
+    "luong": LuongDecoder,
+    "transformer": TransformerDecoder,
+}
 TAGS = ("read", "fed", "attended")
 
 
@@ -37,7 +45,10 @@ class Seq2SeqOptions(EncoderOptions):
     embedding_size: int = option(256, "width of the embeddings", at_least=1)
     readout_size: int = option(256, "width of the attentional hidden state, the input of the output layer", at_least=1)
     decoder: str = option(
-        "luong", "luong: step, then attend; bahdanau: attend, then step; none: no attention", choices=DECODERS
+        "luong",
+        "luong: step, then attend; bahdanau: attend, then step; none: no attention; transformer: one head of its last "
+        "layer attends",
+        choices=DECODERS,
     )
     input_feeding: bool = option(True, "luong: feed the attentional hidden state into the next step")
     feed_summary: bool = option(False, "none: feed the encoder summary into every step (Cho 2014)")
@@ -201,6 +212,8 @@ class Seq2SeqOptions(EncoderOptions):
 
     def build_decoder(self, setting: Setting) -> Decoder:
         """Builds the decoder without attention, which depends on it and is added later."""
+        if DECODERS[self.decoder] is TransformerDecoder:
+            return build_transformer_decoder(self, setting)
         stack = Stack(
             bridge=BRIDGES[self.bridge],
             cell=CELLS[self.cell],

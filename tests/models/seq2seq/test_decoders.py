@@ -50,6 +50,20 @@ CASES = {
         **ONE_WAY,
     ),
 }
+CASES |= {
+    f"transformer, {norm} norm": dict(
+        decoder="transformer",
+        encoder="transformer" if norm == "pre" else "rnn",
+        embedding_size=6,
+        num_heads=2,
+        num_layers=layers,
+        feed_forward_size=5,
+        norm=norm,
+        positions=positions,
+        attention=dict(score="scaled_dot", gate=norm == "post"),
+    )
+    for norm, layers, positions in (("pre", 2, "relative"), ("post", 1, "sinusoidal"))
+}
 LENGTHS = [(7, 3), (4, 6), (1, 5), (0, 0)]  # source, target; the last row is padding
 BATCH, SOURCE, TARGET = len(LENGTHS), 8, 7
 PADDED = sentences(LENGTHS, SOURCE, TARGET)

@@ -105,15 +105,15 @@ def gradients(decoder, feed, baseline):
     attention = dict(read="reinforce", feed=feed, num_samples=count, baseline=baseline, features=8)
     model = build(cell="gru", bidirectional=False, objective="hard", attention=attention, **DECODERS[decoder])
     shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
-    baselines = {"alignment": fill(shapes.pop("alignment", {}), seed=3)}
+    baselines = {"objective": fill(shapes.pop("objective", {}), seed=3)}
     params = fill(shapes, seed=2, scale=0.7) | baselines
     tx = optax.adam(0.05)
 
     @compiled
     def step(params, state):
         found = jax.grad(lambda params: mean_surrogate(model, params, count, feed))(params)
-        updates, state = tx.update({"alignment": found.pop("alignment", {})}, state)
-        baseline = optax.apply_updates({"alignment": params["alignment"]}, updates)
+        updates, state = tx.update({"objective": found.pop("objective", {})}, state)
+        baseline = optax.apply_updates({"objective": params["objective"]}, updates)
         return found, params | baseline, state
 
     state = tx.init(baselines)

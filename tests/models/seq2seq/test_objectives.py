@@ -26,6 +26,9 @@ TARGETS = np.asarray(BATCH["target_out"])
 ALONE = {name: BATCH[name][1:2, :2] for name in BATCH}
 LUONG = dict(decoder="luong", cell="gru", bidirectional=False, input_feeding=False)
 BAHDANAU = dict(decoder="bahdanau", cell="gru", bidirectional=False)
+DOT = dict(score="scaled_dot")
+TRANSFORMER = dict(decoder="transformer", encoder="transformer", embedding_size=8, hidden_size=8, num_heads=2)
+TRANSFORMER |= dict(feed_forward_size=5, num_layers=2, positions="rotary", num_kv_heads=1)
 CASES = {
     "soft": dict(LUONG),
     "top": dict(LUONG, attention=dict(read="top", num_samples=2)),
@@ -39,6 +42,14 @@ CASES = {
         name: dict(LUONG, objective="marginal", attention=dict(read="enumeration", transition=name, jump_size=1))
         for name in ("monotonic", "first_order", "monotonic_first_order")
     },
+    "transformer, marginal": dict(TRANSFORMER, objective="marginal", attention=DOT | dict(read="enumeration")),
+    "transformer, hard": dict(TRANSFORMER, objective="hard", attention=DOT | dict(read="reinforce", num_samples=2)),
+    "transformer, elbo": dict(
+        TRANSFORMER, objective="elbo", inference_size=4, attention=DOT | dict(read="enumeration")
+    ),
+    "transformer, monotonic": dict(
+        TRANSFORMER, objective="marginal", attention=DOT | dict(read="enumeration", transition="monotonic")
+    ),
 }
 
 
@@ -121,17 +132,15 @@ def test_training_is_finite_with_padding_and_reaches_every_parameter(name):
         (CASES["soft"], None),
     ],
 )
-def test_parameters_of_an_objective_keep_their_key(options, own):
-    """Checkpoints have them under "alignment"."""
+def test_parameters_of_an_objective(options, own):
     params = jax.eval_shape(build(**LUONG | options).init, jax.random.key(0), BATCH)
-    assert "objective" not in params
-    assert {name: set(tree) for name, tree in params.get("alignment", {}).items()} == (own or {})
+    assert {name: set(tree) for name, tree in params.get("objective", {}).items()} == (own or {})
 
 
 def test_an_objective_keeps_the_key_of_its_parameters_in_a_copy_of_the_model():
     model = build(**LUONG, objective="hard", attention=dict(read="reinforce", baseline="learned"))
     copy = model.module.clone(objective=model.module.objective.clone(reading=READINGS["stratified"]))
-    assert "alignment" in jax.eval_shape(type(model)(copy).init, jax.random.key(0), BATCH)
+    assert "objective" in jax.eval_shape(type(model)(copy).init, jax.random.key(0), BATCH)
 
 
 @pytest.mark.slow
@@ -189,19 +198,19 @@ def test_as_many_evaluations_as_keys_are_the_enumeration(objective, read, baseli
     attention = dict(read=read, baseline=baseline, num_samples=4, features=3)
     model = build(**LUONG, objective=objective, **extra, attention=attention)
     shapes = jax.eval_shape(model.init, jax.random.key(0), BATCH)
-    own = shapes.get("alignment", {}).get("baseline", {})
+    own = shapes.get("objective", {}).get("baseline", {})
     filled = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 0.3), own)
-    alignment = {**params.get("alignment", {}), "baseline": filled}
-    params = {**params, "alignment": alignment}
+    of_objective = {**params.get("objective", {}), "baseline": filled}
+    params = {**params, "objective": of_objective}
     value, gradient = compiled(jax.value_and_grad(lambda p: model.loss_fn(p, BATCH, jax.random.key(1))[0]))(params)
     np.testing.assert_allclose(value, loss, rtol=1e-5)
-    alignment = gradient.pop("alignment")
-    own = alignment.pop("baseline")
+    others = gradient.pop("objective")
+    own = others.pop("baseline")
     for leaf in jax.tree.leaves(own):
         assert np.any(leaf != 0)
     if baseline == "running_mean":  # towards the loss of each token, evaluated at its mean
         np.testing.assert_allclose(own["running_mean"], 0.3 * REAL.sum() - loss, rtol=1e-4)
-    gradient |= {"alignment": alignment} if alignment else {}
+    gradient |= {"objective": others} if others else {}
     for (path, leaf), other in zip(jax.tree.leaves_with_path(gradient), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(leaf, other, rtol=1e-3, atol=2e-5, err_msg=str(path))
 

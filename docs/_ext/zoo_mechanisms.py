@@ -14,7 +14,7 @@ from zoo_entry import Entry, described_by, first_line
 from zoo_example import CAUSAL, KEYS, MASK, QUERY, SIZE, VALUES, WIDTH, initialized
 from zoo_example import SCORES as EXAMPLE
 
-from attn_jax.attention import blockwise, build_attention, forgetting, gates, maps, selection, selective
+from attn_jax.attention import blockwise, build_attention, forgetting, gates, maps, rotary, selection, selective
 from attn_jax.attention.hard import monotonic
 from attn_jax.attention.local import WINDOWS
 from attn_jax.attention.masks import causal
@@ -136,7 +136,14 @@ MECHANISMS: dict[str, tuple] = {  # name -> (arguments of build_attention, what 
         "bias = forgetting_bias(jnp.full(len(keys), -0.1), jnp.arange(len(query)))\n"
         "attended = attend(query, keys, values, bias=bias)",
     ),
-    "selective": ((), (selective,), "model.attention.selective=True", _selective, ""),
+    "rotary": (
+        ("rotary",),
+        (rotary.Rotary, rotary.rotate),
+        "model.positions=rotary",
+        _by({"rotary": lambda: True}, positions=jnp.arange(SIZE)),
+        attention_code("rotary=True", call=PLACED),
+    ),
+    "selective": (("selective",), (selective,), "model.attention.selective=True", _selective, ""),
     "monotonic": (
         ("monotonic",),
         (monotonic.MonotonicSelection, monotonic.expected_weights),

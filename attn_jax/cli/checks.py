@@ -28,6 +28,7 @@ def check(config: ConfigDict) -> Options:
     CHECKS[options.task.task_class](config)
     check_metrics(config)
     check_ensemble(options)
+    check_vectors(options)
     options.optimizer.build(1)
     best_metric(config)
     if choose(config.parallel).divides_state:
@@ -88,6 +89,13 @@ def check_ensemble(options: Options) -> None:
             raise UserError(f"decode.runs {path}: it is named twice; a run counts once")
         if not pathlib.Path(path).is_dir():
             raise UserError(f"decode.runs {path}: there is no such folder; expected the work directory of a run")
+
+
+def check_vectors(options: Options) -> None:
+    """Raises a UserError for word vectors that are in no file."""
+    for side, name in (("source", options.train.source_vectors), ("target", options.train.target_vectors)):
+        if name and not (path := pathlib.Path(options.run.data_dir) / name).is_file():
+            raise UserError(f"train.{side}_vectors {name}: there is no such file as {path}")
 
 
 def check_weights(config: ConfigDict) -> None:

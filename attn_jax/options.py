@@ -40,7 +40,6 @@ class Option(NamedTuple):
         meaning: one line about its effect.
         at_least, at_most: range of a number; None: no limit.
         choices: allowed names; (): any text.
-        former: names that stored runs may have as well. New runs may not, which whatever reads the option checks.
         each: type of the elements of a tuple; None: any.
         affects: "training": changes the trained parameters; "results": changes only measurements and predictions;
             "nothing": changes no number.
@@ -64,7 +63,6 @@ class Option(NamedTuple):
     only: tuple = ()
     file: bool = False
     path: bool = False
-    former: tuple[str, ...] = ()
     afterwards: bool | None = None
 
     @property
@@ -99,7 +97,7 @@ class Option(NamedTuple):
             part for part in (value if self.kind is tuple else (value,)) if isinstance(part, str)
         ):
             raise UserError(f"{key} is {value!r}; expected no NUL in a name")
-        if self.choices and value not in self.former:
+        if self.choices:
             check_known(value, self.choices, key)
         if self.kind in (int, float) and self.at_least is not None:
             highest = sys.float_info.max if self.at_most is None else self.at_most
@@ -123,13 +121,12 @@ def option(
     only: tuple[str, Iterable] | tuple[()] = (),
     file: bool = False,
     path: bool = False,
-    former: Iterable[str] = (),
     afterwards: bool | None = None,
 ) -> Any:
     """Makes a field of a dataclass of options.
 
     Args:
-        default, meaning, at_least, at_most, each, affects, large, only, file, path, former, afterwards: see `Option`.
+        default, meaning, at_least, at_most, each, affects, large, only, file, path, afterwards: see `Option`.
         choices: allowed names; may be a table with these keys.
     """
     assert affects in AFFECTS
@@ -146,7 +143,6 @@ def option(
         only=(only[0], tuple(only[1])) if only else (),
         file=file,
         path=path or file,
-        former=tuple(former),
         afterwards=afterwards,
     )
     return dataclasses.field(default=default, metadata={"option": about})

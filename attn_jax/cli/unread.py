@@ -50,7 +50,7 @@ def why_unread(config: ConfigDict, key: str) -> str:
         chosen = config[selector]
         several = isinstance(chosen, tuple) and () not in names
         if not (set(chosen) & set(names) if several else chosen in names):
-            readers = " or ".join(str(name) for name in names if name not in schema_of(config)[selector].former)
+            readers = " or ".join(str(name) for name in names)
             return f"{key} is read by {selector} {readers}, not by {selector} {chosen}"
     is_tested = section in BUILT or key in ALSO_BUILT
     if is_tested and not schema_of(config)[key].file and is_unread(config, key):

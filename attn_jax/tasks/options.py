@@ -18,7 +18,6 @@ from attn_jax.token_ids import SPECIAL
 
 PIECES = tuple(name for name, kind in VOCABULARIES.items() if issubclass(kind, SentencePiece))
 COUNTED = tuple(name for name in VOCABULARIES if name not in PIECES)
-FORMER = tuple(name for name in VOCABULARIES if name not in TEXT_VOCABULARIES)  # of texts of one task, such as stories
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,9 +106,7 @@ class VocabularyOptions(TextOptions):
         ("", ""), "test files (source, target); empty: the validation split is measured", each=str, path=True
     )
     valid_size: int = option(500, "number of validation examples", at_least=1)
-    vocabulary: str = option(
-        "words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, former=FORMER, afterwards=False
-    )
+    vocabulary: str = option("words", "tokenizer and vocabulary", choices=TEXT_VOCABULARIES, afterwards=False)
     vocab_size: tuple = option(
         (8000, 8000),
         "vocabulary sizes of source and target: exact for sentencepiece, else at most",

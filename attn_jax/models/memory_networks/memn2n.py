@@ -37,20 +37,29 @@ INIT = nn.initializers.normal(0.1)
 
 
 class MemN2N(StoryModule, kw_only=True):
-    """An end-to-end memory network with `num_hops` hops."""
+    """An end-to-end memory network with `num_hops` hops.
+
+    Raises:
+        ValueError: as many attentions as hops are expected where there are several.
+    """
 
     vocab_size: int
     output: OutputLayer  # `tied`: it shares `words`
     features: int
     num_hops: int
     memory_size: int  # largest number of statements in the memory
-    attention: Attention  # of each hop
+    attention: Attention | tuple[Attention, ...]  # of all hops, or one for each
     adjacent: bool = True  # adjacent tying; False: layer-wise tying
     position_encoding: bool = True  # False: bag of words
     nonlinear: bool = False  # u <- relu(u + o), used by the paper for the data set of 10,000 questions
     attend_empty: bool = False  # False: empty slots are masked
     noise: float = 0.0  # empty memories inserted in training, at most this share of the statements, rounded up (4.1)
     linear_steps: int = 0  # linear start: training steps without the normalizer, which evaluation has (section 4.2)
+
+    def __post_init__(self):
+        if isinstance(self.attention, tuple) and len(self.attention) != self.num_hops:
+            raise ValueError(f"{len(self.attention)} attentions for {self.num_hops} hops; expected one for each")
+        super().__post_init__()
 
     def setup(self):
         words, times = (self.vocab_size, self.features), (self.memory_size, self.features)
@@ -73,13 +82,14 @@ class MemN2N(StoryModule, kw_only=True):
         memories, u = self.embed(source, layout, train=train)
         # The keys and values of an empty slot are zero: it has neither words nor an age.
         key_mask, hops = None if self.attend_empty else layout.mask(), []
-        for hop in range(self.num_hops):
+        attentions = self.attention if isinstance(self.attention, tuple) else (self.attention,) * self.num_hops
+        for hop, attention in enumerate(attentions):
             keys, values = (memories[hop], memories[hop + 1]) if self.adjacent else memories
-            memory = self.attention.prepare(keys, values, key_mask=key_mask)
-            attended = self.attention(u[:, None], memory)
+            memory = attention.prepare(keys, values, key_mask=key_mask)
+            attended = attention(u[:, None], memory)
             context = attended.context[:, 0]
             if train and self.linear_steps:
-                context = jnp.where(step < self.linear_steps, self.attention.linear(u[:, None], memory)[:, 0], context)
+                context = jnp.where(step < self.linear_steps, attention.linear(u[:, None], memory)[:, 0], context)
             u = (u if self.adjacent else u @ self.between) + context
             u = nn.relu(u) if self.nonlinear else u
             hops.append(attended.weights[:, 0])

@@ -163,6 +163,22 @@ def test_hops_of_tied_tables_that_keep_nothing_are_the_iterations_of_a_hopfield_
 
 
 @pytest.mark.slow
+def test_each_hop_may_have_an_attention_of_its_own(batch):
+    """The weights of the first hop are those of its own normalizer, and what follows reads its context."""
+    kinds = ("softmax", "sparsemax")
+    several = tuple(build_attention(score=Dot(), normalize=kind) for kind in kinds)
+    mixed, params = MemN2N(attention=several, **OPTIONS), parameters()[1]
+    hops = {}
+    for name, module in ({kind: network(normalize=kind) for kind in kinds} | {"mixed": mixed}).items():
+        answer = lambda p, module=module: module.apply({"params": p}, batch["source"], method="answer")  # noqa: E731
+        hops[name] = compiled(lambda p, answer=answer: answer(p).hops)(params)
+    np.testing.assert_allclose(hops["mixed"][:, 0], hops["softmax"][:, 0], atol=1e-6)
+    assert np.any(hops["mixed"][:, 1] == 0, where=hops["softmax"][:, 1] > 0)  # sparse, unlike softmax
+    with pytest.raises(ValueError, match="2 attentions for 3 hops; expected one for each"):
+        MemN2N(attention=several, **OPTIONS | dict(num_hops=3))
+
+
+@pytest.mark.slow
 def test_noise_puts_empty_memories_between_statements(batch):
     """Ages keep their order, and are shifted by at most a tenth (rounded up) of the statements."""
     story = "mary moved to the garden . " * 20 + "where is mary ?"

@@ -126,6 +126,36 @@ MUTATIONS = {
         "outputs = Dropout(rate=self.dropout)(outputs, deterministic=True)",
         "layers/test_rnn.py::test_dropout_stands_between_the_layers",
     ),
+    "ring_of_the_first_keys": Mutation(
+        "attention/caches.py",
+        "x[..., x.shape[-2] - number :, :]",
+        "x[..., :number, :]",
+        "attention/test_mixer.py",
+    ),
+    "a_masked_key_is_written": Mutation(
+        "attention/caches.py",
+        "jnp.where(here, memory.positions, -1)[..., None]",
+        "memory.positions[..., None] * jnp.ones_like(here[..., None], int)",
+        "attention/test_mixer.py",
+    ),
+    "queries_are_not_rotated": Mutation(
+        "attention/rotary.py",
+        "query=self._rotated(call.query, call.positions)",
+        "query=call.query",
+        "models/transformer/test_transformer.py",
+    ),
+    "what_was_selected_is_forgotten": Mutation(
+        "attention/selective.py",
+        "selected = call.keys[0] + jnp.sum(self._selections(call), axis=-2)[..., None]",
+        "selected = call.keys[0]",
+        "attention/test_mixer.py",
+    ),
+    "context_before_the_source_norm": Mutation(
+        "models/seq2seq/transformer_decoder.py",
+        "self.last.after_source(hidden, context)",
+        "self.last.feed_forward(hidden)",
+        "models/seq2seq/test_transformer_decoder.py",
+    ),
     "no_dropout_of_embeddings": Mutation(
         "layers/transformer.py",
         "x = self.drop(self.positions.embed(embedded, positions), deterministic=not train)",
@@ -140,20 +170,20 @@ MUTATIONS = {
     ),
     "no_dropout_of_self_attention": Mutation(
         "layers/transformer.py",
-        "x = self._add(self.self_norm, x, attended.context, train)",
-        "x = self._add(self.self_norm, x, attended.context, False)",
+        "self._add(self.self_norm, x, attended.context, train)",
+        "self._add(self.self_norm, x, attended.context, False)",
         "models/transformer/test_transformer.py::test_what_dropout_takes_out",
     ),
     "no_dropout_of_source_attention": Mutation(
         "layers/transformer.py",
-        "x = self._add(self.source_norm, x, attended.context, train)",
-        "x = self._add(self.source_norm, x, attended.context, False)",
+        "self._add(self.source_norm, x, context, train)",
+        "self._add(self.source_norm, x, context, False)",
         "models/transformer/test_transformer.py::test_what_dropout_takes_out",
     ),
     "no_dropout_of_the_feed_forward": Mutation(
         "layers/transformer.py",
-        "return self._add(self.feed_forward_norm, x, self.outer(hidden), train), cache, attended",
-        "return self._add(self.feed_forward_norm, x, self.outer(hidden), False), cache, attended",
+        "return self._add(self.feed_forward_norm, x, self.outer(hidden), train)",
+        "return self._add(self.feed_forward_norm, x, self.outer(hidden), False)",
         "models/transformer/test_transformer.py::test_what_dropout_takes_out",
     ),
     "halted_moves_on": Mutation(

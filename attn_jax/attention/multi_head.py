@@ -13,6 +13,7 @@ from attn_jax.attention.caches import Entries
 from attn_jax.attention.core import Attended, Attention, Memory
 from attn_jax.attention.masks import check_mask, checked_masks, places
 from attn_jax.attention.mixer import DistanceBias, Mixer, head_width, split
+from attn_jax.attention.parts import describe
 from attn_jax.types import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 
@@ -152,10 +153,10 @@ class MultiHead(Mixer, kw_only=True):
         """Attends from x to x and to what is in the cache; see Mixer.extend.
 
         Raises:
-            ValueError: a map that needs an order (selective attention), of heads that attend everywhere.
+            ValueError: a map that changes as it is read, such as Selective, of heads that attend everywhere.
         """
         if self.attention.keeps_readers and self.order.mask is None:
-            raise ValueError("selective attention needs causal keys: a query selects for later ones")
+            raise ValueError(f"{describe(self.attention.map)} needs causal keys: a query changes what later ones read")
         memory = self.prepare(x, key_mask=key_mask, positions=positions)
         entries, mask = Entries.of(memory), self.order.mask
         if cache is not None:

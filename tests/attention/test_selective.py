@@ -117,7 +117,7 @@ def test_derivatives_in_float64():
 
 def test_what_cannot_select():
     heads, mask = heads_of(selective=True), jnp.ones((BATCH, LENGTH), bool)
-    with pytest.raises(ValueError, match="selective attention needs causal keys"):
+    with pytest.raises(ValueError, match=r"Selective\(Map\(softmax\)\) needs causal keys"):
         everywhere = heads.clone(order=EVERYWHERE)
         everywhere.init(jax.random.key(0), X, key_mask=mask, positions=PLACES, method="extend")
     with pytest.raises(ValueError, match="selects by the first head of several; expected MultiHead"):

@@ -47,7 +47,7 @@ class Score(nn.Module, kw_only=True):
     To add one, subclass it, define `__call__`, and `project_keys` if part of the score needs no query.
     """
 
-    compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that `takes_infinite`
+    compact = False  # whether keys out of reach have the score -inf, which needs a normalizer that is `infinite`
     by_key: ClassVar[bool] = True  # whether the score of a key depends on no other key, and not on its place
     widens: ClassVar[bool] = False  # whether scores are float32 at least; weights then have the type of query and keys
     own_width: ClassVar[bool] = False  # whether projected keys, and so queries, have `features` columns

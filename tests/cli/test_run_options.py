@@ -67,7 +67,7 @@ def test_each_place_of_a_transformer_may_have_attention_of_its_own():
     own, source = layer.make_attention().attention, layer.make_source_attention().attention
     encoder = model.encoder.make_layer().make_attention().attention
     assert [type(part.score).__name__ for part in (encoder, own, source)] == ["ScaledDot", "Gaussian", "ScaledDot"]
-    assert [part.normalize.__name__ for part in (encoder, own, source)] == ["softmax", "softmax", "sparsemax"]
+    assert [part.normalize.label for part in (encoder, own, source)] == ["softmax", "softmax", "sparsemax"]
 
 
 def test_families_with_an_option():

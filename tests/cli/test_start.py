@@ -52,13 +52,13 @@ def test_a_hard_run_of_two_seeds_starts_from_those_of_a_soft_run(soft, tmp_path,
     without = first_state(config, tmp_path / "without")
     there, here, own = map(arrays_of, (soft[1], state.params, without.params))
     new = here.keys() - there.keys()
-    assert new and there.keys() < here.keys() and {path[0] for path in new} == {"alignment"}  # the baseline
+    assert new and there.keys() < here.keys() and {path[0] for path in new} == {"objective"}  # the baseline
     for path, x in here.items():
         np.testing.assert_array_equal(x, own[path] if path in new else there[path])
     assert any((own[path] != there[path]).any() for path in there)
     tiny.assert_same(state.replace(params=None), without.replace(params=None))  # optimizer, step and rng are fresh
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("start_from")]
-    where = f"taken from the best checkpoint (step 7) of {soft[0]}; new: alignment/"
+    where = f"taken from the best checkpoint (step 7) of {soft[0]}; new: objective/"
     assert line.startswith(f"start_from    {len(there)} of {len(here)} parameter arrays {where}")
 
 

@@ -1,16 +1,13 @@
 """Files to splits: a real held-out split, nested subsets, vocabularies of the training split only."""
 
 import pytest
-from tiny_run import files_config, train, write_pairs
+from tiny_run import files_config
 
 from attn_jax.cli import runs
-from attn_jax.cli.load import load
-from attn_jax.cli.unread import why_unread
 from attn_jax.errors import UserError
 from attn_jax.tasks import Pairs
-from attn_jax.tasks import parallel_text as module
 from attn_jax.tasks.parallel_text import parallel_text
-from attn_jax.tasks.vocabulary import VOCABULARIES, Inflections, Words
+from attn_jax.tasks.vocabulary import Words
 from attn_jax.token_ids import UNK
 
 DEFAULTS = {
@@ -169,20 +166,9 @@ def test_a_joint_vocabulary_is_that_of_both_sides(task):
     assert UNK not in result.source_vocabulary.encode(target) and UNK in task().source_vocabulary.encode(target)
 
 
-@pytest.mark.slow
-def test_a_run_of_before_keeps_a_vocabulary_that_a_new_run_may_not_have(tmp_path, monkeypatch):
-    """The letters of lemmas and their tags, which are in the lines themselves."""
-    source, _ = write_pairs(tmp_path)
-    source.write_text("".join(f"{line}\tV;PST\n" for line in source.read_text().splitlines()))
-    options = dict(task__vocabulary="inflection", task__valid_size=5, task__buckets=((64, 64),), train__num_steps=1)
-    config = files_config(tmp_path, **options)
-    with pytest.raises(UserError, match=r"^unknown vocabulary 'inflection'; known: characters, sentencepiece, words$"):
+def test_a_text_takes_no_vocabulary_of_a_single_task(tmp_path):
+    config = files_config(tmp_path, task__vocabulary="inflection")
+    with pytest.raises(
+        UserError, match=r"^unknown task\.vocabulary 'inflection'; known: characters, sentencepiece, words$"
+    ):
         runs.open_run(config, tmp_path / "new")
-    with monkeypatch.context() as before:
-        before.setattr(module, "TEXT_VOCABULARIES", VOCABULARIES)
-        train(config, tmp_path / "run")
-    assert isinstance(load(tmp_path / "run").predictor.translator.source_vocabulary, Inflections)
-    assert train(config, tmp_path / "run")[1].reason == "finished before"
-    assert not why_unread(config, "task.min_count")
-    config.task.vocabulary = "sentencepiece"
-    assert "is read by task.vocabulary words or characters, not by" in why_unread(config, "task.min_count")

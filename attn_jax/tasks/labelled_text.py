@@ -11,7 +11,7 @@ from attn_jax.tasks.options import VocabularyOptions
 from attn_jax.tasks.splits import hold_out, same_text, seen_in_training
 from attn_jax.tasks.task import Pairs, Task
 from attn_jax.tasks.text import read_lines
-from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, VOCABULARIES, Vocabulary, Words
+from attn_jax.tasks.vocabulary import TEXT_VOCABULARIES, Vocabulary, Words
 
 HELD_OUT = 2018  # seed of the permutation for validation lines and subsets, independent of the seed of a run
 LINE = "text TAB label"
@@ -43,7 +43,7 @@ def labelled_text(
         train, valid, test: file names, of which the first counts; "" where there is none.
         valid_size: lines to hold out where there is no validation file.
         num_examples: training lines to use; 0 means all.
-        vocabulary: of the text: name in TEXT_VOCABULARIES, in earlier runs in VOCABULARIES.
+        vocabulary: of the text: name in TEXT_VOCABULARIES.
         vocab_size: of it the first counts.
         min_count, sentencepiece: see attn_jax.tasks.options.VocabularyOptions.
         vocabularies: (source, target) of an earlier run; None makes them.
@@ -51,7 +51,7 @@ def labelled_text(
     Raises:
         UserError: something is wrong with a file (see `read_labelled`), a label, a size or a name.
     """
-    kind = lookup(TEXT_VOCABULARIES if vocabularies is None else VOCABULARIES, vocabulary, "vocabulary")
+    kind = lookup(TEXT_VOCABULARIES, vocabulary, "vocabulary")
     folder = pathlib.Path(data_dir)
     names = {split: next(iter(files), "") for split, files in (("train", train), ("valid", valid), ("test", test))}
     if not names["train"]:

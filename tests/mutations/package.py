@@ -142,7 +142,7 @@ MUTATIONS = {
         "attention/rotary.py",
         "query=self._rotated(call.query, call.positions)",
         "query=call.query",
-        "models/transformer/test_transformer.py",
+        "attention/test_multi_head.py::test_with_a_difference_rotary_scores_depend_on_distances_alone",
     ),
     "what_was_selected_is_forgotten": Mutation(
         "attention/selective.py",

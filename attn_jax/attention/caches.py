@@ -20,7 +20,7 @@ from attn_jax.types import Array, Bool, Float, Int, PyTree
 
 
 class Order(NamedTuple):
-    """Which keys of a sequence a query may attend to, by the positions of both."""
+    """Order of a sequence: the keys that a query may attend to, by the positions of both."""
 
     mask: PositionFunction | None  # (query, key) -> True where it may; None: everywhere
     latest: int = 0  # number of latest keys beyond which no query attends; 0: any number
@@ -49,7 +49,7 @@ def _near(count: int, query: Int[Array, "... q 1"], key: Int[Array, "... k"]) ->
 
 @struct.dataclass
 class Entries:
-    """What is kept of keys: each leaf has the batch on axis 0, and the keys on axis -2."""
+    """Cached keys and values: each leaf has the batch on axis 0, and the keys on axis -2."""
 
     positions: Int[Array, "b ... k 1"]  # -1: no key; one for all heads
     keys: PyTree  # what the map prepared: leaves [b, ..., k, c]
@@ -73,7 +73,7 @@ def grow(entries: Entries, order: Order, length: int) -> Entries:
     """Makes room for a sequence of this length, of which `entries` are the beginning."""
     room, num_keys = order.room(length), entries.positions.shape[-2]
     if order.latest:
-        return latest_of(_join(_none(entries, max(room - num_keys, 0)), entries), room)
+        return latest_of(_in_order(_join(_none(entries, max(room - num_keys, 0)), entries)), room)
     return _join(entries, _none(entries, max(room - num_keys, 0)))
 
 
@@ -83,9 +83,7 @@ def add(cache: Entries, new: Entries, order: Order) -> Entries:
     A key whose place a cache does not have is not written.
     """
     if order.latest:
-        joint = _join(cache, new)
-        index = jnp.argsort(joint.positions, axis=-2)
-        return jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis=-2), joint)
+        return _in_order(_join(cache, new))
     room, at = cache.positions.shape[-2], new.positions.reshape(len(new.positions), -1)
     if at.shape[-1] == 1:
         return jax.tree.map(lambda old, one: jnp.where(_is_at(at, old), one, old), cache, new)
@@ -101,6 +99,12 @@ def latest_of(entries: Entries, number: int) -> Entries:
 
 def _join(old: Entries, new: Entries) -> Entries:
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=-2), old, new)
+
+
+def _in_order(entries: Entries) -> Entries:
+    """Sorts entries by position; those without a key come first."""
+    index = jnp.argsort(entries.positions, axis=-2)
+    return jax.tree.map(lambda x: jnp.take_along_axis(x, index, axis=-2), entries)
 
 
 def _none(like: Entries, number: int) -> Entries:

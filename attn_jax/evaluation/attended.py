@@ -6,7 +6,7 @@ from attn_jax.models.module import BOTH, DECODER, ENCODER, TO_SOURCE
 
 
 class Place(NamedTuple):
-    """What the queries and the keys of a map are: keys of `labels_of`."""
+    """Sequences of the queries and the keys of a map: keys of `labels_of`."""
 
     rows: str
     columns: str

@@ -38,14 +38,14 @@ class Convolved:
 
 
 class Reads(NamedTuple):
-    """What a layer has read: x itself, and the source if there is one."""
+    """Results of reading x itself, and the source if there is one."""
 
     own: Attended
     source: Attended | None = None
 
     @property
     def last(self) -> Attended:
-        """What was read of the source, or of x without one."""
+        """Result of reading the source, or x without one."""
         return self.own if self.source is None else self.source
 
 

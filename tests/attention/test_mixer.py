@@ -98,10 +98,10 @@ def test_a_cache_is_grown_and_its_rows_are_reordered_by_one_map(order):
 
     def run(params):
         call = mixer.bind({"params": params})
-        cache, _ = call.extend(X[:, first], key_mask=REAL[:, first], positions=POSITIONS[:, first])
+        cache, _ = call.extend(X[:, first], key_mask=HOLE[:, first], positions=POSITIONS[:, first])
         cache = jax.tree.map(lambda leaf: leaf[::-1], call.grow(cache, LENGTH))
-        _, attended = call.extend(X[::-1, last], key_mask=REAL[::-1, last], positions=POSITIONS[:, last], cache=cache)
-        return attended.context[::-1], whole(mixer, params, X)[:, last]
+        _, attended = call.extend(X[::-1, last], key_mask=HOLE[::-1, last], positions=POSITIONS[:, last], cache=cache)
+        return attended.context[::-1], whole(mixer, params, X, HOLE)[:, last]
 
     found, expected = compiled(run)(params)
     np.testing.assert_allclose(found[REAL[:, last]], expected[REAL[:, last]], atol=1e-5)
@@ -116,6 +116,17 @@ def test_a_ring_keeps_as_many_keys_as_are_attended_to():
         sizes[order.latest] = {leaf.shape[-2] for leaf in cache}
         assert all(leaf.shape[0] == 3 for leaf in cache)
     assert sizes == {0: {50}, 4: {4}}
+
+
+def test_a_ring_that_is_grown_has_the_latest_keys_of_rows_of_any_length():
+    mixer = heads(latest(4))
+
+    def run(params):
+        call = mixer.bind({"params": params})
+        cache, _ = call.extend(X, key_mask=REAL, positions=POSITIONS)
+        return call.grow(cache, LENGTH).positions
+
+    assert compiled(run)(random_params(mixer))[:, 0, :, 0].tolist() == [[5, 6, 7, 8], [2, 3, 4, 5]]
 
 
 def test_no_key_is_written_beyond_the_end_of_a_cache():

@@ -27,7 +27,7 @@ from attn_jax.types import Array, Float, Int, PyTree
 
 @struct.dataclass
 class SourceMemory(Memory):
-    """What the one head of the last layer reads of the source, and what the layers before it read."""
+    """Memory of the source for the one head of the last layer, with those of the layers before it."""
 
     layers: tuple[PyTree, ...] = ()
 

@@ -18,8 +18,14 @@ MUTATIONS = {
     "splits_of_every_step_alike": Mutation(
         "tasks/sampled_pieces.py",
         "sampled = self._sampler.sample(side, real, (seed, step))",
+        "sampled = self._sampler.sample(side, real, (seed,))",
+        "tasks/test_sampled_pieces.py::test_each_seed_and_each_step_splits_anew",
+    ),
+    "splits_of_every_seed_alike": Mutation(
+        "tasks/sampled_pieces.py",
+        "sampled = self._sampler.sample(side, real, (seed, step))",
         "sampled = self._sampler.sample(side, real, (step,))",
-        "tasks/test_sampled_pieces.py::test_several_seeds_are_each_seed_by_itself",
+        "tasks/test_sampled_pieces.py::test_each_seed_and_each_step_splits_anew",
     ),
     "splits_that_are_cut": Mutation(
         "tasks/sampled_pieces.py",

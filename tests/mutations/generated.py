@@ -62,10 +62,6 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("evaluation/decode.py", "if top_k == 1 and top_p == 1:"): SHORT_CUT,
     ("evaluation/decode.py", "if top_k == 0 and top_p == 2:"): SHORT_CUT,
     (
-        "attention/normalizers/contextual.py",
-        "num_positions: int = 65  # 0 .. num_positions - 1",
-    ): "a default, which no other part relies on",
-    (
         "attention/written/mesa.py",
         "going = square >= least",
     ): "a residual that is exactly as large as rounding may be taken as either",

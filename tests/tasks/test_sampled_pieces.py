@@ -6,8 +6,7 @@ from tiny_run import WORDS, write_pairs
 
 from attn_jax.cli.build import build_task
 from attn_jax.cli.options import change
-from attn_jax.cli.overrides import overridden_keys, override
-from attn_jax.cli.unread import check_read
+from attn_jax.cli.overrides import override
 from attn_jax.errors import UserError
 from attn_jax.tasks.batching import Batches, encode_pairs
 from attn_jax.tasks.pairs import Pairs
@@ -86,6 +85,16 @@ def test_several_seeds_are_each_seed_by_itself(pairs, vocabularies):
                 np.testing.assert_array_equal(together.batch_at(step)[name][place], alone.batch_at(step)[name])
 
 
+def test_each_seed_and_each_step_splits_anew(pairs, vocabularies):
+    """Of pairs that are all alike, so that their order changes nothing."""
+    longest = max(pairs.source, key=len)
+    alike = Pairs([longest] * 32, [longest.upper()] * 32)
+    made = batches(alike, vocabularies, 0.1, seeds=(3, 5))
+    rows = [made.batch_at(step)["source"][place] for step in (0, 1) for place in (0, 1)]
+    found = {tuple(map(tuple, batch)) for batch in rows}
+    assert len(found) == len(rows)
+
+
 def test_bpe_that_leaves_out_no_merge_is_the_best_split_and_all_gives_letters(pairs):
     vocabularies = (SentencePiece.train(pairs.source, vocab_size=45, model_type="bpe"),) * 2
     same = Pairs(pairs.source, pairs.source)
@@ -121,7 +130,7 @@ def test_a_split_that_does_not_fit_gives_way_to_the_best(pairs, vocabularies):
 
 def test_words_have_one_split(pairs, vocabularies):
     words = Words.train(pairs.source, vocab_size=100)
-    with pytest.raises(UserError, match=r"^task.sample_pieces 0.1 needs task.vocabulary sentencepiece"):
+    with pytest.raises(UserError, match=r"^task.vocabulary.sample 0.1 needs vocabularies of sentencepiece"):
         PieceSampler(pairs, (words, words), 0.1)
     mixed = batches(pairs, (words, vocabularies[1]), 0.3)
     assert epoch(mixed, (words, vocabularies[1]))[0] == sorted(zip(pairs.source, pairs.target, strict=True))
@@ -130,12 +139,12 @@ def test_words_have_one_split(pairs, vocabularies):
 def test_the_option_reaches_the_batches_and_not_the_evaluation(tmp_path):
     write_pairs(tmp_path)
     config = get_config()
-    changes = {"vocabulary": "sentencepiece", "sentencepiece": "bpe", "vocab_size": (45, 45), "valid_size": 5}
+    changes = {"vocabulary": "sentencepiece", "vocabulary.model": "bpe", "vocab_size": (45, 45), "valid_size": 5}
     config = change(config, {f"task.{name}": value for name, value in changes.items()} | {"data_dir": str(tmp_path)})
-    plain, made = (build_task(change(config, {"task.sample_pieces": alpha})) for alpha in (0.0, 0.2))
+    plain, made = (build_task(change(config, {"task.vocabulary.sample": alpha})) for alpha in (0.0, 0.2))
     assert plain.kept[0].to_json() == made.kept[0].to_json() and plain.splits == made.splits
     options = {"batch_size": 16, "seeds": (0,)}
     assert type(plain.batches(**options)) is Batches and type(made.batches(**options)) is SampledBatches
-    text = ["--config.task.sample_pieces=0.1"]
-    with pytest.raises(UserError, match="sample_pieces"):
-        check_read(override(get_config(), text), overridden_keys(text))
+    for vocabulary in ("words", "characters"):
+        with pytest.raises(UserError, match=r"vocabulary.sample; it is an option of task.vocabulary sentencepiece"):
+            override(get_config(), [f"--config.task.vocabulary={vocabulary}", "--config.task.vocabulary.sample=0.1"])
